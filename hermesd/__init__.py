@@ -1,0 +1,1 @@
+"""Hermes' daemons: the control daemon (head), the node daemon, and the simulator of both."""

@@ -1,0 +1,1 @@
+"""What a trial can occupy on this machine: CPU slots and GPUs."""

@@ -1,0 +1,1 @@
+"""The scheduling policies, one pure file each; none knows another."""

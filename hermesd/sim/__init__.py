@@ -1,0 +1,1 @@
+"""Virtual time, recorded curves and faults, driving the very same core."""

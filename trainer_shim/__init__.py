@@ -1,0 +1,1 @@
+"""What runs beside and inside the user's training process. Standard library only."""
