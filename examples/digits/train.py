@@ -47,7 +47,7 @@ def build_model():
 def main():
     arguments = parse_arguments()
     keras.utils.set_random_seed(arguments.seed)
-    # One thread: the order of sums, and so every bit of the result, is the same on any CPU count.
+    # One thread: sums keep their order, so the figures are the same on any number of cores.
     tf.config.threading.set_intra_op_parallelism_threads(1)
 
     digits = load_digits()
