@@ -1,0 +1,48 @@
+# make demo   a search on this machine: 16 trials share its CPU slots, ending in a leaderboard
+# make test   every test            make check  linters, types, import contracts, fresh protos
+# make bench  the benchmarks        make proto  regenerate hermesd/pb     make clean  start over
+
+PYTHON ?= python3
+BIN    := .venv/bin
+STAMPS := .venv/.stamps
+
+.PHONY: demo test check bench proto clean
+.DELETE_ON_ERROR:
+
+demo: $(STAMPS)/demo
+	$(BIN)/hermesctl submit examples/digits/study.yaml --local --follow
+
+test: $(STAMPS)/dev
+	$(BIN)/python -m pytest
+
+check: $(STAMPS)/dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python protos/generate.py --check
+
+bench: $(STAMPS)/dev
+	$(BIN)/python -m benchmarks
+
+proto: $(STAMPS)/dev
+	$(BIN)/python protos/generate.py
+
+clean:
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+# One environment; each stamp says that the extras it names are installed for the pyproject.toml
+# at hand. uv installs in seconds; where it cannot be had or fails (it does not read pip.conf),
+# pip does the same in a minute or two.
+$(STAMPS)/demo: EXTRAS := tensorflow-cpu,examples
+$(STAMPS)/dev:  EXTRAS := tensorflow-cpu,examples,dev
+$(STAMPS)/%: pyproject.toml | $(STAMPS)/venv
+	{ [ -x $(BIN)/uv ] && $(BIN)/uv pip install --quiet --python $(BIN)/python -e '.[$(EXTRAS)]'; } \
+	|| $(BIN)/python -m pip install --quiet -e '.[$(EXTRAS)]'
+	touch $@
+
+$(STAMPS)/venv:
+	$(PYTHON) -m venv .venv
+	mkdir -p $(STAMPS)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv || echo 'no uv: pip will install'
+	touch $@

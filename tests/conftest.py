@@ -1,0 +1,35 @@
+"""What every test session shares: tests that cannot run here are counted aloud at the end."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from collections import Counter
+
+import pytest
+
+_MISSING = {
+    "tensorflow": lambda: importlib.util.find_spec("tensorflow") is None,
+    "torch": lambda: importlib.util.find_spec("torch") is None,
+    "gpu": lambda: shutil.which("nvidia-smi") is None,
+    "root": lambda: os.geteuid() != 0,
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a framework, a GPU or root that this machine does not have."""
+    absent = {name for name, missing in _MISSING.items() if missing()}
+    for item in items:
+        for name in sorted(absent & {mark.name for mark in item.iter_markers()}):
+            item.add_marker(pytest.mark.skip(reason=f"no {name} here"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One last line: how many tests were skipped, and for want of what."""
+    reasons: Counter[str] = Counter()
+    for report in terminalreporter.stats.get("skipped", []):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else "unknown"
+        reasons[reason.removeprefix("Skipped: ")] += 1
+    detail = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
+    terminalreporter.write_line(f"skipped: {reasons.total()}{f' ({detail})' if detail else ''}")
