@@ -6,6 +6,7 @@ import importlib.util
 import os
 import shutil
 from collections import Counter
+from collections.abc import Generator
 
 import pytest
 
@@ -25,8 +26,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=f"no {name} here"))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """One last line: how many tests were skipped, and for want of what."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter,
+) -> Generator[None, None, None]:
+    """After all else: how many tests were skipped, and for want of what."""
+    yield
     reasons: Counter[str] = Counter()
     for report in terminalreporter.stats.get("skipped", []):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else "unknown"
