@@ -1,0 +1,93 @@
+"""What we decided, in the imperative. Journalled before it is sent; idempotent by run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from hermesd.core.model import (
+    CheckpointId,
+    DeviceId,
+    NodeId,
+    Quantum,
+    RunId,
+    Tier,
+    TrialId,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Put a trial on devices: `parked` names the parked run to let go on, `checkpoint` what to
+    restore; neither means from the beginning."""
+
+    run: RunId
+    devices: tuple[DeviceId, ...]
+    quantum: Quantum
+    reason: str
+    parked: RunId | None = None
+    checkpoint: CheckpointId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Renew:
+    """Let a run go on with a new grant, numbered `grant`.
+
+    One that `extends` the quantum in progress counts from that quantum's beginning (a milestone
+    was passed); any other begins now.
+    """
+
+    run: RunId
+    grant: int
+    quantum: Quantum
+    reason: str
+    extends: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Suspend:
+    """Give the device back at the next boundary; it is reserved for `successor`."""
+
+    run: RunId
+    tier: Tier | None
+    deadline_seconds: float
+    successor: TrialId | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End a run for good, with a last checkpoint."""
+
+    run: RunId
+    deadline_seconds: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """End whatever is left of this run on this node."""
+
+    run: RunId
+    node: NodeId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Make a device the home of a waiting trial (placement `homes`)."""
+
+    trial: TrialId
+    device: DeviceId
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Nothing is running or parked for this trial any more on this node; `forget` its files too."""
+
+    trial: TrialId
+    node: NodeId
+    forget: bool
+
+
+Command: TypeAlias = Launch | Renew | Suspend | Stop | Kill | Bind | Release

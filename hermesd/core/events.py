@@ -1,0 +1,271 @@
+"""What the world told us, in the past tense. The head journals each before it acts on it.
+
+Every event about a run carries its `RunId`; one of an older attempt changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from hermesd.core.losses import Chunk
+from hermesd.core.model import (
+    Checkpoint,
+    Device,
+    DeviceId,
+    Fidelity,
+    LiveRun,
+    NodeId,
+    RunId,
+    Scalar,
+    StopRule,
+    Study,
+    StudyId,
+    Tier,
+    TrialId,
+    TrialSpec,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A study was accepted."""
+
+    study: Study
+    trials: tuple[TrialSpec, ...]
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """A person holds these trials back; running ones are suspended."""
+
+    trials: tuple[TrialId, ...]
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unpaused:
+    """These trials may run again."""
+
+    trials: tuple[TrialId, ...]
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """A person ended these trials."""
+
+    trials: tuple[TrialId, ...]
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """Failed, stopped or cancelled trials may go on from their last checkpoint."""
+
+    trials: tuple[TrialId, ...]
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Extended:
+    """The study's stop rule was raised or parameters were changed; finished trials go on.
+
+    `argv` holds the new command line of each trial, in the order of `trials`.
+    """
+
+    study: StudyId
+    trials: tuple[TrialId, ...]
+    stop: StopRule
+    parameters: tuple[tuple[str, Scalar], ...]
+    argv: tuple[tuple[str, ...], ...]
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """A finished study and all that is kept of it may go."""
+
+    study: StudyId
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeJoined:
+    """A node said Hello with everything it knows; what it does not name, it does not have."""
+
+    node: NodeId
+    boot_id: str
+    devices: tuple[Device, ...]
+    live: tuple[LiveRun, ...]
+    facts: tuple[str, ...] = ()
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSilent:
+    """The stream to a node ended; its runs go on until their lease is out."""
+
+    node: NodeId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLost:
+    """Lease, grace and margin have passed since the node was last granted anything."""
+
+    node: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFailed:
+    """A device is not to be used until its node says Hello again with it."""
+
+    device: DeviceId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """The program reached its first iteration boundary, `start_seconds` after the launch came."""
+
+    run: RunId
+    step: int
+    start_seconds: float
+    planned_steps: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """Progress since the last report of this run.
+
+    `chunks` are the signal's losses (lower is better), `metrics` the last value of each metric.
+    The points themselves are stored beside the journal and never folded.
+    """
+
+    run: RunId
+    step: int
+    chunks: tuple[Chunk, ...]
+    metrics: tuple[tuple[str, float], ...] = ()
+    planned_steps: int | None = None
+    busy_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    examples: int = 0
+    memory_bytes: int = 0
+    not_finite: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QuantumEnded:
+    """A limit of the run's grant number `grant` was met; the run goes on until answered."""
+
+    run: RunId
+    grant: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class MilestonePassed:
+    """The loss fell below a milestone of the run's quantum."""
+
+    run: RunId
+    percent: float
+    loss: float
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunSuspended:
+    """The run's device is confirmed free; all progress up to `step` is kept in `tier`."""
+
+    run: RunId
+    tier: Tier
+    step: int
+    checkpoint: Checkpoint | None
+    release_seconds: float
+    cause: str = ""
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunCompleted:
+    """The program ended well."""
+
+    run: RunId
+    step: int
+    checkpoint: Checkpoint | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunFailed:
+    """The program ended badly or could not be started; its device is confirmed free."""
+
+    run: RunId
+    error_kind: str
+    detail: str
+    signature: str
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpointed:
+    """A durable checkpoint exists; the run goes on."""
+
+    run: RunId
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class ParkLost:
+    """A parked process is gone; its trial goes on from its last durable checkpoint."""
+
+    run: RunId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FidelityKnown:
+    """What the agent saw decides what a resume of this trial promises."""
+
+    run: RunId
+    fidelity: Fidelity
+    reason: str
+    framework: str
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFailed:
+    """A policy raised; the study is scheduled first in, first out until its schedule changes."""
+
+    study: StudyId
+    detail: str
+
+
+RunEvent: TypeAlias = (
+    RunStarted
+    | Reported
+    | QuantumEnded
+    | MilestonePassed
+    | RunSuspended
+    | RunCompleted
+    | RunFailed
+    | Checkpointed
+    | ParkLost
+    | FidelityKnown
+)
+Event: TypeAlias = (
+    Submitted
+    | Paused
+    | Unpaused
+    | Cancelled
+    | Retried
+    | Extended
+    | Removed
+    | NodeJoined
+    | NodeSilent
+    | NodeLost
+    | DeviceFailed
+    | PolicyFailed
+    | RunEvent
+)

@@ -1,0 +1,66 @@
+"""What was decided, folded into the tables like any event: replay never asks a policy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_never
+
+from hermesd.core.commands import Bind, Command, Kill, Launch, Release, Renew, Stop, Suspend
+from hermesd.core.model import Phase, RunId, Time
+from hermesd.core.tables import Rejected, Tables
+from hermesd.core.trial import Run, Trial
+
+
+def fold_command(state: Tables, command: Command, now: Time) -> None:
+    match command:
+        case Launch():
+            _launch(state, command, now)
+        case Renew(run_id, grant, quantum):
+            trial, run = _running(state, run_id)
+            if grant != run.grant + 1:
+                raise Rejected(f"{run_id} is at grant {run.grant}")
+            fresh = replace(run, grant=grant, quantum=quantum, expired=False, milestone=None)
+            state.put(replace(trial, run=fresh))
+        case Suspend(run_id, successor=successor):
+            trial, run = _running(state, run_id)
+            state.put(replace(trial, phase=Phase.SUSPENDING, run=replace(run, asked=command)))
+            if successor is not None:
+                slot = state.slots[run.devices[0]]
+                state.put_slot(replace(slot, reserved=successor))
+        case Stop(run_id):
+            trial = state.trial(run_id.trial)
+            if trial.run is None or trial.run.id != run_id or trial.ending is None:
+                raise Rejected(f"{run_id} is not to be stopped")
+            asked = replace(trial.run, asked=command)
+            state.put(replace(trial, phase=Phase.SUSPENDING, run=asked))
+        case Kill(run_id, node):
+            state.strays.pop((node, run_id), None)
+        case Bind(trial_id, device):
+            state.put(replace(state.trial(trial_id), home=device))
+        case Release(trial_id, node, forget):
+            if not forget:
+                trial = state.trial(trial_id)
+                state.put(replace(trial, kept=None))
+            state.releases.pop((trial_id, node), None)
+        case _:
+            assert_never(command)
+
+
+def _running(state: Tables, run_id: RunId) -> tuple[Trial, Run]:
+    trial = state.trial(run_id.trial)
+    if trial.phase is not Phase.RUNNING or trial.run is None or trial.run.id != run_id:
+        raise Rejected(f"{run_id} is not running")
+    return trial, trial.run
+
+
+def _launch(state: Tables, command: Launch, now: Time) -> None:
+    trial = state.trial(command.run.trial)
+    if trial.phase is not Phase.WAITING or command.run != trial.next_run:
+        raise Rejected(f"{command.run} cannot be launched: {trial.id} is {trial.phase}")
+    for device in command.devices:
+        if device not in state.slots or not state.usable(state.slots[device]):
+            raise Rejected(f"device {device!r} is not free")
+    run = Run(command.run, command.devices, command.quantum, now)
+    for device in command.devices:
+        state.put_slot(replace(state.slots[device], run=command.run, reserved=None))
+    state.put(replace(trial, phase=Phase.STARTING, run=run, attempt=command.run.attempt, reason=""))

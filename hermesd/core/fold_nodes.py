@@ -1,0 +1,92 @@
+"""What nodes said of themselves, folded into the tables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_never
+
+from hermesd.core import progress
+from hermesd.core.events import DeviceFailed, NodeJoined, NodeLost, NodeSilent
+from hermesd.core.model import Node, NodeId, Phase, RunId, Slot, Tier, Time
+from hermesd.core.tables import Rejected, Tables
+
+
+def fold_node_event(
+    state: Tables, event: NodeJoined | NodeSilent | NodeLost | DeviceFailed, now: Time
+) -> None:
+    match event:
+        case NodeJoined():
+            _joined(state, event, now)
+        case NodeSilent(node_id):
+            node = state.node(node_id)
+            state.nodes[node_id] = replace(node, connected=False, silent_since=now)
+            state.index(node.devices)
+        case NodeLost(node_id):
+            node = state.node(node_id)
+            if node.connected:
+                raise Rejected(f"node {node_id!r} is connected")
+            state.nodes[node_id] = replace(node, boot_id="")
+            _forget_runs(state, node_id, {}, f"node {node_id} was lost", now)
+        case DeviceFailed(device_id, reason):
+            if device_id not in state.slots:
+                raise Rejected(f"no device {device_id!r}")
+            state.put_slot(replace(state.slots[device_id], healthy=False, reason=reason))
+        case _:
+            assert_never(event)
+
+
+def _joined(state: Tables, event: NodeJoined, now: Time) -> None:
+    before = state.nodes.get(event.node)
+    names = tuple(device.id for device in event.devices)
+    state.nodes[event.node] = Node(
+        event.node, event.boot_id, names, facts=event.facts, version=event.version
+    )
+    live = {item.run: item.condition for item in event.live}
+    _forget_runs(state, event.node, live, f"node {event.node} does not know the run", now)
+    for device in event.devices:
+        slot = state.slots.get(device.id, Slot(device))
+        state.put_slot(replace(slot, device=device, healthy=True, reason=""))
+    for gone in before.devices if before else ():
+        if gone not in names and state.slots[gone].run is None:
+            state.free.pop(gone, None)
+            del state.slots[gone]
+        elif gone not in names:
+            state.put_slot(replace(state.slots[gone], healthy=False, reason="unplugged"))
+    for run, condition in live.items():
+        if condition != "ended" and not _expects(state, run, event.node):
+            state.strays[event.node, run] = None
+
+
+def _expects(state: Tables, run: RunId, node: NodeId) -> bool:
+    trial = state.trials.get(run.trial)
+    if trial is None:
+        return False
+    if trial.run is not None and trial.run.id == run:
+        return state.slots[trial.run.devices[0]].device.node == node
+    return trial.kept is not None and trial.kept.tier is Tier.PARK and trial.kept.run == run
+
+
+def _forget_runs(
+    state: Tables, node_id: NodeId, live: dict[RunId, str], reason: str, now: Time
+) -> None:
+    """Runs and parked processes of the node that are not among `live` are no more."""
+    for trial in [t for s in state.active.values() for t in map(state.trials.get, s) if t]:
+        run, kept = trial.run, trial.kept
+        if run and state.slots[run.devices[0]].device.node == node_id and run.id not in live:
+            state.free_slots(trial, now)
+            parked = (
+                trial.phase is Phase.STARTING
+                and kept is not None
+                and live.get(kept.run) == "parked"
+            )
+            trial = replace(trial, reason=reason)
+            trial = trial if parked else progress.fall_back(trial)
+            state.put(progress.released(trial, now))
+        elif (
+            run is None
+            and kept
+            and kept.tier is Tier.PARK
+            and kept.run not in live
+            and state.slots[kept.device].device.node == node_id
+        ):
+            state.put(progress.fall_back(replace(trial, reason=reason)))

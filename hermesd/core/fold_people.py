@@ -1,0 +1,104 @@
+"""What people asked for, folded into the tables: whole studies and chosen trials."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import assert_never, cast
+
+from hermesd.core import progress
+from hermesd.core.events import (
+    Cancelled,
+    Extended,
+    Paused,
+    Removed,
+    Retried,
+    Submitted,
+    Unpaused,
+)
+from hermesd.core.model import Ending, Phase, StudyId, Time, TrialId
+from hermesd.core.policy import Facts
+from hermesd.core.tables import Rejected, Tables
+from hermesd.core.trial import Trial
+
+
+def fold_study_event(
+    state: Tables, event: Submitted | Removed | Extended | Retried, now: Time
+) -> None:
+    match event:
+        case Submitted(study, specs, request_id):
+            if study.id in state.studies:
+                raise Rejected(f"study {study.id!r} exists")
+            state.request(request_id, (spec.id for spec in specs))
+            state.studies[study.id] = study
+            state.members[study.id] = tuple(spec.id for spec in specs)
+            state.active[study.id] = {}
+            state.facts[study.id] = Facts()
+            for spec in specs:
+                state.put(Trial(spec=spec, submitted=now, rested=now))
+        case Removed(study_id, request_id):
+            state.study(study_id)
+            if state.active[study_id]:
+                raise Rejected(f"study {study_id!r} has unfinished trials")
+            state.request(request_id, ())
+            for trial_id in state.members.pop(study_id):
+                for node in state.nodes:
+                    state.releases[trial_id, node] = True
+                del state.trials[trial_id]
+                state.dirty.pop(trial_id, None)
+            for table in (state.studies, state.active, state.facts, state.fallen):
+                cast(dict[StudyId, object], table).pop(study_id, None)
+        case Extended(study_id, trial_ids, stop, parameters, argvs, request_id):
+            study = state.study(study_id)
+            _all_final(state, trial_ids)
+            state.request(request_id, trial_ids)
+            state.studies[study_id] = replace(study, stop=stop)
+            changed = dict(parameters)
+            for trial_id, argv in zip(trial_ids, argvs, strict=True):
+                spec = state.trials[trial_id].spec
+                values = {**dict(spec.parameters), **changed}
+                stages = (spec.stages[0]._replace(values=tuple(values.items())),)
+                _reopen(state, trial_id, now, spec=replace(spec, stages=stages, argv=argv))
+        case Retried(trial_ids, request_id):
+            _all_final(state, trial_ids)
+            state.request(request_id, trial_ids)
+            for trial_id in trial_ids:
+                _reopen(state, trial_id, now)
+        case _:
+            assert_never(event)
+
+
+def _all_final(state: Tables, trial_ids: Iterable[TrialId]) -> None:
+    for trial_id in trial_ids:
+        if not state.trial(trial_id).phase.final:
+            raise Rejected(f"{trial_id} is {state.trials[trial_id].phase}, not finished")
+
+
+def _reopen(state: Tables, trial_id: TrialId, now: Time, **changes: object) -> None:
+    trial = progress.fall_back(state.trials[trial_id])
+    fresh = {
+        "phase": Phase.WAITING, "failures": (), "reason": "", "finished": None,
+        "rested": now, "not_finite": False, "planned_steps": None, "paused": False,
+    }  # fmt: skip
+    state.put(replace(trial, **{**fresh, **changes}))  # type: ignore[arg-type]
+
+
+def fold_selection_event(state: Tables, event: Paused | Unpaused | Cancelled, now: Time) -> None:
+    for trial_id in event.trials:
+        state.trial(trial_id)
+    state.request(event.request_id, event.trials)
+    for trial_id in event.trials:
+        trial = state.trials[trial_id]
+        if trial.phase.final:
+            continue
+        match event:
+            case Paused():
+                state.put(replace(trial, paused=True, reason="paused by a person"))
+            case Unpaused():
+                state.put(replace(trial, paused=False, reason=""))
+            case Cancelled():
+                ending = Ending(Phase.CANCELLED, "stopped by a person")
+                if trial.phase is Phase.WAITING:
+                    state.put(progress.ended(trial, now, ending))
+                else:
+                    state.put(replace(trial, ending=ending))

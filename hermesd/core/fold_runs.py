@@ -1,0 +1,148 @@
+"""What happened to runs, folded into the tables; a message of an older attempt changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_never
+
+from hermesd.core import progress
+from hermesd.core.events import (
+    Checkpointed,
+    FidelityKnown,
+    MilestonePassed,
+    ParkLost,
+    QuantumEnded,
+    Reported,
+    RunCompleted,
+    RunEvent,
+    RunFailed,
+    RunStarted,
+    RunSuspended,
+)
+from hermesd.core.model import Ending, Phase, Tier, Time
+from hermesd.core.tables import Rejected, Tables
+from hermesd.core.trial import Trial
+
+FACTS_WEIGHT = 0.2
+
+
+def fold_run_event(state: Tables, event: RunEvent, now: Time) -> None:
+    trial = state.trial(event.run.trial)
+    current = trial.run is not None and trial.run.id == event.run
+    kept = trial.kept is not None and trial.kept.run == event.run
+    match event:
+        case Checkpointed() | FidelityKnown() if event.run.attempt <= trial.attempt:
+            _learn(state, trial, event)
+        case ParkLost() if kept:
+            _park_lost(state, trial, event, now)
+        case RunSuspended(tier=Tier.CHECKPOINT) if kept and not current:
+            _demoted(state, trial, event)
+        case _ if not current:
+            raise Rejected(f"{event.run} is not the present run of {trial.id}")
+        case RunStarted():
+            _started(state, trial, event)
+        case Reported():
+            _reported(state, trial, event)
+        case QuantumEnded() | MilestonePassed():
+            _quantum_event(state, trial, event)
+        case RunSuspended():
+            state.free_slots(trial, now)
+            _measure(state, trial, suspend_seconds=event.release_seconds)
+            state.put(progress.suspended(trial, event, now))
+        case RunCompleted():
+            state.free_slots(trial, now)
+            step = max(trial.step, event.step)
+            done = progress.with_checkpoint(replace(trial, step=step), event.checkpoint)
+            done = progress.close_quantum(done) if done.current.count else done
+            ending = Ending(Phase.COMPLETED, "" if done.metrics else "no metric seen")
+            state.put(progress.released(replace(done, ending=ending), now))
+        case RunFailed():
+            state.free_slots(trial, now)
+            study = state.studies[trial.spec.study]
+            state.put(progress.failed(trial, event, study, now))
+        case _:
+            raise Rejected(f"{type(event).__name__} of {event.run} comes too late")
+
+
+def _learn(state: Tables, trial: Trial, event: Checkpointed | FidelityKnown) -> None:
+    match event:
+        case Checkpointed(_, checkpoint):
+            state.put(progress.with_checkpoint(trial, checkpoint))
+        case FidelityKnown(_, fidelity, reason, framework):
+            state.put(
+                replace(trial, fidelity=fidelity, fidelity_reason=reason, framework=framework)
+            )
+        case _:
+            assert_never(event)
+
+
+def _park_lost(state: Tables, trial: Trial, event: ParkLost, now: Time) -> None:
+    trial = progress.fall_back(replace(trial, reason=event.reason))
+    if trial.phase is Phase.STARTING:
+        state.free_slots(trial, now)
+        trial = progress.released(trial, now)
+    state.put(trial)
+
+
+def _demoted(state: Tables, trial: Trial, event: RunSuspended) -> None:
+    """A parked trial was written down and its process ended, to make room."""
+    assert trial.kept is not None
+    kept = replace(trial.kept, tier=Tier.CHECKPOINT, memory_bytes=0)
+    trial = replace(progress.with_checkpoint(trial, event.checkpoint), kept=kept)
+    behind = trial.checkpoint is None or trial.checkpoint.step < trial.step
+    state.put(progress.fall_back(trial) if behind else trial)
+
+
+def _started(state: Tables, trial: Trial, event: RunStarted) -> None:
+    if trial.phase not in (Phase.STARTING, Phase.SUSPENDING):
+        raise Rejected(f"{event.run} is {trial.phase} already")
+    tier = trial.kept.tier if trial.kept else None
+    tier = Tier.CHECKPOINT if tier is None and trial.checkpoint else tier
+    if tier is not None:
+        _measure(state, trial, resume_seconds=event.start_seconds)
+    phase = Phase.RUNNING if trial.phase is Phase.STARTING else trial.phase
+    state.put(replace(progress.started(trial, event, tier), phase=phase))
+
+
+def _measure(state: Tables, trial: Trial, **seconds: float) -> None:
+    """Fold one measured cost into what is typical for the study."""
+    facts = state.facts[trial.spec.study]
+    for name, value in seconds.items():
+        old = getattr(facts, name)
+        new = value if not old else old + FACTS_WEIGHT * (value - old)
+        facts = replace(facts, **{name: new})
+    state.facts[trial.spec.study] = facts
+
+
+def _reported(state: Tables, trial: Trial, event: Reported) -> None:
+    assert trial.run is not None
+    kind = state.slots[trial.run.devices[0]].device.kind
+    trial = progress.reported(trial, event, kind)
+    reason = progress.stop_reason(trial, state.studies[trial.spec.study])
+    if reason and not trial.ending:
+        trial = replace(trial, ending=Ending(Phase.STOPPED, reason))
+    if seconds := trial.seconds_per_step:
+        _measure(state, trial, step_seconds=seconds)
+    state.put(trial)
+
+
+def _quantum_event(state: Tables, trial: Trial, event: QuantumEnded | MilestonePassed) -> None:
+    run = trial.run
+    assert run is not None
+    match event:
+        case QuantumEnded(_, grant):
+            if trial.phase is not Phase.RUNNING or run.expired or grant != run.grant:
+                raise Rejected(f"grant {grant} of {run.id} is over already")
+            trial = progress.close_quantum(replace(trial, run=replace(run, expired=True)))
+        case MilestonePassed(_, percent):
+            if percent <= trial.milestone_percent:
+                raise Rejected(f"{run.id} passed {percent:g} % before")
+            trial = replace(
+                trial,
+                run=replace(run, milestone=percent),
+                milestone_percent=percent,
+                milestones_passed=trial.milestones_passed + 1,
+            )
+        case _:
+            assert_never(event)
+    state.put(trial)

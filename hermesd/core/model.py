@@ -1,0 +1,310 @@
+"""The nouns: what a study, a trial, a device, a run and a quantum are.
+
+Everything here is a frozen value: a change makes a new one, a difference is `==`. Ids, times (UTC
+seconds that never decrease) and seeds come in from outside; nothing here asks a clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple, TypeAlias
+
+Time: TypeAlias = float
+StudyId: TypeAlias = str
+TrialId: TypeAlias = str
+NodeId: TypeAlias = str
+DeviceId: TypeAlias = str
+CheckpointId: TypeAlias = str
+Scalar: TypeAlias = str | int | float | bool
+Setting: TypeAlias = Scalar | tuple[Scalar, ...]
+
+
+class RunId(NamedTuple):
+    """One stay of a trial on a device; the attempt fences off messages of earlier stays."""
+
+    trial: TrialId
+    attempt: int
+
+    def __str__(self) -> str:
+        return f"{self.trial}#{self.attempt}"
+
+
+class Phase(StrEnum):
+    """Where a trial stands. WAITING covers never run and suspended alike; see `Trial.kept`."""
+
+    WAITING = "waiting"
+    STARTING = "starting"
+    RUNNING = "running"
+    SUSPENDING = "suspending"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    CANCELLED = "cancelled"
+
+    @property
+    def final(self) -> bool:
+        return self in FINAL
+
+    @property
+    def on_device(self) -> bool:
+        return self in ON_DEVICE
+
+
+FINAL = frozenset({Phase.COMPLETED, Phase.FAILED, Phase.STOPPED, Phase.CANCELLED})
+ON_DEVICE = frozenset({Phase.STARTING, Phase.RUNNING, Phase.SUSPENDING})
+
+
+class Tier(StrEnum):
+    """How a suspended trial is kept, cheapest first."""
+
+    PARK = "park"
+    CHECKPOINT = "checkpoint"
+    KILL = "kill"
+
+
+class Fidelity(StrEnum):
+    """What is promised about a resume of a trial."""
+
+    UNKNOWN = "unknown"
+    EXACT = "exact"
+    EXACT_IF_DETERMINISTIC = "exact-if-deterministic"
+    PARAMETERS_EXACT = "parameters-exact"
+    PARK_ONLY = "park-only"
+    AUTHOR = "author"
+
+
+class Goal(StrEnum):
+    MINIMIZE = "minimize"
+    MAXIMIZE = "maximize"
+
+
+class MetricMode(StrEnum):
+    LAST = "last"
+    BEST = "best"
+
+
+@dataclass(frozen=True, slots=True)
+class Milestone:
+    """A percentage decrease of a trial's loss, and the loss that means it."""
+
+    percent: float
+    loss: float
+
+
+@dataclass(frozen=True, slots=True)
+class Quantum:
+    """A grant of device time; whichever limit is met first ends it, none means for ever.
+
+    `seconds` counts from the grant, `until_step` is a step of the trial, `loss` a value of the
+    signal. With `exact` the run parks by itself at `until_step`; otherwise the end of a quantum is
+    only an event and the run goes on until it is answered. `milestones` are those still ahead.
+    """
+
+    seconds: float | None = None
+    until_step: int | None = None
+    loss: float | None = None
+    exact: bool = False
+    milestones: tuple[Milestone, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What a trial occupies. `id` is `<node>/<local id>`; `cores` are a CPU slot's."""
+
+    id: DeviceId
+    node: NodeId
+    kind: str
+    memory_bytes: int
+    cores: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The durable form of a trial's progress; `nodes` are where its files lie."""
+
+    id: CheckpointId
+    trial: TrialId
+    attempt: int
+    step: int
+    sha256: str
+    size_bytes: int
+    nodes: tuple[NodeId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """A policy or a placement by name, with its settings."""
+
+    name: str
+    settings: tuple[tuple[str, Setting], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StopRule:
+    """When a trial has had enough. `target` is in the signal's own direction."""
+
+    max_steps: int | None = None
+    max_seconds: float | None = None
+    target: float | None = None
+    on_nan: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a node needs to run a study's trials; each trial's argv is built from its parameters."""
+
+    argv: tuple[str, ...]
+    python: str
+    code_sha256: str
+    submit_directory: str
+    environment: tuple[tuple[str, str], ...] = ()
+    data: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """One submitted search, as accepted. `source` is the study file's content for clones."""
+
+    id: StudyId
+    owner: str
+    pool: str
+    metric: str
+    goal: Goal
+    mode: MetricMode
+    signal: str
+    signal_goal: Goal
+    policy: Plugin
+    placement: Plugin
+    program: Program
+    stop: StopRule
+    submitted: Time
+    fingerprint: str
+    source: bytes
+    tier: Tier | None = None
+    durability_seconds: float = 60.0
+    suspend_deadline_seconds: float = 60.0
+    max_failures: int = 3
+    device_kind: str = ""
+    memory_bytes: int = 0
+
+
+class Stage(NamedTuple):
+    """Hyper-parameters in force until a step (None: to the end)."""
+
+    until_step: int | None
+    values: tuple[tuple[str, Scalar], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TrialSpec:
+    """One point of a study's space."""
+
+    id: TrialId
+    study: StudyId
+    number: int
+    stages: tuple[Stage, ...]
+    argv: tuple[str, ...]
+    seed: int
+
+    @property
+    def parameters(self) -> tuple[tuple[str, Scalar], ...]:
+        return self.stages[0].values
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """How a suspended trial is kept: parked as `run` on `device`, or by its checkpoint."""
+
+    tier: Tier
+    run: RunId
+    device: DeviceId
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failed attempt, with enough to tell the device's fault from the program's."""
+
+    attempt: int
+    device: DeviceId
+    error_kind: str
+    detail: str
+    signature: str
+    step: int
+    at: Time
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchCost:
+    """Measured seconds of the last suspend and resume in one tier."""
+
+    suspend_seconds: float = 0.0
+    resume_seconds: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return self.suspend_seconds + self.resume_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a trial has used so far, in seconds of its device, from its own reports."""
+
+    busy_seconds: float = 0.0
+    overhead_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    examples: int = 0
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSummary:
+    """Last, lowest and highest value of a metric; NaN never replaces a number as an extreme."""
+
+    step: int
+    last: float
+    low: float
+    high: float
+
+
+class Ending(NamedTuple):
+    """A final phase that awaits the release of the device, and why."""
+
+    phase: Phase
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRun:
+    """A run as a node knows it when it says Hello; `ended` ones still have their event to come."""
+
+    run: RunId
+    condition: str
+    devices: tuple[DeviceId, ...]
+    step: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A device as the head sees it now."""
+
+    device: Device
+    run: RunId | None = None
+    reserved: TrialId | None = None
+    healthy: bool = True
+    reason: str = ""
+    busy_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A box. `silent_since` is set while no stream to it is open; `granted` is the last lease."""
+
+    id: NodeId
+    boot_id: str
+    devices: tuple[DeviceId, ...]
+    connected: bool = True
+    silent_since: Time | None = None
+    facts: tuple[str, ...] = field(default=())
+    version: str = ""

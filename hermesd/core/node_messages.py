@@ -1,0 +1,293 @@
+"""What goes into a node's machine and what comes out of it.
+
+Orders come from the head, facts from the hosts of live trials; the machine answers with
+actions for the shell around it and with events for the head. All are frozen values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from hermesd.core.commands import Drop, Kill, Launch, Release, Renew, Stop, Suspend
+from hermesd.core.events import DeviceFailed, Reported, RunEvent
+from hermesd.core.model import (
+    Checkpoint,
+    DeviceId,
+    Fidelity,
+    Goal,
+    Program,
+    RunId,
+    Scalar,
+    Study,
+    Tier,
+    Time,
+    TrialId,
+    TrialSpec,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a trial's process is made from; the machine only passes it on.
+
+    `program.argv` is the trial's own command line.
+    """
+
+    program: Program
+    parameters: tuple[tuple[str, Scalar], ...]
+    signal: str
+    signal_goal: Goal
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A Launch with everything a node must know to carry it out."""
+
+    launch: Launch
+    checkpoint: Checkpoint | None
+    work: Work
+    durability_seconds: float
+    suspend_deadline_seconds: float
+
+    @property
+    def run(self) -> RunId:
+        return self.launch.run
+
+
+def assignment(
+    launch: Launch, study: Study, spec: TrialSpec, checkpoint: Checkpoint | None
+) -> Assignment:
+    """The Launch of a trial of `study`, ready for its node.
+
+    `checkpoint` is the one that `launch.checkpoint` names, None when it names none.
+    """
+    program = Program(
+        spec.argv,
+        study.program.python,
+        study.program.code_sha256,
+        study.program.submit_directory,
+        study.program.environment,
+        study.program.data,
+    )
+    work = Work(program, spec.parameters, study.signal, study.signal_goal, spec.seed)
+    return Assignment(
+        launch, checkpoint, work, study.durability_seconds, study.suspend_deadline_seconds
+    )
+
+
+Order: TypeAlias = Assignment | Renew | Suspend | Stop | Kill | Release | Drop
+
+
+class Series(NamedTuple):
+    """Points of one metric as the program reported them, by step."""
+
+    metric: str
+    steps: tuple[int, ...]
+    values: tuple[float, ...]
+
+
+# --- facts from hosts ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """The head answered a heartbeat: until then (boot time) everything here may go on."""
+
+    expires: Time
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The program of a run stands at its first boundary, or goes on after a park."""
+
+    run: RunId
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """How many steps the program will do."""
+
+    run: RunId
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Iterations were done; `points` travel beside the report."""
+
+    report: Reported
+    points: tuple[Series, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The agent knows what a resume of this trial promises."""
+
+    run: RunId
+    fidelity: Fidelity
+    reason: str
+    framework: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """Every thread of the run is stopped at a boundary."""
+
+    run: RunId
+    step: int
+    memory_bytes: int = 0
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A durable checkpoint was written and verified; the run goes on or stays parked."""
+
+    run: RunId
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The run's process is gone and its device free; `checkpoint` is the newest that verifies."""
+
+    run: RunId
+    tier: Tier
+    step: int
+    checkpoint: Checkpoint | None
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The program ended well; its process is gone and its device free."""
+
+    run: RunId
+    step: int
+    checkpoint: Checkpoint | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The program ended badly or could not be started; nothing of it is left."""
+
+    run: RunId
+    error_kind: str
+    detail: str
+    signature: str = ""
+    step: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The run's host died without a word; nothing of the run is left on the device."""
+
+    run: RunId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """After a restart of the daemon: a run of its journal, as its host (if any) tells it.
+
+    `condition` is "starting", "running", "parked" or "ended"; an ended one's outcome follows.
+    """
+
+    assignment: Assignment
+    condition: str
+    step: int
+
+
+HostFact: TypeAlias = (
+    Started | Planned | Progress | Judged | Parked | Saved | Left | Completed | Failed | Gone
+)
+Input: TypeAlias = Order | Leased | Found | HostFact
+
+# --- actions for the shell ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Spawn:
+    """Journal the run, then start its program from `checkpoint`, or from the beginning."""
+
+    assignment: Assignment
+    checkpoint: Checkpoint | None
+    limit_step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """Journal the run, then let the parked process of its trial go on."""
+
+    assignment: Assignment
+    limit_step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """Ask the host to give the device back in this tier by the deadline; `final` for good."""
+
+    run: RunId
+    tier: Tier
+    deadline_seconds: float
+    final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Ask for a durable checkpoint of this name while the run goes on."""
+
+    run: RunId
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Demote:
+    """Ask for a parked process to be written down under this name and ended."""
+
+    run: RunId
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Ask the host to end the process now."""
+
+    run: RunId
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """The host does not answer: end it and everything of the run, then say Gone."""
+
+    run: RunId
+
+
+@dataclass(frozen=True, slots=True)
+class Extend:
+    """Tell every host how long it may go on."""
+
+    expires: Time
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Remove every file of a trial of which no process is left."""
+
+    trial: TrialId
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """An event for the head; it is repeated until acknowledged."""
+
+    event: RunEvent | DeviceFailed
+    points: tuple[Series, ...] = ()
+
+
+Action: TypeAlias = (
+    Spawn | LetGo | Halt | Save | Demote | End | Fence | Extend | Forget | Drop | Tell
+)

@@ -1,0 +1,220 @@
+"""What an event does to one trial: pure functions from a trial to the trial after it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from hermesd.core.events import Reported, RunFailed, RunStarted, RunSuspended
+from hermesd.core.losses import QuantumLosses, extend, truncate
+from hermesd.core.model import (
+    Checkpoint,
+    Ending,
+    Failure,
+    Kept,
+    MetricSummary,
+    Phase,
+    Study,
+    SwitchCost,
+    Tier,
+    Time,
+)
+from hermesd.core.trial import Trial
+
+# Seconds per step on a device kind: the newest report weighs this much.
+STEP_SECONDS_WEIGHT = 0.2
+
+
+def close_quantum(trial: Trial) -> Trial:
+    """The running quantum becomes the latest finished one, if it saw any loss."""
+    if not trial.current.count:
+        return replace(trial, quanta=trial.quanta + 1)
+    return replace(
+        trial,
+        quanta=trial.quanta + 1,
+        first=trial.first or trial.current,
+        before=trial.latest,
+        latest=trial.current,
+        current=QuantumLosses(),
+    )
+
+
+def started(trial: Trial, event: RunStarted, tier: Tier | None) -> Trial:
+    """Training goes on from `event.step`; `tier` is the one it was resumed from, None if fresh."""
+    costs = dict(trial.costs)
+    if tier is not None:
+        costs[tier] = replace(costs.get(tier, SwitchCost()), resume_seconds=event.start_seconds)
+    use = replace(trial.use, overhead_seconds=trial.use.overhead_seconds + event.start_seconds)
+    if event.step < trial.step:
+        trial = back_at(trial, event.step)
+    return replace(
+        trial,
+        costs=costs,
+        use=use,
+        kept=None,
+        planned_steps=event.planned_steps or trial.planned_steps,
+    )
+
+
+def reported(trial: Trial, event: Reported, kind: str) -> Trial:
+    """Progress on a device of `kind`."""
+    metrics = dict(trial.metrics)
+    for name, value in event.metrics:
+        metrics[name] = _with_value(metrics.get(name), event.step, value)
+    gained = event.step - trial.step
+    step_seconds = trial.step_seconds
+    if gained > 0 and event.busy_seconds > 0:
+        fresh = event.busy_seconds / gained
+        old = step_seconds.get(kind, fresh)
+        step_seconds = {**step_seconds, kind: old + STEP_SECONDS_WEIGHT * (fresh - old)}
+    use = replace(
+        trial.use,
+        busy_seconds=trial.use.busy_seconds + event.busy_seconds,
+        cpu_seconds=trial.use.cpu_seconds + event.cpu_seconds,
+        examples=trial.use.examples + event.examples,
+        memory_bytes=max(trial.use.memory_bytes, event.memory_bytes),
+    )
+    return replace(
+        trial,
+        step=max(trial.step, event.step),
+        planned_steps=event.planned_steps or trial.planned_steps,
+        curve=extend(trial.curve, event.chunks),
+        current=trial.current.with_chunks(event.chunks),
+        metrics=metrics,
+        not_finite=trial.not_finite or event.not_finite,
+        step_seconds=step_seconds,
+        use=use,
+    )
+
+
+def _with_value(summary: MetricSummary | None, step: int, value: float) -> MetricSummary:
+    if math.isnan(value):
+        low, high = (summary.low, summary.high) if summary else (math.inf, -math.inf)
+    else:
+        low = min(summary.low, value) if summary else value
+        high = max(summary.high, value) if summary else value
+    return MetricSummary(step, value, low, high)
+
+
+def stop_reason(trial: Trial, study: Study) -> str | None:
+    """Why the study's stop rule ends this trial now, None while it does not."""
+    rule = study.stop
+    if trial.not_finite and rule.on_nan:
+        return "the loss is not finite (stop.on_nan)"
+    if rule.max_steps is not None and trial.step >= rule.max_steps:
+        return f"stop.max_steps = {rule.max_steps} is reached"
+    if rule.max_seconds is not None and trial.use.busy_seconds >= rule.max_seconds:
+        return f"stop.max_seconds = {rule.max_seconds:g} is reached"
+    if rule.target is not None and trial.curve:
+        sign = -1.0 if study.signal_goal == "maximize" else 1.0
+        if (loss := trial.loss) is not None and loss <= sign * rule.target:
+            return f"stop.target = {rule.target:g} is reached"
+    return None
+
+
+def back_at(trial: Trial, step: int) -> Trial:
+    """The trial with all progress past `step` gone."""
+    return replace(trial, step=step, curve=truncate(trial.curve, step), kept=None)
+
+
+def fall_back(trial: Trial) -> Trial:
+    """The trial as its newest checkpoint has it, or as it was submitted."""
+    return back_at(trial, trial.checkpoint.step if trial.checkpoint else 0)
+
+
+def released(trial: Trial, now: Time) -> Trial:
+    """The device is free again; what was asked as a final end takes effect."""
+    assert trial.run is not None
+    freed = replace(
+        trial,
+        run=None,
+        phase=Phase.WAITING,
+        served_seconds=trial.served_seconds + max(0.0, now - trial.run.since),
+        rested=now,
+    )
+    return ended(freed, now, trial.ending) if trial.ending else freed
+
+
+def ended(trial: Trial, now: Time, ending: Ending) -> Trial:
+    """The trial in its final phase; nothing more is expected of it."""
+    return replace(
+        trial,
+        run=None,
+        phase=ending.phase,
+        reason=ending.reason,
+        ending=None,
+        finished=now,
+        home=None,
+    )
+
+
+def suspended(trial: Trial, event: RunSuspended, now: Time) -> Trial:
+    """The run gave its device back at `event.step`, kept in `event.tier`."""
+    run = trial.run
+    assert run is not None
+    if trial.current.count:
+        trial = _merge_leftover(trial) if run.expired else close_quantum(trial)
+    cost = replace(trial.costs.get(event.tier, SwitchCost()), suspend_seconds=event.release_seconds)
+    trial = with_checkpoint(trial, event.checkpoint)
+    trial = replace(
+        trial,
+        step=max(trial.step, event.step),
+        costs={**trial.costs, event.tier: cost},
+        use=replace(trial.use, overhead_seconds=trial.use.overhead_seconds + event.release_seconds),
+        kept=Kept(event.tier, run.id, run.devices[0], event.memory_bytes),
+        preemptions=trial.preemptions + (0 if trial.ending else 1),
+        reason=run.asked.reason if run.asked else event.cause,
+    )
+    lost = event.tier is Tier.KILL or (
+        event.tier is Tier.CHECKPOINT
+        and (trial.checkpoint is None or trial.checkpoint.step < event.step)
+    )
+    return released(fall_back(trial) if lost else trial, now)
+
+
+def _merge_leftover(trial: Trial) -> Trial:
+    """Losses between a quantum's end and the release belong to that quantum."""
+    latest, more = trial.latest, trial.current
+    if latest is None:
+        return close_quantum(trial)
+    joined = QuantumLosses(
+        latest.count + more.count, min(latest.low, more.low), max(latest.high, more.high)
+    )
+    first = joined if trial.quanta == 1 else trial.first
+    return replace(trial, first=first, latest=joined, current=QuantumLosses())
+
+
+def with_checkpoint(trial: Trial, checkpoint: Checkpoint | None) -> Trial:
+    """The trial with a newer durable checkpoint; an older one is ignored."""
+    if checkpoint is None or (trial.checkpoint and checkpoint.step < trial.checkpoint.step):
+        return trial
+    return replace(trial, checkpoint=checkpoint)
+
+
+def failed(trial: Trial, event: RunFailed, study: Study, now: Time) -> Trial:
+    """One more failure: tried again from the last checkpoint, or failed for good.
+
+    Final at the study's last allowed failure, and at once when the same error comes at the same
+    step a second time: the program's own fault then.
+    """
+    run = trial.run
+    assert run is not None
+    failure = Failure(
+        run.id.attempt,
+        run.devices[0],
+        event.error_kind,
+        event.detail,
+        event.signature,
+        event.step,
+        now,
+    )
+    repeated = bool(event.signature) and any(
+        (old.signature, old.step) == (event.signature, event.step) for old in trial.failures
+    )
+    trial = replace(trial, failures=(*trial.failures, failure), reason=event.detail)
+    if not trial.ending and (repeated or len(trial.failures) >= study.max_failures):
+        again = "the same error at the same step twice" if repeated else "no tries left"
+        trial = replace(trial, ending=Ending(Phase.FAILED, f"{event.detail} ({again})"))
+    if trial.current.count:
+        trial = close_quantum(trial)
+    return released(fall_back(trial), now)

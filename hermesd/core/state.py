@@ -1,0 +1,64 @@
+"""The whole of what the head knows, as a fold of events and commands.
+
+`apply` is the only mutator. Replaying the journal gives the state back without asking a policy,
+since commands are folded like events.
+"""
+
+from __future__ import annotations
+
+from hermesd.core.commands import Bind, Command, Kill, Launch, Release, Renew, Stop, Suspend
+from hermesd.core.events import (
+    Cancelled,
+    DeviceFailed,
+    Event,
+    Extended,
+    NodeJoined,
+    NodeLost,
+    NodeSilent,
+    Paused,
+    PolicyFailed,
+    Removed,
+    Retried,
+    Submitted,
+    Unpaused,
+)
+from hermesd.core.fold_commands import fold_command
+from hermesd.core.fold_nodes import fold_node_event
+from hermesd.core.fold_people import fold_selection_event, fold_study_event
+from hermesd.core.fold_runs import fold_run_event
+from hermesd.core.invariants import check
+from hermesd.core.model import Time
+from hermesd.core.tables import Rejected, Tables
+
+__all__ = ["Rejected", "State"]
+
+
+class State(Tables):
+    """The tables and the one way to change them."""
+
+    def apply(self, entry: Event | Command, now: Time) -> None:
+        """Fold one event or command in.
+
+        Raises:
+            Rejected: the entry is illegal here; the state is as it was.
+        """
+        match entry:
+            case Launch() | Renew() | Suspend() | Stop() | Kill() | Bind() | Release():
+                fold_command(self, entry, now)
+            case Submitted() | Removed() | Extended() | Retried():
+                fold_study_event(self, entry, now)
+            case Paused() | Unpaused() | Cancelled():
+                fold_selection_event(self, entry, now)
+            case NodeJoined() | NodeSilent() | NodeLost() | DeviceFailed():
+                fold_node_event(self, entry, now)
+            case PolicyFailed(study, detail):
+                self.study(study)
+                self.fallen[study] = detail
+                self.touch_all(self.active[study])
+            case _:
+                fold_run_event(self, entry, now)
+        self.now = max(self.now, now)
+
+    def check(self) -> None:
+        """Assert every invariant; raises `InvariantBroken`."""
+        check(self)

@@ -1,0 +1,133 @@
+"""Studies, trials, nodes and slots, with the indexes that decisions need.
+
+Every change of a trial or a slot goes through `put` and `put_slot`, which keep the indexes true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from hermesd.core.model import (
+    DeviceId,
+    Node,
+    NodeId,
+    Plugin,
+    RunId,
+    Slot,
+    Study,
+    StudyId,
+    Time,
+    TrialId,
+)
+from hermesd.core.policy import Facts
+from hermesd.core.trial import Trial
+
+REQUESTS_KEPT = 10_000
+
+
+class Rejected(Exception):
+    """An illegal entry; nothing was changed. The text says why."""
+
+
+class Tables:
+    """Everything the head knows.
+
+    `dirty` names the trials that changed since the scheduler last looked, `free` the slots that
+    could take a run, `expired` those whose run has used up its quantum, `reserved` the trials that
+    a suspending run makes room for, `strays` the runs that a node has and should not, `releases`
+    what nodes may let go of (True: its files too).
+    """
+
+    def __init__(self) -> None:
+        self.now: Time = 0.0
+        self.studies: dict[StudyId, Study] = {}
+        self.trials: dict[TrialId, Trial] = {}
+        self.members: dict[StudyId, tuple[TrialId, ...]] = {}
+        self.active: dict[StudyId, dict[TrialId, None]] = {}
+        self.nodes: dict[NodeId, Node] = {}
+        self.slots: dict[DeviceId, Slot] = {}
+        self.facts: dict[StudyId, Facts] = {}
+        self.requests: dict[str, tuple[TrialId, ...]] = {}
+        self.fallen: dict[StudyId, str] = {}
+        self.strays: dict[tuple[NodeId, RunId], None] = {}
+        self.releases: dict[tuple[TrialId, NodeId], bool] = {}
+        self.dirty: dict[TrialId, None] = {}
+        self.free: dict[DeviceId, None] = {}
+        self.expired: dict[DeviceId, None] = {}
+        self.reserved: dict[TrialId, DeviceId] = {}
+
+    def usable(self, slot: Slot) -> bool:
+        """Whether a run may be put on the slot now."""
+        node = self.nodes.get(slot.device.node)
+        return slot.run is None and slot.healthy and node is not None and node.connected
+
+    def policy_of(self, study: StudyId) -> Plugin:
+        """The study's policy; first in, first out once its own has raised."""
+        return Plugin("fifo") if study in self.fallen else self.studies[study].policy
+
+    def study(self, study: StudyId) -> Study:
+        if study not in self.studies:
+            raise Rejected(f"no study {study!r}")
+        return self.studies[study]
+
+    def request(self, request_id: str, effect: Iterable[TrialId]) -> None:
+        if request_id in self.requests:
+            raise Rejected(f"request {request_id!r} was carried out before")
+        self.requests[request_id] = tuple(effect)
+        if len(self.requests) > REQUESTS_KEPT:
+            del self.requests[next(iter(self.requests))]
+
+    def trial(self, trial_id: TrialId) -> Trial:
+        if trial_id not in self.trials:
+            raise Rejected(f"no trial {trial_id!r}")
+        return self.trials[trial_id]
+
+    def node(self, node_id: NodeId) -> Node:
+        if node_id not in self.nodes:
+            raise Rejected(f"no node {node_id!r}")
+        return self.nodes[node_id]
+
+    def touch_all(self, trial_ids: Iterable[TrialId]) -> None:
+        for trial_id in trial_ids:
+            self.put(self.trials[trial_id])
+
+    def put(self, trial: Trial) -> None:
+        trial = replace(trial, version=trial.version + 1)
+        self.trials[trial.id] = trial
+        self.dirty[trial.id] = None
+        active = self.active[trial.spec.study]
+        if trial.phase.final:
+            active.pop(trial.id, None)
+        else:
+            active[trial.id] = None
+        if trial.run is not None:
+            for device in trial.run.devices:
+                if trial.candidate:
+                    self.expired[device] = None
+                else:
+                    self.expired.pop(device, None)
+
+    def put_slot(self, slot: Slot) -> None:
+        before = self.slots.get(slot.device.id)
+        if before and before.reserved and before.reserved != slot.reserved:
+            self.reserved.pop(before.reserved, None)
+        if slot.reserved:
+            self.reserved[slot.reserved] = slot.device.id
+        self.slots[slot.device.id] = slot
+        self.index((slot.device.id,))
+
+    def index(self, devices: Iterable[DeviceId]) -> None:
+        for device in devices:
+            if self.usable(self.slots[device]):
+                self.free[device] = None
+            else:
+                self.free.pop(device, None)
+
+    def free_slots(self, trial: Trial, now: Time) -> None:
+        assert trial.run is not None
+        for device in trial.run.devices:
+            slot = self.slots[device]
+            busy = slot.busy_seconds + max(0.0, now - trial.run.since)
+            self.expired.pop(device, None)
+            self.put_slot(replace(slot, run=None, busy_seconds=busy))

@@ -1,0 +1,133 @@
+"""A trial as the scheduler knows it: everything that policies may read, folded from its events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hermesd.core.commands import Stop, Suspend
+from hermesd.core.losses import Chunk, QuantumLosses, recent
+from hermesd.core.model import (
+    Checkpoint,
+    DeviceId,
+    Ending,
+    Failure,
+    Fidelity,
+    Kept,
+    MetricSummary,
+    Phase,
+    Quantum,
+    RunId,
+    SwitchCost,
+    Tier,
+    Time,
+    TrialId,
+    TrialSpec,
+    Use,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A trial's present stay on its devices.
+
+    `grant` counts the quanta given within it, `expired` says that the present one is over,
+    `milestone` that one was passed and not answered yet, `asked` what it was asked to do.
+    """
+
+    id: RunId
+    devices: tuple[DeviceId, ...]
+    quantum: Quantum
+    since: Time
+    grant: int = 0
+    expired: bool = False
+    milestone: float | None = None
+    asked: Suspend | Stop | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The fold of a trial's events.
+
+    `quanta` counts finished quanta; `first`, `before`, `latest` are the losses of the first, the
+    last but one and the last finished quantum, `current` those of the quantum that is running.
+    `served_seconds` is device time from launch to release, `rested` when it last gave a device
+    back (its submission before that).
+    """
+
+    spec: TrialSpec
+    submitted: Time
+    rested: Time
+    phase: Phase = Phase.WAITING
+    paused: bool = False
+    run: Run | None = None
+    attempt: int = 0
+    step: int = 0
+    planned_steps: int | None = None
+    curve: tuple[Chunk, ...] = ()
+    metrics: dict[str, MetricSummary] = field(default_factory=dict)
+    quanta: int = 0
+    first: QuantumLosses | None = None
+    before: QuantumLosses | None = None
+    latest: QuantumLosses | None = None
+    current: QuantumLosses = field(default_factory=QuantumLosses)
+    milestone_percent: float = 0.0
+    milestones_passed: int = 0
+    not_finite: bool = False
+    served_seconds: float = 0.0
+    use: Use = field(default_factory=Use)
+    step_seconds: dict[str, float] = field(default_factory=dict)
+    costs: dict[Tier, SwitchCost] = field(default_factory=dict)
+    preemptions: int = 0
+    kept: Kept | None = None
+    checkpoint: Checkpoint | None = None
+    failures: tuple[Failure, ...] = ()
+    ending: Ending | None = None
+    reason: str = ""
+    home: DeviceId | None = None
+    fidelity: Fidelity = Fidelity.UNKNOWN
+    fidelity_reason: str = ""
+    framework: str = ""
+    finished: Time | None = None
+    version: int = 0
+
+    @property
+    def id(self) -> TrialId:
+        return self.spec.id
+
+    @property
+    def run_id(self) -> RunId | None:
+        return self.run.id if self.run else None
+
+    @property
+    def next_run(self) -> RunId:
+        return RunId(self.id, self.attempt + 1)
+
+    @property
+    def explored(self) -> bool:
+        """Whether at least one quantum of this trial has been seen to its end."""
+        return self.quanta > 0
+
+    @property
+    def candidate(self) -> bool:
+        """Whether the next decision may give this trial a device or a new quantum."""
+        if self.phase is Phase.WAITING:
+            return not self.paused and self.ending is None
+        return self.phase is Phase.RUNNING and self.run is not None and self.run.expired
+
+    @property
+    def loss(self) -> float | None:
+        """Mean of the last max(3, 10 %) losses (lower is better); None before the first."""
+        return recent(self.curve, self.step)
+
+    @property
+    def switch_cost(self) -> SwitchCost | None:
+        """What suspending and resuming this trial last cost, in the tier it is kept in."""
+        tier = self.kept.tier if self.kept else Tier.PARK
+        return self.costs.get(tier) or next(iter(self.costs.values()), None)
+
+    @property
+    def seconds_per_step(self) -> float | None:
+        """Training seconds an iteration, over all devices; None while unmeasured."""
+        if not self.step or not self.use.busy_seconds:
+            return None
+        return self.use.busy_seconds / self.step
