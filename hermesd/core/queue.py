@@ -8,7 +8,7 @@ is asked for its whole plan when something is to be decided.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from hermesd.core.model import DeviceId, Phase, Quantum, StudyId, TrialId
@@ -66,15 +66,21 @@ class StudyQueue:
         assert not isinstance(self.policy, Planning)
         return Entry(self.policy.score(trial), trial.spec.number, trial.version, trial.id)
 
-    def order(self, count: int, occupants: Iterable[Trial], now: float) -> list[TrialId]:
-        """The `count` most deserving waiting trials (of each home) and the occupants, in order."""
+    def order(
+        self,
+        count: int,
+        occupants: Iterable[Trial],
+        eligible: Callable[[Trial], bool],
+        now: float,
+    ) -> list[TrialId]:
+        """The `count` most deserving eligible waiting trials (of each home) and the occupants."""
         if isinstance(self.policy, Planning):
             plan = self._plan(self.policy, now)
             return [trial_id for trial_id in plan if self.state.trials[trial_id].candidate]
         entries = [self._entry(trial) for trial in occupants]
         for home, heap in self._heaps.items():
             if not (self.placement.binds and home is None):
-                entries += self._top(heap, count)
+                entries += self._top(heap, count, eligible)
         return [entry.trial for entry in sorted(entries)]
 
     def _plan(self, policy: Planning, now: float) -> dict[TrialId, Claim]:
@@ -82,15 +88,15 @@ class StudyQueue:
             self._claims = {claim.trial: claim for claim in policy.plan(self.view(now))}
         return self._claims
 
-    def _top(self, heap: list[Entry], count: int) -> list[Entry]:
+    def _top(self, heap: list[Entry], count: int, eligible: Callable[[Trial], bool]) -> list[Entry]:
         found: list[Entry] = []
+        passed_over: list[Entry] = []
         while heap and len(found) < count:
             entry = heapq.heappop(heap)
             trial = self.state.trials.get(entry.trial)
-            if trial is None or trial.version != entry.version:
-                continue
-            found.append(entry)
-        for entry in found:
+            if trial is not None and trial.version == entry.version:
+                (found if eligible(trial) else passed_over).append(entry)
+        for entry in (*found, *passed_over):
             heapq.heappush(heap, entry)
         return found
 

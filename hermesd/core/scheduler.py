@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
+from hermesd.core.assignment import Assignment, Issue
 from hermesd.core.commands import Bind, Command, Kill, Launch, Release, Renew, Stop, Suspend
-from hermesd.core.events import Event, NodeLost, PolicyFailed
+from hermesd.core.events import Event, NodeLost
 from hermesd.core.model import (
-    DeviceId,
     NodeId,
     Phase,
     Plugin,
@@ -25,13 +25,11 @@ from hermesd.core.model import (
     Time,
     TrialId,
 )
-from hermesd.core.placement import Placement, fits
+from hermesd.core.placement import Placement
 from hermesd.core.policy import Policy
-from hermesd.core.queue import Choice, StudyQueue
+from hermesd.core.queues import Queues
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
-
-Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +66,8 @@ class Scheduler:
     ) -> None:
         self.state = state
         self.lease = lease
-        self._make_policy = make_policy
-        self._make_placement = make_placement
-        self._queues: dict[StudyId, StudyQueue] = {}
-        self._failures: list[Event] = []
+        self._queues = Queues(state, make_policy, make_placement)
+        self._assignment = Assignment(state, self._queues)
         self._last: dict[TrialId, str] = {}
         state.dirty.update(dict.fromkeys(state.trials))
 
@@ -98,17 +94,15 @@ class Scheduler:
         limit = now - self.lease.silence_seconds
         return [NodeLost(node) for node, silent in self._silent() if silent <= limit]
 
-    def failures(self) -> list[Event]:
-        """The policies that raised in the last decision; folded in already."""
-        return list(self._failures)
+    def take_failures(self) -> list[Event]:
+        """Policies that raised since the last call: folded in already, to be journalled."""
+        return self._queues.take_failures()
 
     # -- the decision -----------------------------------------------------------------------
 
     def decide(self, now: Time) -> list[Command]:
         """What to do now, folded in already. Deciding again says nothing new."""
-        self._failures = []
-        for study_id in [study for study in self._queues if study not in self.state.studies]:
-            del self._queues[study_id]
+        self._queues.forget_removed()
         commands: list[Command] = []
 
         def issue(command: Command) -> None:
@@ -123,9 +117,9 @@ class Scheduler:
                 self._settle(trial, issue, now)
             self._bind(issue)
             for trial in dirty:
-                self._note(self.state.trials[trial.id])
+                self._queues.note(self.state.trials[trial.id])
             if not self.state.dirty:
-                self._assign(issue, now)
+                self._assignment.fill(issue, now)
             if not self.state.dirty:
                 break
         for node, run in list(self.state.strays):
@@ -147,7 +141,7 @@ class Scheduler:
             case Kill() | Bind() | Release():
                 pass
 
-    def _settle(self, trial: Trial, issue: Callable[[Command], None], now: Time) -> None:
+    def _settle(self, trial: Trial, issue: Issue, now: Time) -> None:
         """What one trial needs whatever the others do."""
         study = self.state.studies[trial.spec.study]
         run = trial.run
@@ -167,22 +161,20 @@ class Scheduler:
         elif trial.phase is Phase.RUNNING and run.milestone is not None and not run.expired:
             self._grow(trial, run.milestone, issue, now)
 
-    def _grow(
-        self, trial: Trial, percent: float, issue: Callable[[Command], None], now: Time
-    ) -> None:
+    def _grow(self, trial: Trial, percent: float, issue: Issue, now: Time) -> None:
         """Answer a milestone with the longer quantum that the policy now gives."""
         assert trial.run is not None
-        choice = self._choice(trial, now)
+        choice = self._queues.choice(trial, now)
         if choice is None or not _longer(choice.quantum, trial.run.quantum):
             return
         reason = f"milestone: the loss fell by {percent:g} %"
         run = trial.run
         issue(Renew(run.id, run.grant + 1, choice.quantum, reason, extends=True))
 
-    def _bind(self, issue: Callable[[Command], None]) -> None:
+    def _bind(self, issue: Issue) -> None:
         """Give waiting trials without a home one, while there is room (placement `homes`)."""
-        for study_id, study in self.state.studies.items():
-            placement = self._placement(study.placement)
+        for study_id in self.state.studies:
+            placement = self._queues.placement(study_id)
             if not placement.binds:
                 continue
             load = dict.fromkeys(sorted(self.state.slots), 0)
@@ -195,188 +187,13 @@ class Scheduler:
                     unbound.append(trial)
             for trial in unbound:
                 allowed = {
-                    name: count
-                    for name, count in load.items()
-                    if fits(trial, study, self.state.slots[name].device, self._kept_on(trial))
+                    name: count for name, count in load.items() if self._queues.takes(trial, name)
                 }
                 home = placement.home(allowed)
                 if home is None:
                     break
                 load[home] += 1
                 issue(Bind(trial.id, home))
-
-    def _assign(self, issue: Callable[[Command], None], now: Time) -> None:
-        """Fill the open devices: reserved ones first, then in the order of the policies."""
-        state = self.state
-        for device in sorted(state.free):
-            reserved = state.slots[device].reserved
-            trial = state.trials.get(reserved) if reserved else None
-            if trial is None or not trial.candidate or not self._fits(trial, device):
-                continue
-            if trial.phase is Phase.WAITING and (choice := self._choice(trial, now)):
-                self._launch(choice, device, issue)
-        free = sorted(state.free)
-        expired = [
-            d for d in sorted(state.expired) if state.nodes[state.slots[d].device.node].connected
-        ]
-        if not free and not expired:
-            return
-        occupants = {self._occupant(device): device for device in expired}
-        order = self._merged(len(free) + len(expired), occupants, now)
-        position = {trial_id: index for index, trial_id in enumerate(order)}
-        for trial_id in order:
-            if not free and not occupants:
-                break
-            trial = state.trials[trial_id]
-            if trial_id in occupants:
-                del occupants[trial_id]
-                if choice := self._choice(trial, now):
-                    self._renew(choice, issue)
-            elif self._available(trial):
-                self._claim(trial, free, occupants, position, issue, now)
-        for trial_id in occupants:
-            self._give_back(trial_id, None, "held back by its policy", issue)
-
-    def _claim(
-        self,
-        trial: Trial,
-        free: list[DeviceId],
-        occupants: dict[TrialId, DeviceId],
-        position: dict[TrialId, int],
-        issue: Callable[[Command], None],
-        now: Time,
-    ) -> None:
-        """A waiting trial takes a free device, else the one of the least deserving occupant."""
-        fitting = [device for device in free if self._fits(trial, device)]
-        if fitting:
-            if (choice := self._choice(trial, now)) is None:
-                return
-            placement = self._placement(self.state.studies[trial.spec.study].placement)
-            slots = self.state.slots
-            best = min(fitting, key=lambda d: (placement.cost(trial, slots[d].device), d))
-            free.remove(best)
-            self._launch(choice, best, issue)
-            return
-        victims = [t for t, device in occupants.items() if self._fits(trial, device)]
-        if victims:
-            victim = max(victims, key=lambda t: position.get(t, len(position)))
-            del occupants[victim]
-            words = self._queues[trial.spec.study].policy.words(trial)
-            self._give_back(victim, trial.id, f"{trial.id} goes first: {words}", issue)
-
-    def _launch(self, choice: Choice, device: DeviceId, issue: Callable[[Command], None]) -> None:
-        trial = choice.trial
-        kept = trial.kept
-        parked = kept.run if kept and kept.tier is Tier.PARK else None
-        checkpoint = trial.checkpoint.id if trial.checkpoint and parked is None else None
-        issue(Launch(trial.next_run, (device,), choice.quantum, choice.words, parked, checkpoint))
-
-    def _renew(self, choice: Choice, issue: Callable[[Command], None]) -> None:
-        run = choice.trial.run
-        assert run is not None
-        issue(Renew(run.id, run.grant + 1, choice.quantum, f"still best: {choice.words}"))
-
-    def _give_back(
-        self,
-        trial_id: TrialId,
-        successor: TrialId | None,
-        reason: str,
-        issue: Callable[[Command], None],
-    ) -> None:
-        trial = self.state.trials[trial_id]
-        study = self.state.studies[trial.spec.study]
-        assert trial.run is not None
-        issue(Suspend(trial.run.id, study.tier, study.suspend_deadline_seconds, successor, reason))
-
-    # -- candidates ---------------------------------------------------------------------------
-
-    def _occupant(self, device: DeviceId) -> TrialId:
-        run = self.state.slots[device].run
-        assert run is not None
-        return run.trial
-
-    def _available(self, trial: Trial) -> bool:
-        """Whether the trial waits and no device is being freed for it."""
-        if trial.phase is not Phase.WAITING or not trial.candidate:
-            return False
-        device = self.state.reserved.get(trial.id)
-        if device is None:
-            return True
-        slot = self.state.slots[device]
-        return (
-            slot.run is None or not slot.healthy or not self.state.nodes[slot.device.node].connected
-        )
-
-    def _kept_on(self, trial: Trial) -> NodeId | None:
-        kept = trial.kept
-        if kept is None or kept.tier is not Tier.PARK:
-            return None
-        return self.state.slots[kept.device].device.node
-
-    def _fits(self, trial: Trial, device: DeviceId) -> bool:
-        study = self.state.studies[trial.spec.study]
-        if self._placement(study.placement).binds and trial.home != device:
-            return False
-        return fits(trial, study, self.state.slots[device].device, self._kept_on(trial))
-
-    def _placement(self, plugin: Plugin) -> Placement:
-        return self._make_placement(plugin)
-
-    def _merged(self, count: int, occupants: dict[TrialId, DeviceId], now: Time) -> list[TrialId]:
-        """The studies' orders as one: the study with the fewest devices has the next turn."""
-        orders: dict[StudyId, list[TrialId]] = {}
-        shares = dict.fromkeys(self.state.studies, 0)
-        for slot in self.state.slots.values():
-            if slot.run is not None and slot.run.trial not in occupants:
-                shares[self.state.trials[slot.run.trial].spec.study] += 1
-        for study_id in list(self.state.studies):
-            theirs = [self.state.trials[trial_id] for trial_id in occupants]
-            mine = tuple(trial for trial in theirs if trial.spec.study == study_id)
-            order = self._order(study_id, count, mine, now)
-            if order:
-                orders[study_id] = order[::-1]
-        merged: list[TrialId] = []
-        while orders:
-            study_id = min(orders, key=lambda s: shares[s])
-            merged.append(orders[study_id].pop())
-            shares[study_id] += 1
-            if not orders[study_id]:
-                del orders[study_id]
-        return merged
-
-    # -- policies -----------------------------------------------------------------------------
-
-    def _queue(self, study_id: StudyId) -> StudyQueue:
-        queue = self._queues.get(study_id)
-        if queue is None:
-            policy = self._make_policy(self.state.policy_of(study_id))
-            placement = self._placement(self.state.studies[study_id].placement)
-            queue = self._queues[study_id] = StudyQueue(self.state, study_id, policy, placement)
-        return queue
-
-    def _ask(self, study_id: StudyId, question: Callable[[StudyQueue], Answer]) -> Answer:
-        """Put a question to a study's policy; one that raises gives way to first in, first out."""
-        try:
-            return question(self._queue(study_id))
-        except Exception as error:
-            if study_id in self.state.fallen:
-                raise
-            event = PolicyFailed(study_id, f"{type(error).__name__}: {error}")
-            self.state.apply(event, self.state.now)
-            self._failures.append(event)
-            del self._queues[study_id]
-            return question(self._queue(study_id))
-
-    def _order(
-        self, study_id: StudyId, count: int, occupants: tuple[Trial, ...], now: Time
-    ) -> list[TrialId]:
-        return self._ask(study_id, lambda queue: queue.order(count, occupants, now))
-
-    def _note(self, trial: Trial) -> None:
-        self._ask(trial.spec.study, lambda queue: queue.refresh(trial))
-
-    def _choice(self, trial: Trial, now: Time) -> Choice | None:
-        return self._ask(trial.spec.study, lambda queue: queue.choice(trial, now))
 
     # -- questions of the shell ---------------------------------------------------------------
 
@@ -403,7 +220,7 @@ class Scheduler:
 
     def next_up(self, study_id: StudyId, count: int, now: Time) -> tuple[TrialId, ...]:
         """The waiting trials that would run next, most deserving first."""
-        order = self._order(study_id, count, (), now)
+        order = self._queues.order(study_id, count, (), lambda trial: True, now)
         waiting = [t for t in order if self.state.trials[t].phase is Phase.WAITING]
         return tuple(waiting[:count])
 
@@ -411,7 +228,7 @@ class Scheduler:
         """Why a trial runs or waits, in its policy's words."""
         trial = self.state.trials[trial_id]
         study_id = trial.spec.study
-        ranking = self._ask(study_id, lambda queue: list(queue.ranking(now)))
+        ranking = self._queues.ask(study_id, lambda queue: list(queue.ranking(now)))
         place = next((i for i, (t, _) in enumerate(ranking, 1) if t.id == trial_id), None)
         policy = self.state.policy_of(study_id).name
         if trial.phase.final:

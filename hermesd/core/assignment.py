@@ -1,0 +1,156 @@
+"""Fills the open devices: those that are free, and those whose occupant's quantum is over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from hermesd.core.commands import Command, Launch, Renew, Suspend
+from hermesd.core.model import DeviceId, Phase, StudyId, Tier, Time, TrialId
+from hermesd.core.queue import Choice
+from hermesd.core.queues import Queues
+from hermesd.core.state import State
+from hermesd.core.trial import Trial
+
+Issue: TypeAlias = Callable[[Command], None]
+
+
+class Assignment:
+    """Who gets the open devices, in the order of the policies, as launches and suspends."""
+
+    def __init__(self, state: State, queues: Queues) -> None:
+        self.state = state
+        self.queues = queues
+
+    def fill(self, issue: Issue, now: Time) -> None:
+        """Fill the open devices: reserved ones first, then in the order of the policies."""
+        state = self.state
+        for device in sorted(state.free):
+            reserved = state.slots[device].reserved
+            trial = state.trials.get(reserved) if reserved else None
+            if trial is None or not trial.candidate or not self.queues.fits(trial, device):
+                continue
+            if trial.phase is Phase.WAITING and (choice := self.queues.choice(trial, now)):
+                self._launch(choice, device, issue)
+        free = sorted(state.free)
+        expired = [
+            d for d in sorted(state.expired) if state.nodes[state.slots[d].device.node].connected
+        ]
+        if not free and not expired:
+            return
+        occupants = {self._occupant(device): device for device in expired}
+        order = self._merged(free, occupants, now)
+        position = {trial_id: index for index, trial_id in enumerate(order)}
+        for trial_id in order:
+            if not free and not occupants:
+                break
+            trial = state.trials[trial_id]
+            if trial_id in occupants:
+                del occupants[trial_id]
+                if choice := self.queues.choice(trial, now):
+                    self._renew(choice, issue)
+            elif self._available(trial):
+                self._claim(trial, free, occupants, position, issue, now)
+        for trial_id in occupants:
+            self._give_back(trial_id, None, "held back by its policy", issue)
+
+    def _claim(
+        self,
+        trial: Trial,
+        free: list[DeviceId],
+        occupants: dict[TrialId, DeviceId],
+        position: dict[TrialId, int],
+        issue: Issue,
+        now: Time,
+    ) -> None:
+        """A waiting trial takes a free device, else the one of the least deserving occupant."""
+        fitting = [device for device in free if self.queues.fits(trial, device)]
+        if fitting:
+            if (choice := self.queues.choice(trial, now)) is None:
+                return
+            placement = self.queues.placement(trial.spec.study)
+            slots = self.state.slots
+            best = min(fitting, key=lambda d: (placement.cost(trial, slots[d].device), d))
+            free.remove(best)
+            self._launch(choice, best, issue)
+            return
+        victims = [t for t, device in occupants.items() if self.queues.fits(trial, device)]
+        if victims:
+            victim = max(victims, key=lambda t: position.get(t, len(position)))
+            del occupants[victim]
+            words = self.queues.words(trial)
+            self._give_back(victim, trial.id, f"{trial.id} goes first: {words}", issue)
+
+    def _launch(self, choice: Choice, device: DeviceId, issue: Issue) -> None:
+        trial = choice.trial
+        kept = trial.kept
+        parked = kept.run if kept and kept.tier is Tier.PARK else None
+        checkpoint = trial.checkpoint.id if trial.checkpoint and parked is None else None
+        issue(Launch(trial.next_run, (device,), choice.quantum, choice.words, parked, checkpoint))
+
+    def _renew(self, choice: Choice, issue: Issue) -> None:
+        run = choice.trial.run
+        assert run is not None
+        issue(Renew(run.id, run.grant + 1, choice.quantum, f"still best: {choice.words}"))
+
+    def _give_back(
+        self,
+        trial_id: TrialId,
+        successor: TrialId | None,
+        reason: str,
+        issue: Issue,
+    ) -> None:
+        trial = self.state.trials[trial_id]
+        study = self.state.studies[trial.spec.study]
+        assert trial.run is not None
+        issue(Suspend(trial.run.id, study.tier, study.suspend_deadline_seconds, successor, reason))
+
+    # -- candidates ---------------------------------------------------------------------------
+
+    def _occupant(self, device: DeviceId) -> TrialId:
+        run = self.state.slots[device].run
+        assert run is not None
+        return run.trial
+
+    def _available(self, trial: Trial) -> bool:
+        """Whether the trial waits and no device is being freed for it."""
+        if trial.phase is not Phase.WAITING or not trial.candidate:
+            return False
+        device = self.state.reserved.get(trial.id)
+        if device is None:
+            return True
+        slot = self.state.slots[device]
+        return (
+            slot.run is None or not slot.healthy or not self.state.nodes[slot.device.node].connected
+        )
+
+    def _merged(
+        self, free: list[DeviceId], occupants: dict[TrialId, DeviceId], now: Time
+    ) -> list[TrialId]:
+        """The studies' orders as one: the study with the fewest devices has the next turn."""
+        open_devices = [*free, *occupants.values()]
+
+        def eligible(trial: Trial) -> bool:
+            return self._available(trial) and any(
+                self.queues.fits(trial, device) for device in open_devices
+            )
+
+        orders: dict[StudyId, list[TrialId]] = {}
+        shares = dict.fromkeys(self.state.studies, 0)
+        for slot in self.state.slots.values():
+            if slot.run is not None and slot.run.trial not in occupants:
+                shares[self.state.trials[slot.run.trial].spec.study] += 1
+        for study_id in list(self.state.studies):
+            theirs = [self.state.trials[trial_id] for trial_id in occupants]
+            mine = tuple(trial for trial in theirs if trial.spec.study == study_id)
+            order = self.queues.order(study_id, len(open_devices), mine, eligible, now)
+            if order:
+                orders[study_id] = order[::-1]
+        merged: list[TrialId] = []
+        while orders:
+            study_id = min(orders, key=lambda s: shares[s])
+            merged.append(orders[study_id].pop())
+            shares[study_id] += 1
+            if not orders[study_id]:
+                del orders[study_id]
+        return merged

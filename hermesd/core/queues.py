@@ -1,0 +1,106 @@
+"""Every study's queue, and the border to policies: one that raises gives way to fifo."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from hermesd.core.events import Event, PolicyFailed
+from hermesd.core.model import DeviceId, NodeId, Plugin, StudyId, Tier, Time, TrialId
+from hermesd.core.placement import Placement, fits
+from hermesd.core.policy import Policy
+from hermesd.core.queue import Choice, StudyQueue
+from hermesd.core.state import State
+from hermesd.core.trial import Trial
+
+Answer = TypeVar("Answer")
+
+
+class Queues:
+    """What the studies' policies and placements say, asked in one place."""
+
+    def __init__(
+        self,
+        state: State,
+        make_policy: Callable[[Plugin], Policy],
+        make_placement: Callable[[Plugin], Placement],
+    ) -> None:
+        self.state = state
+        self._make_policy = make_policy
+        self._make_placement = make_placement
+        self._queues: dict[StudyId, StudyQueue] = {}
+        self._failures: list[Event] = []
+
+    def take_failures(self) -> list[Event]:
+        """The policies that raised since the last call: folded in, and to be journalled."""
+        taken, self._failures = self._failures, []
+        return taken
+
+    def forget_removed(self) -> None:
+        """Drop the queues of studies that are gone."""
+        for study_id in [study for study in self._queues if study not in self.state.studies]:
+            del self._queues[study_id]
+
+    def _queue(self, study_id: StudyId) -> StudyQueue:
+        queue = self._queues.get(study_id)
+        if queue is None:
+            policy = self._make_policy(self.state.policy_of(study_id))
+            placement = self.placement(study_id)
+            queue = self._queues[study_id] = StudyQueue(self.state, study_id, policy, placement)
+        return queue
+
+    def ask(self, study_id: StudyId, question: Callable[[StudyQueue], Answer]) -> Answer:
+        """Put a question to a study's policy; one that raises gives way to first in, first out."""
+        try:
+            return question(self._queue(study_id))
+        except Exception as error:
+            if study_id in self.state.fallen:
+                raise
+            event = PolicyFailed(study_id, f"{type(error).__name__}: {error}")
+            self.state.apply(event, self.state.now)
+            self._failures.append(event)
+            self._queues.pop(study_id, None)
+            return question(self._queue(study_id))
+
+    def order(
+        self,
+        study_id: StudyId,
+        count: int,
+        occupants: tuple[Trial, ...],
+        eligible: Callable[[Trial], bool],
+        now: Time,
+    ) -> list[TrialId]:
+        """See `StudyQueue.order`."""
+        return self.ask(study_id, lambda queue: queue.order(count, occupants, eligible, now))
+
+    def note(self, trial: Trial) -> None:
+        """Take note of a trial that changed."""
+        self.ask(trial.spec.study, lambda queue: queue.refresh(trial))
+
+    def choice(self, trial: Trial, now: Time) -> Choice | None:
+        """What the trial would get now; None if its policy leaves it out."""
+        return self.ask(trial.spec.study, lambda queue: queue.choice(trial, now))
+
+    def words(self, trial: Trial) -> str:
+        """What its policy sees in the trial."""
+        return self.ask(trial.spec.study, lambda queue: queue.policy.words(trial))
+
+    def placement(self, study_id: StudyId) -> Placement:
+        """The study's placement."""
+        return self._make_placement(self.state.studies[study_id].placement)
+
+    def fits(self, trial: Trial, device: DeviceId) -> bool:
+        """Whether the trial may be put on the device as far as its study is concerned."""
+        study = self.state.studies[trial.spec.study]
+        if self.placement(study.id).binds and trial.home != device:
+            return False
+        return self.takes(trial, device)
+
+    def takes(self, trial: Trial, device: DeviceId) -> bool:
+        """Whether the device can take the trial, whatever its home."""
+        study = self.state.studies[trial.spec.study]
+        kept = trial.kept
+        node: NodeId | None = None
+        if kept is not None and kept.tier is Tier.PARK:
+            node = self.state.slots[kept.device].device.node
+        return fits(trial, study, self.state.slots[device].device, node)
