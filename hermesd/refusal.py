@@ -1,0 +1,97 @@
+"""What is wrong with an input, for people: the field, its value, what would do, what is near.
+
+Shared by everything that checks what others wrote: the configuration and the study.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+
+from pydantic import ValidationError
+
+VALUE_LIMIT = 80
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """One field that will not do. `nearest` is a valid choice that may be meant, or empty."""
+
+    field_path: str
+    value: str
+    expected: str
+    nearest: str = ""
+
+    def __str__(self) -> str:
+        hint = f" (did you mean {self.nearest}?)" if self.nearest else ""
+        shown = f" = {self.value}" if self.value else ""
+        return f"{self.field_path}{shown}: expected {self.expected}{hint}"
+
+
+class Refused(Exception):
+    """An input with at least one error; all of them are listed."""
+
+    def __init__(self, *errors: FieldError) -> None:
+        super().__init__("\n".join(map(str, errors)))
+        self.errors = errors
+
+
+def shown(value: object) -> str:
+    """A value as it is quoted in an error: printable, and cut at 80 characters."""
+    text = value if isinstance(value, str) else repr(value)
+    text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return text if len(text) <= VALUE_LIMIT else text[: VALUE_LIMIT - 1] + "…"
+
+
+def nearest(word: str, choices: Iterable[str]) -> str:
+    """The choice that a misspelt word most likely means, "" if none is near."""
+    return next(iter(get_close_matches(word, sorted(choices), 1, 0.5)), "")
+
+
+def one_of(choices: Iterable[str]) -> str:
+    """The choices, for a message."""
+    return f"one of {', '.join(sorted(choices))}"
+
+
+def from_pydantic(
+    error: ValidationError, keys: Mapping[str, Iterable[str]] | None = None
+) -> tuple[FieldError, ...]:
+    """The errors of a pydantic model in our words.
+
+    `keys` maps the dotted path of a table to the keys it may have, so that an unknown key can be
+    answered with the nearest valid one.
+    """
+    return tuple(
+        _field_error(tuple(item["loc"]), item["type"], item["msg"], item["input"], keys or {})
+        for item in error.errors(include_url=False)
+    )
+
+
+def under(path: str, errors: Iterable[FieldError]) -> tuple[FieldError, ...]:
+    """The errors with their paths below `path`."""
+    return tuple(
+        replace(e, field_path=f"{path}.{e.field_path}" if e.field_path else path) for e in errors
+    )
+
+
+def _field_error(
+    location: tuple[int | str, ...],
+    kind: str,
+    message: str,
+    value: object,
+    keys: Mapping[str, Iterable[str]],
+) -> FieldError:
+    path = ".".join(map(str, location))
+    if kind == "extra_forbidden":
+        table, _, key = path.rpartition(".")
+        choices = sorted(keys.get(table, ()))
+        return FieldError(path, "unknown key", one_of(choices), nearest(key, choices))
+    if kind == "missing":
+        return FieldError(path, "", "a value")
+    expected = re.sub(r"^(Input|Value|Dictionary|List|String) should (be |have )?", "", message)
+    expected = expected.removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    choices = re.findall(r"'([^']+)'", expected) if kind in ("enum", "literal_error") else []
+    near = nearest(value, choices) if isinstance(value, str) else ""
+    return FieldError(path, shown(value), expected, near)
