@@ -1,0 +1,80 @@
+"""Entries of the journal as bytes: a kind and one line of JSON. Used by journal, export and sim.
+
+Rule: what was written is read back equal, for ever. A field that is added needs a default, which
+is what older records get; an unknown kind is refused by its name, never skipped.
+
+Numbers that are not finite are the strings "NaN", "Infinity" and "-Infinity", so that the JSON is
+JSON for every reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
+from typing import Any, Generic, TypeAlias, TypeVar, get_args
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from hermesd.core.commands import Command
+from hermesd.core.events import Event
+from hermesd.refusal import from_pydantic
+
+Entry: TypeAlias = Event | Command
+T = TypeVar("T")
+
+_CONFIG = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="strings")
+
+
+class Unreadable(Exception):
+    """A record that this version cannot read; says which kind, which field and why."""
+
+
+class Form(Generic[T]):
+    """How values of one type are written and read.
+
+    The configuration of how bytes and infinities are written only reaches a dataclass from a type
+    around it, hence the list of one whose brackets are put on and taken off here.
+    """
+
+    def __init__(self, shape: Any) -> None:
+        self._adapter: TypeAdapter[tuple[T]] = TypeAdapter(tuple[shape], config=_CONFIG)
+
+    def write(self, value: T) -> str:
+        """The value as one line of JSON."""
+        return self._adapter.dump_json((value,))[1:-1].decode()
+
+    def read(self, text: str) -> T:
+        """The value that was written. Raises ValidationError."""
+        return self._adapter.validate_json(f"[{text}]")[0]
+
+    def schema(self) -> dict[str, Any]:
+        """The JSON schema of what is written: it changes when the type does."""
+        return self._adapter.json_schema(mode="serialization")
+
+
+KINDS: Mapping[str, type] = MappingProxyType(
+    {kind.__name__: kind for kind in (*get_args(Event), *get_args(Command))}
+)
+
+
+@cache
+def _form(kind: str) -> Form[Entry]:
+    return Form(KINDS[kind])
+
+
+def encode(entry: Entry) -> tuple[str, str]:
+    """The kind and the body of an entry."""
+    kind = type(entry).__name__
+    return kind, _form(kind).write(entry)
+
+
+def decode(kind: str, body: str) -> Entry:
+    """The entry that was encoded. Raises Unreadable."""
+    if kind not in KINDS:
+        raise Unreadable(f"unknown kind {kind!r}: written by a newer version, or damaged")
+    try:
+        return _form(kind).read(body)
+    except ValidationError as error:
+        first = from_pydantic(error)[0]
+        raise Unreadable(f"{kind} with {first}") from None
