@@ -1,0 +1,93 @@
+"""The units in systemd/ are accepted by systemd without a word, and are as closed as promised."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from configparser import ConfigParser
+from pathlib import Path
+
+import pytest
+
+SYSTEMD = Path(__file__).resolve().parent.parent / "systemd"
+UNITS = ["hermesd-head.service", "hermesd-node.service"]
+EXPOSURE_LIMIT = {"hermesd-head.service": 2.0, "hermesd-node.service": 4.5}
+
+needs_systemd = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="no systemd-analyze here"
+)
+
+
+def analyze(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["systemd-analyze", "--no-pager", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "LC_ALL": "C", "SYSTEMD_COLORS": "0"},
+    )
+
+
+@pytest.fixture
+def units(tmp_path: Path) -> Path:
+    """The units with a program that exists, since verify looks for it on this machine."""
+    for name in UNITS:
+        text = (SYSTEMD / name).read_text()
+        assert "ExecStart=/opt/hermes/bin/hermesd " in text
+        (tmp_path / name).write_text(text.replace("/opt/hermes/bin/hermesd", sys.executable))
+    return tmp_path
+
+
+@needs_systemd
+def test_systemd_has_nothing_to_say_about_the_units(units: Path) -> None:
+    done = analyze("verify", *(str(units / name) for name in UNITS))
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+
+
+@needs_systemd
+def test_verify_would_name_an_unknown_setting(units: Path) -> None:
+    unit = units / UNITS[0]
+    unit.write_text(unit.read_text().replace("[Install]", "NoSuchSetting=yes\n[Install]"))
+    assert "NoSuchSetting" in analyze("verify", str(unit)).stderr
+
+
+@needs_systemd
+@pytest.mark.parametrize("name", UNITS)
+def test_the_exposure_stays_below_its_limit(units: Path, name: str) -> None:
+    threshold = round(EXPOSURE_LIMIT[name] * 10)
+    done = analyze("security", "--offline=true", f"--threshold={threshold}", str(units / name))
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_the_daemons_tell_systemd_when_they_are_ready(name: str) -> None:
+    assert service(name)["Type"] == "notify"
+
+
+def test_trials_outlive_the_node_daemon() -> None:
+    node = service("hermesd-node.service")
+    assert node["KillMode"] == "process"
+    assert node["RuntimeDirectoryPreserve"] == "yes"
+    assert "PrivateTmp" not in node
+    assert node["Delegate"] == "yes"
+
+
+def test_the_sample_configuration_uses_the_directories_that_the_units_make() -> None:
+    sample = tomllib.loads((SYSTEMD / "hermesd.toml.example").read_text())
+    head, node = service("hermesd-head.service"), service("hermesd-node.service")
+    assert sample["head"]["state_dir"] == f"/var/lib/{head['StateDirectory']}"
+    assert sample["head"]["socket"] == f"/run/{head['RuntimeDirectory']}/head.sock"
+    assert sample["node"]["head"] == f"unix:{sample['head']['socket']}"
+    assert sample["node"]["state_dir"] == f"/var/lib/{node['StateDirectory']}"
+    assert sample["node"]["runtime_dir"] == f"/run/{node['RuntimeDirectory']}"
+
+
+def service(name: str) -> dict[str, str]:
+    """The [Service] settings of a unit; of a repeated one, the last."""
+    parser = ConfigParser(strict=False, interpolation=None, delimiters=("=",))
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read(SYSTEMD / name)
+    return dict(parser["Service"])
