@@ -1,0 +1,108 @@
+"""What can go wrong, in the words a person needs, each with its stable exit code.
+
+Rule: everything that hermesctl raises on purpose is a HermesError; its text is complete by
+itself and safe for a terminal. A HermesError is never a bug of Hermes, save the class itself.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hermesctl.text import cut, printable
+
+
+class ExitCode(enum.IntEnum):
+    """The exit codes of the command line; scripts may rely on them."""
+
+    OK = 0
+    INTERNAL = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    REFUSED = 4
+    UNREACHABLE = 5
+    # Only with --wait and --follow: the study ended, and some of its trials failed.
+    TRIALS_FAILED = 6
+    INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something was written: a file with line and column from 1, or a flag."""
+
+    source: str
+    line: int | None = None
+    column: int | None = None
+
+    def __str__(self) -> str:
+        numbers = [str(n) for n in (self.line, self.column) if n is not None]
+        return ":".join([printable(self.source), *numbers])
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong: where, the field, its value, what is allowed, what is near."""
+
+    expected: str
+    field_path: str = ""
+    value: str = ""
+    nearest: str = ""
+    place: Place | None = None
+
+    def __str__(self) -> str:
+        parts = [str(self.place)] if self.place else []
+        if self.field_path:
+            parts.append(printable(self.field_path))
+        if self.value:
+            parts.append(cut(printable(self.value)))
+        hint = f"; did you mean {printable(self.nearest)}?" if self.nearest else ""
+        return ": ".join([*parts, f"expected {printable(self.expected)}{hint}"])
+
+
+class HermesError(Exception):
+    """The base of all errors of this package; by itself: Hermes failed, not its user."""
+
+    exit_code = ExitCode.INTERNAL
+
+
+class UsageError(HermesError):
+    """The flags, or the files named by them, can't be understood."""
+
+    exit_code = ExitCode.USAGE
+
+
+class StudyFileError(UsageError):
+    """A study file, or a study given as a dict, is not one. `problems` are all there are."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = tuple(problems)
+
+
+class SnapshotError(UsageError):
+    """The directory of the program can't be sent as it is."""
+
+
+class NotFound(HermesError):
+    """The head knows no such study, trial, node or checkpoint (or it is not yours)."""
+
+    exit_code = ExitCode.NOT_FOUND
+
+
+class Refused(HermesError):
+    """The head understood and said no. `problems` name the fields, where fields are meant."""
+
+    exit_code = ExitCode.REFUSED
+
+    def __init__(self, words: str, problems: Sequence[Problem] = ()) -> None:
+        lines = [str(problem) for problem in problems] or [words]
+        super().__init__("\n".join(lines))
+        self.words = words
+        self.problems = tuple(problems)
+
+
+class Unreachable(HermesError):
+    """No head answers at the address; the text names it and says what to do."""
+
+    exit_code = ExitCode.UNREACHABLE

@@ -1,0 +1,77 @@
+"""Text for people: what came from outside made harmless, numbers with their units.
+
+Rule: whatever a file, a head or a trial said passes through `printable` before a terminal
+sees it.
+"""
+
+from __future__ import annotations
+
+import math
+
+_BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def printable(text: str, keep: str = "") -> str:
+    """`text` with every character that is not visible, except those in `keep`, escaped.
+
+    Control characters, half surrogates, and what hides or reorders text are not visible.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c in keep or c.isprintable() else c.encode("unicode_escape").decode("ascii")
+        for c in text
+    )
+
+
+def cut(text: str, limit: int = 80) -> str:
+    """`text` in at most `limit` characters, with an ellipsis where something is missing."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def duration(seconds: float) -> str:
+    """Two significant units: `840 ms`, `12.5 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
+    if not math.isfinite(seconds):
+        return "?"
+    if seconds < 0:
+        return "-" + duration(-seconds)
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for length, unit, small_length, small_unit in (
+        (86_400, "d", 3_600, "h"),
+        (3_600, "h", 60, "min"),
+        (60, "min", 1, "s"),
+    ):
+        if whole >= length:
+            rest = whole % length // small_length
+            return f"{whole // length} {unit}" + (f" {rest} {small_unit}" if rest else "")
+    raise AssertionError(seconds)
+
+
+def size(size_bytes: float) -> str:
+    """A size in binary units, `1.5 GiB`."""
+    for unit in _BINARY_UNITS:
+        if abs(size_bytes) < 1024 or unit == _BINARY_UNITS[-1]:
+            break
+        size_bytes /= 1024
+    return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
+
+
+def number(value: float | None) -> str:
+    """Four significant digits; a dash for what is not known."""
+    return "-" if value is None else f"{value:.4g}"
+
+
+def percent(share: float | None) -> str:
+    """A share of one as a percentage with one decimal."""
+    return "-" if share is None or not math.isfinite(share) else f"{share * 100:.1f} %"
+
+
+def count(amount: int, noun: str) -> str:
+    """`1 trial`, `2 trials`, `3 studies`."""
+    if amount == 1:
+        return f"1 {noun}"
+    return f"{amount} {noun[:-1]}ies" if noun.endswith("y") else f"{amount} {noun}s"

@@ -1,0 +1,446 @@
+"""The study file: what is read as what, everything that is refused, and the way back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from hermesctl import scalars
+from hermesctl.errors import Problem, StudyFileError
+from hermesctl.schema import build_spec
+from hermesctl.study_file import (
+    Document,
+    Items,
+    Node,
+    Scalar,
+    Table,
+    parse,
+    parse_value,
+    place_of,
+    read,
+)
+from hermesctl.study_writer import study_data, study_text
+from hermesctl.yaml_text import to_yaml
+from hermesd.pb.hermes.v1 import types_pb2 as pb
+from tests.hermesctl.strategies import FINITE, INT64, SPECS, TEXT
+
+
+def spec_of(text: str) -> pb.StudySpec:
+    document = parse(text.encode(), "study.yaml")
+    spec, problems, _ = build_spec(document.root)
+    assert not [*document.problems, *problems], [*document.problems, *problems]
+    return spec
+
+
+def problems_of(text: str | bytes) -> list[Problem]:
+    data = text.encode() if isinstance(text, str) else text
+    try:
+        document = parse(data, "study.yaml")
+    except StudyFileError as error:
+        return list(error.problems)
+    return [*document.problems, *build_spec(document.root)[1]]
+
+
+# --- scalars --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-3", 0.001),
+        ("1E5", 100_000.0),
+        ("-.5", -0.5),
+        ("3.", 3.0),
+        ("0", 0),
+        ("-0", 0),
+        ("+12", 12),
+        ("0x1F", 31),
+        ("0o17", 15),
+        ("true", True),
+        ("False", False),
+        ("null", None),
+        ("~", None),
+        ("", None),
+        ("no", "no"),
+        ("on", "on"),
+        ("010", "010"),
+        ("12:30:45", "12:30:45"),
+        ("1_000", "1_000"),
+        ("0b11", "0b11"),
+        ("1e", "1e"),
+        (".", "."),
+        ("2020-01-01", "2020-01-01"),
+        ("nan", "nan"),
+        ("9223372036854775807", 2**63 - 1),
+    ],
+)
+def test_plain_scalars_follow_yaml_1_2_and_never_surprise(text: str, value: object) -> None:
+    resolved = scalars.resolve(text)
+    assert resolved == value
+    assert type(resolved) is type(value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [".inf", "-.INF", ".nan", "1e400", "9223372036854775808", "9" * 5000, "0x" + "f" * 17],
+)
+def test_numbers_that_cannot_be_carried_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="number"):
+        scalars.resolve(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("90s", 90.0), ("10m", 600.0), ("1h30m", 5400.0), ("500ms", 0.5), ("1.5h", 5400.0)],
+)
+def test_durations(text: str, value: float) -> None:
+    assert scalars.seconds(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "90", "s", "m10", "-5s", "10 m", "1y", "12:30"])
+def test_what_is_no_duration(text: str) -> None:
+    assert scalars.seconds(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("8GiB", 8 << 30), ("500 MB", 500_000_000), ("1.5KiB", 1536), ("7B", 7), ("2kB", 2000)],
+)
+def test_sizes(text: str, value: int) -> None:
+    assert scalars.size_bytes(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "8", "GiB", "8 gib", "-1GB", "1e9B", "99999999999TiB"])
+def test_what_is_no_size(text: str) -> None:
+    assert scalars.size_bytes(text) is None
+
+
+# --- what a file means ------------------------------------------------------------------------
+
+WANDB = """\
+program: train.py
+name: sweepdemo
+project: first_steps
+entity: geoff
+method: random
+metric:
+  goal: minimize
+  name: validation_loss
+  target: 0.1
+parameters:
+  learning_rate:
+    min: 0.0001
+    max: 0.1
+    distribution: log_uniform_values
+  batch_size:
+    values: [16, 32, 64]
+  optimizer:
+    value: adam
+  epochs: {distribution: int_uniform, min: 1, max: 20}
+  dropout: {values: [0.3, 0.5], probabilities: [0.9, 0.1]}
+early_terminate:
+  type: hyperband
+  min_iter: 3
+  eta: 2
+run_cap: 100
+command:
+  - ${env}
+  - ${interpreter}
+  - ${program}
+  - ${args}
+"""
+
+
+def test_a_wandb_sweep_file_is_read_unchanged() -> None:
+    document = parse(WANDB.encode(), "sweep.yaml")
+    spec, problems, notes = build_spec(document.root)
+    assert not document.problems
+    assert not problems
+    assert notes == ["metric.target was ignored: use stop.target to end a trial at a value"]
+    assert spec.method == pb.SEARCH_METHOD_RANDOM
+    assert spec.metric == pb.Metric(name="validation_loss", goal=pb.GOAL_MINIMIZE)
+    assert [p.name for p in spec.parameters] == [
+        "learning_rate",
+        "batch_size",
+        "optimizer",
+        "epochs",
+        "dropout",
+    ]
+    assert spec.parameters[0].min == pb.Value(double_value=0.0001)
+    assert spec.parameters[0].distribution == pb.DISTRIBUTION_LOG_UNIFORM_VALUES
+    assert spec.parameters[2].value == pb.Value(string_value="adam")
+    assert spec.early_terminate == pb.EarlyTerminate(type="hyperband", min_iter=3, eta=2.0)
+    assert list(spec.command) == ["${env}", "${interpreter}", "${program}", "${args}"]
+    assert spec.run_cap == 100
+
+
+def test_the_short_forms() -> None:
+    spec = spec_of(
+        """\
+program: train.py
+command: python train.py --name 'a b' --n 3
+metric: loss
+signal: val_loss
+schedule:
+  policy: {name: hermes, quantum_seconds: 90s, milestones: [25, 50]}
+  placement: free
+resources: {memory_bytes: 8GiB}
+suspend: {tier: checkpoint, deadline_seconds: 1.5}
+stop: {max_seconds: 10m, on_nan: false}
+"""
+    )
+    assert list(spec.command) == ["python", "train.py", "--name", "a b", "--n", "3"]
+    assert spec.metric == pb.Metric(name="loss")
+    assert spec.signal == pb.Signal(name="val_loss")
+    assert spec.schedule.placement == pb.Plugin(name="free")
+    quantum, milestones = spec.schedule.policy.settings
+    assert (quantum.name, quantum.value) == ("quantum_seconds", pb.Value(double_value=90.0))
+    assert [v.int_value for v in milestones.value.list_value.values] == [25, 50]
+    assert spec.resources.memory_bytes == 8 << 30
+    assert spec.suspend.tier == pb.TIER_CHECKPOINT
+    assert spec.stop.max_seconds == 600
+    assert spec.stop.HasField("on_nan")
+    assert not spec.stop.on_nan
+
+
+def test_arguments_are_text_as_written() -> None:
+    assert list(spec_of("command: [python, train.py, --lr, 1e-3, -n, 010]").command) == [
+        *("python", "train.py", "--lr", "1e-3", "-n", "010")
+    ]
+
+
+def test_crlf_and_a_byte_order_mark_are_fine() -> None:
+    assert spec_of("\ufeffprogram: a.py\r\nrun_cap: 3\r\n").run_cap == 3
+
+
+# --- what is refused ---------------------------------------------------------------------------
+
+REFUSED = {
+    "empty": ("", "", "a study (the file is empty)", ""),
+    "only comments": ("# nothing\n", "", "a study (the file is empty)", ""),
+    "no mapping": ("- a\n", "", "a mapping with keys", ""),
+    "unknown key": ("metirc: loss", "metirc", "one of the keys", "metric"),
+    "duplicate key": (
+        "run_cap: 1\nrun_cap: 2",
+        "run_cap",
+        "each key once (it stands in line 1",
+        "",
+    ),
+    "anchor": ("name: &a x", "name", "no anchors", ""),
+    "alias": ("name: *a", "name", "no aliases", ""),
+    "merge key": ("stop: {<<: {max_steps: 1}}", "stop.<<", "one of the keys", ""),
+    "tag": ("name: !!python/object:os.system x", "name", "no tags", ""),
+    "two documents": ("name: a\n---\nname: b", "", "a single document", ""),
+    "syntax": ("a: b: c", "", "valid YAML", ""),
+    "tab": ("a:\n\t- b", "", "valid YAML", ""),
+    "list as key": ("? [a]\n: b", "", "a plain word as key", ""),
+    "impossible escape": ('name: "\\UFFFFFFFF"', "", "valid YAML", ""),
+    "half a surrogate": ('name: "\\ud800"', "name", "characters", ""),
+    "huge directive": (f"%YAML 1.{'9' * 6000}\n---\na: b", "", "valid YAML", ""),
+    "control character": ("name: \x1b[31m", "", "printable characters", ""),
+    "infinity": ("stop: {target: .inf}", "stop.target", "a finite number", ""),
+    "null": ("name:", "name", "text (leave the key out", ""),
+    "number as text": ("name: 12", "name", "text, in quotes", '"12"'),
+    "word as number": ("run_cap: ten", "run_cap", "a whole number", ""),
+    "float as integer": ("run_cap: 1e1", "run_cap", "a whole number", "10"),
+    "underscores": ("run_cap: 1_000", "run_cap", "a whole number", "1000"),
+    "leading zero": ("run_cap: 010", "run_cap", "a whole number", "10"),
+    "beyond 32 bits": ("run_cap: 2147483648", "run_cap", "a whole number from -2147483648", ""),
+    "beyond 64 bits": ("seed: 9223372036854775808", "seed", "fits in 64 bits", ""),
+    "yes": ("stop: {on_nan: yes}", "stop.on_nan", "true or false", "true"),
+    "truth as number": ("run_cap: true", "run_cap", "a whole number", ""),
+    "bad duration": ("stop: {max_seconds: 10 min}", "stop.max_seconds", "a duration", ""),
+    "bad size": ("resources: {memory_bytes: 8 gigs}", "resources.memory_bytes", "a size", ""),
+    "enum": ("method: gird", "method", "one of grid, random", "grid"),
+    "enum in capitals": ("method: GRID", "method", "one of grid, random", "grid"),
+    "unspecified enum": ("method: unspecified", "method", "one of grid, random", ""),
+    "unknown distribution": (
+        "parameters: {a: {distribution: log_unifrom}}",
+        "parameters.a.distribution",
+        "one of constant",
+        "log_uniform",
+    ),
+    "word as bound": ("parameters: {a: {min: low}}", "parameters.a.min", "a number", ""),
+    "bare parameter": ("parameters: {a: 1}", "parameters.a", "a mapping such as", ""),
+    "parameter list": ("parameters: [a]", "parameters", "a mapping from names", ""),
+    "named parameter": (
+        "parameters: {a: {name: b}}",
+        "parameters.a.name",
+        "one of the keys",
+        "",
+    ),
+    "null value": (
+        "parameters: {a: {values: [null]}}",
+        "parameters.a.values[0]",
+        "text, a",
+        "",
+    ),
+    "mapping value": ("parameters: {a: {value: {x: 1}}}", "parameters.a.value", "text, a", ""),
+    "scalar for list": ("data: files", "data", "a list", "[files]"),
+    "list for scalar": ("name: [a]", "name", "text", ""),
+    "list for metric": ("metric: [a]", "metric", "a name, or a mapping", ""),
+    "scalar for mapping": ("stop: 3", "stop", "a mapping with the keys max_steps", ""),
+    "open quote in a command": ("command: python 'x", "command", "a command line", ""),
+    "null setting": (
+        "schedule: {policy: {name: fifo, x: null}}",
+        "schedule.policy.x",
+        "text, a number",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "path", "expected", "near"), REFUSED.values(), ids=REFUSED)
+def test_refused(text: str, path: str, expected: str, near: str) -> None:
+    problems = problems_of(text)
+    assert len(problems) == 1, problems
+    (problem,) = problems
+    assert problem.field_path == path
+    assert expected in problem.expected
+    assert problem.nearest == near
+    assert problem.place is not None
+    assert problem.place.source == "study.yaml"
+
+
+@pytest.mark.parametrize(
+    ("data", "expected", "place"),
+    [
+        (b"name: a\nx: \xff", "text in UTF-8", "study.yaml:2:4"),
+        ("name: a".encode("utf-16"), "NUL", "study.yaml:1:4"),
+        (b"a: b\nc: \0", "text without NUL bytes", "study.yaml:2:4"),
+        (b"#" * ((1 << 20) + 1), "at most 1 MiB", "study.yaml"),
+        (b"[" * 65, "at most 64 levels", "study.yaml:1:65"),
+        (b"{a: " * 65, "at most 64 levels", "study.yaml:1:257"),
+    ],
+)
+def test_bytes_that_are_refused(data: bytes, expected: str, place: str) -> None:
+    (problem,) = problems_of(data)
+    assert expected in problem.expected
+    assert str(problem.place) == place
+
+
+def test_64_levels_are_read() -> None:
+    assert "at most" not in str(problems_of(b"[" * 64 + b"]" * 64)[0])
+
+
+def test_all_problems_are_shown_together_each_with_its_place() -> None:
+    text = "metirc: loss\nrun_cap: 1\nrun_cap: 2\nmethod: gird\nname: &x y\n"
+    assert sorted(str(p.place) for p in problems_of(text)) == [
+        "study.yaml:1:1",
+        "study.yaml:3:1",
+        "study.yaml:4:9",
+        "study.yaml:5:7",
+    ]
+    with pytest.raises(StudyFileError) as caught:
+        raise StudyFileError(problems_of(text))
+    assert "study.yaml:1:1: metirc: unknown key: expected one of the keys" in str(caught.value)
+    assert str(caught.value).count("\n") == 3
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StudyFileError, match=r"none\.yaml: expected a readable study file \(No"):
+        read(tmp_path / "none.yaml")
+    with pytest.raises(StudyFileError, match="readable study file"):
+        read(tmp_path)
+
+
+def test_hostile_text_does_not_reach_the_terminal() -> None:
+    (problem,) = problems_of('method: "\\e[31m\\u202ereversed"')
+    assert str(problem).isprintable()
+    assert "\\x1b[31m\\u202ereversed" in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("metric.goal", "study.yaml:1:11"),
+        ("parameters.lr.values[1]", "study.yaml:3:20"),
+        ("parameters.lr.values.1", "study.yaml:3:20"),
+        ("parameters.lr.max", "study.yaml:3:3"),
+        ("nowhere", "None"),
+    ],
+)
+def test_a_field_path_of_the_head_is_found_in_the_file(path: str, place: str) -> None:
+    text = b"metric: { goal: minimize}\nparameters:\n  lr: {values: [1, 2]}\n"
+    assert str(place_of(parse(text, "study.yaml").root, path)) == place
+
+
+def test_the_value_of_a_flag_has_the_flag_as_its_place() -> None:
+    assert parse_value("1e-3", "--set lr").place.line is None  # type: ignore[union-attr]
+    assert isinstance(parse_value("", "--set x"), Scalar)
+    with pytest.raises(StudyFileError, match=r"--set x=\[1: expected valid YAML"):
+        parse_value("[1", "--set x=[1")
+
+
+# --- properties -------------------------------------------------------------------------------
+
+
+@given(SPECS)
+def test_what_the_writer_writes_is_read_back(spec: pb.StudySpec) -> None:
+    text = study_text(spec)
+    assert spec_of(text) == spec
+
+
+@given(SPECS)
+def test_the_writers_text_means_the_same_to_any_yaml_reader(spec: pb.StudySpec) -> None:
+    """Words and types survive PyYAML's YAML 1.1 as well, exponents without a dot apart."""
+    data = study_data(spec)
+    loaded = yaml.safe_load(study_text(spec))
+    assert _as_words(loaded) == _as_words(data)
+
+
+def _as_words(data: object) -> object:
+    if isinstance(data, dict):
+        return {str(k): _as_words(v) for k, v in data.items()}
+    if isinstance(data, list):
+        return [_as_words(v) for v in data]
+    return repr(data) if isinstance(data, float) else str(data)
+
+
+DATA = st.recursive(
+    st.one_of(st.none(), st.booleans(), INT64, FINITE, TEXT),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXT, inner, max_size=3)),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(TEXT, DATA, min_size=1, max_size=4))
+def test_any_data_is_written_as_yaml_that_reads_back(data: dict[str, object]) -> None:
+    document = parse(to_yaml(data).encode(), "x")  # type: ignore[arg-type]
+    assert not document.problems
+    assert _plain(document) == data
+
+
+def _plain(document: Document) -> object:
+    def walk(node: Node) -> object:
+        match node:
+            case Table(entries=entries):
+                return {entry.key: walk(entry.node) for entry in entries}
+            case Items(items=items):
+                return [walk(item) for item in items]
+            case Scalar(value=value):
+                return value
+            case _:
+                raise AssertionError(node)
+
+    return walk(document.root)
+
+
+@given(st.one_of(st.binary(max_size=200), st.text(max_size=200).map(str.encode)))
+@example(b"? ? ?")
+@example(b"%TAG ! tag:x\n---\n!a b")
+@example(b'"\\xZZ"')
+@example(b"!<%ff> a")
+def test_no_bytes_raise_anything_but_a_study_file_error(data: bytes) -> None:
+    for problem in problems_of(data):
+        assert str(problem).isprintable()
+
+
+@given(st.text(st.sampled_from("ab:- [],{}&*!|>'\"%#?\n0.e1_~<"), max_size=60))
+def test_no_yaml_like_text_raises_anything_but_a_study_file_error(text: str) -> None:
+    for problem in problems_of(text):
+        assert str(problem).isprintable()
