@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from hermesd.core.commands import Drop, Kill, Launch, Release, Renew, Stop, Suspend
+from hermesd.core.commands import Kill, Launch, Release, Renew, Stop, Suspend
 from hermesd.core.events import DeviceFailed, Reported, RunEvent
 from hermesd.core.model import (
     Checkpoint,
-    DeviceId,
     Fidelity,
     Goal,
     Program,
@@ -77,7 +76,7 @@ def assignment(
     )
 
 
-Order: TypeAlias = Assignment | Renew | Suspend | Stop | Kill | Release | Drop
+Order: TypeAlias = Assignment | Renew | Suspend | Stop | Kill | Release
 
 
 class Series(NamedTuple):
@@ -288,6 +287,4 @@ class Tell:
     points: tuple[Series, ...] = ()
 
 
-Action: TypeAlias = (
-    Spawn | LetGo | Halt | Save | Demote | End | Fence | Extend | Forget | Drop | Tell
-)
+Action: TypeAlias = Spawn | LetGo | Halt | Save | Demote | End | Fence | Extend | Forget | Tell

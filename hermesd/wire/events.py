@@ -1,0 +1,309 @@
+"""What a node says to the head, from and to the core's events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hermesd.core.events import (
+    Checkpointed,
+    DeviceFailed,
+    FidelityKnown,
+    MilestonePassed,
+    NodeJoined,
+    ParkLost,
+    QuantumEnded,
+    Reported,
+    RunCompleted,
+    RunEvent,
+    RunFailed,
+    RunStarted,
+    RunSuspended,
+)
+from hermesd.core.losses import Chunk
+from hermesd.core.model import (
+    LiveRun,
+)
+from hermesd.core.node_messages import Series
+from hermesd.pb.hermes.v1 import node_pb2 as pb
+from hermesd.wire.nouns import (
+    CONDITIONS,
+    FIDELITIES,
+    TIERS,
+    Malformed,
+    checkpoint_from_proto,
+    checkpoint_of,
+    checkpoint_to_proto,
+    device_from_proto,
+    device_to_proto,
+    optional,
+    run_of,
+    word_of,
+)
+
+NodeEvent = RunEvent | DeviceFailed
+
+
+def hello_to_proto(joined: NodeJoined) -> pb.AttachRequest:
+    """The Hello of a node."""
+    return pb.AttachRequest(
+        hello=pb.Hello(
+            node=joined.node,
+            boot_id=joined.boot_id,
+            version=joined.version,
+            devices=[device_to_proto(device) for device in joined.devices],
+            runs=[
+                pb.LiveRun(
+                    trial=live.run.trial,
+                    attempt=live.run.attempt,
+                    condition=CONDITIONS[live.condition],
+                    devices=live.devices,
+                    step=live.step,
+                )
+                for live in joined.live
+            ],
+            facts=joined.facts,
+        )
+    )
+
+
+def hello_from_proto(message: pb.Hello) -> NodeJoined:
+    """The NodeJoined that a Hello stands for. Raises Malformed."""
+    if not message.node or not message.boot_id:
+        raise Malformed("hello: node and boot_id, expected both")
+    return NodeJoined(
+        node=message.node,
+        boot_id=message.boot_id,
+        devices=tuple(device_from_proto(device) for device in message.devices),
+        live=tuple(
+            LiveRun(
+                run_of(live, "hello.runs"),
+                word_of(CONDITIONS, live.condition, "hello.runs.condition"),
+                tuple(live.devices),
+                live.step,
+            )
+            for live in message.runs
+        ),
+        facts=tuple(message.facts),
+        version=message.version,
+    )
+
+
+def event_to_proto(
+    event: NodeEvent, points: Iterable[Series] = (), sequence: int = 0
+) -> pb.AttachRequest:
+    """The message of an event; `points` go with a report, beside what is folded."""
+    request = _event_to_proto(event, points)
+    request.sequence = sequence
+    return request
+
+
+def _event_to_proto(event: NodeEvent, points: Iterable[Series]) -> pb.AttachRequest:
+    match event:
+        case DeviceFailed(device, reason):
+            return pb.AttachRequest(device_failed=pb.DeviceFailed(device=device, reason=reason))
+        case Reported():
+            return pb.AttachRequest(report=_report_to_proto(event, points))
+        case RunStarted((trial, attempt), step, seconds, planned):
+            return pb.AttachRequest(
+                run_started=pb.RunStarted(
+                    trial=trial,
+                    attempt=attempt,
+                    step=step,
+                    start_seconds=seconds,
+                    planned_steps=planned or 0,
+                )
+            )
+        case QuantumEnded((trial, attempt), grant, step):
+            return pb.AttachRequest(
+                quantum_ended=pb.QuantumEnded(trial=trial, attempt=attempt, grant=grant, step=step)
+            )
+        case MilestonePassed((trial, attempt), percent, loss, step):
+            return pb.AttachRequest(
+                milestone_passed=pb.MilestonePassed(
+                    trial=trial, attempt=attempt, percent=percent, loss=loss, step=step
+                )
+            )
+        case Checkpointed((trial, attempt), checkpoint):
+            return pb.AttachRequest(
+                checkpointed=pb.Checkpointed(
+                    trial=trial, attempt=attempt, checkpoint=checkpoint_to_proto(checkpoint)
+                )
+            )
+        case ParkLost((trial, attempt), reason):
+            return pb.AttachRequest(
+                park_lost=pb.ParkLost(trial=trial, attempt=attempt, reason=reason)
+            )
+        case FidelityKnown((trial, attempt), fidelity, reason, framework):
+            return pb.AttachRequest(
+                fidelity_known=pb.FidelityKnown(
+                    trial=trial,
+                    attempt=attempt,
+                    fidelity=FIDELITIES[fidelity],
+                    reason=reason,
+                    framework=framework,
+                )
+            )
+        case RunSuspended() | RunCompleted() | RunFailed():
+            return _outcome_to_proto(event)
+
+
+def _outcome_to_proto(event: RunSuspended | RunCompleted | RunFailed) -> pb.AttachRequest:
+    match event:
+        case RunSuspended((trial, attempt), tier, step, checkpoint, seconds, cause, memory):
+            return pb.AttachRequest(
+                run_suspended=pb.RunSuspended(
+                    trial=trial,
+                    attempt=attempt,
+                    tier=TIERS[tier],
+                    step=step,
+                    checkpoint=optional(checkpoint),
+                    release_seconds=seconds,
+                    cause=cause,
+                    memory_bytes=memory,
+                )
+            )
+        case RunCompleted((trial, attempt), step, checkpoint):
+            return pb.AttachRequest(
+                run_completed=pb.RunCompleted(
+                    trial=trial, attempt=attempt, step=step, checkpoint=optional(checkpoint)
+                )
+            )
+        case RunFailed((trial, attempt), kind, detail, signature, step):
+            return pb.AttachRequest(
+                run_failed=pb.RunFailed(
+                    trial=trial,
+                    attempt=attempt,
+                    error_kind=kind,
+                    detail=detail,
+                    error_signature=signature,
+                    step=step,
+                )
+            )
+
+
+def _report_to_proto(report: Reported, points: Iterable[Series]) -> pb.Report:
+    return pb.Report(
+        trial=report.run.trial,
+        attempt=report.run.attempt,
+        step=report.step,
+        planned_steps=report.planned_steps or 0,
+        chunks=[
+            pb.LossChunk(
+                first_step=chunk.first_step,
+                last_step=chunk.last_step,
+                count=chunk.size,
+                total=chunk.total,
+                low=chunk.low,
+                high=chunk.high,
+            )
+            for chunk in report.chunks
+        ],
+        points=[pb.MetricPoints(metric=m, steps=steps, values=v) for m, steps, v in points],
+        busy_seconds=report.busy_seconds,
+        examples=report.examples,
+        memory_bytes=report.memory_bytes,
+        cpu_seconds=report.cpu_seconds,
+        not_finite=report.not_finite,
+    )
+
+
+def event_from_proto(request: pb.AttachRequest) -> NodeJoined | NodeEvent | None:
+    """The event that a node's message stands for. Raises Malformed.
+
+    None for what is no event: heartbeat, goodbye, usage, a piece of a file, and kinds that a
+    newer node knows.
+    """
+    match request.WhichOneof("message"):
+        case "hello":
+            return hello_from_proto(request.hello)
+        case "report":
+            return _report_from_proto(request.report)
+        case "run_started":
+            started = request.run_started
+            run = run_of(started, "run_started")
+            planned = started.planned_steps or None
+            return RunStarted(run, started.step, started.start_seconds, planned)
+        case "quantum_ended":
+            ended = request.quantum_ended
+            return QuantumEnded(run_of(ended, "quantum_ended"), ended.grant, ended.step)
+        case "milestone_passed":
+            passed = request.milestone_passed
+            run = run_of(passed, "milestone_passed")
+            return MilestonePassed(run, passed.percent, passed.loss, passed.step)
+        case "checkpointed":
+            saved = request.checkpointed
+            run = run_of(saved, "checkpointed")
+            return Checkpointed(run, checkpoint_from_proto(saved.checkpoint))
+        case "fidelity_known":
+            known = request.fidelity_known
+            fidelity = word_of(FIDELITIES, known.fidelity, "fidelity_known.fidelity")
+            run = run_of(known, "fidelity_known")
+            return FidelityKnown(run, fidelity, known.reason, known.framework)
+        case "park_lost":
+            return ParkLost(run_of(request.park_lost, "park_lost"), request.park_lost.reason)
+        case "device_failed":
+            return DeviceFailed(request.device_failed.device, request.device_failed.reason)
+        case _:
+            return _outcome_from_proto(request)
+
+
+def _outcome_from_proto(
+    request: pb.AttachRequest,
+) -> RunSuspended | RunCompleted | RunFailed | None:
+    match request.WhichOneof("message"):
+        case "run_suspended":
+            left = request.run_suspended
+            return RunSuspended(
+                run_of(left, "run_suspended"),
+                word_of(TIERS, left.tier, "run_suspended.tier"),
+                left.step,
+                checkpoint_of(left),
+                left.release_seconds,
+                left.cause,
+                left.memory_bytes,
+            )
+        case "run_completed":
+            done = request.run_completed
+            return RunCompleted(run_of(done, "run_completed"), done.step, checkpoint_of(done))
+        case "run_failed":
+            failed = request.run_failed
+            return RunFailed(
+                run_of(failed, "run_failed"),
+                failed.error_kind,
+                failed.detail,
+                failed.error_signature,
+                failed.step,
+            )
+        case _:
+            return None
+
+
+def points_from_proto(message: pb.Report) -> tuple[Series, ...]:
+    """The points that travel beside a report. Raises Malformed."""
+    for points in message.points:
+        if not points.steps or len(points.steps) != len(points.values):
+            raise Malformed(
+                f"report.points {points.metric!r}: {len(points.steps)} steps and"
+                f" {len(points.values)} values, expected as many of each and at least one"
+            )
+    return tuple(Series(p.metric, tuple(p.steps), tuple(p.values)) for p in message.points)
+
+
+def _report_from_proto(message: pb.Report) -> Reported:
+    if any(chunk.count < 1 for chunk in message.chunks):
+        raise Malformed("report.chunks: a chunk without an iteration, expected 1 or more")
+    return Reported(
+        run=run_of(message, "report"),
+        step=message.step,
+        chunks=tuple(
+            Chunk(c.first_step, c.last_step, c.count, c.total, c.low, c.high)
+            for c in message.chunks
+        ),
+        metrics=tuple((series.metric, series.values[-1]) for series in points_from_proto(message)),
+        planned_steps=message.planned_steps or None,
+        busy_seconds=message.busy_seconds,
+        cpu_seconds=message.cpu_seconds,
+        examples=message.examples,
+        memory_bytes=message.memory_bytes,
+        not_finite=message.not_finite,
+    )

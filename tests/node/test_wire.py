@@ -1,0 +1,193 @@
+"""What goes over the wire comes back as it was; what cannot be understood is named."""
+
+from typing import get_type_hints
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermesd import wire
+from hermesd.core.commands import Kill, Launch, Release, Renew, Stop, Suspend
+from hermesd.core.events import DeviceFailed, NodeJoined, Reported, RunEvent
+from hermesd.core.losses import Chunk
+from hermesd.core.model import (
+    Checkpoint,
+    Device,
+    Fidelity,
+    Goal,
+    LiveRun,
+    Milestone,
+    Program,
+    Quantum,
+    RunId,
+    Tier,
+)
+from hermesd.core.node_messages import Assignment, Order, Series, Work
+from hermesd.pb.hermes.v1 import node_pb2 as pb
+
+text = st.text(st.characters(codec="utf-8"), max_size=8)
+name = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
+count = st.integers(0, 2**31 - 1)
+number = st.floats(allow_nan=False)
+runs = st.builds(RunId, name, st.integers(1, 2**31 - 1))
+checkpoints = st.builds(
+    Checkpoint, name, name, st.integers(1, 99), count, text, count, st.lists(name).map(tuple)
+)
+quanta = st.builds(
+    Quantum,
+    seconds=st.none() | number,
+    until_step=st.none() | count,
+    loss=st.none() | number,
+    exact=st.booleans(),
+    milestones=st.lists(st.builds(Milestone, number, number), max_size=3).map(tuple),
+)
+chunks = st.builds(Chunk, count, count, st.integers(1, 99), number, number, number)
+series = st.builds(
+    lambda metric, points: Series(metric, *map(tuple, zip(*points, strict=True))),
+    name,
+    st.lists(st.tuples(count, number), min_size=1, max_size=4),
+)
+scalars = text | st.integers(-(2**63), 2**63 - 1) | number | st.booleans()
+
+
+by_hint: dict[object, st.SearchStrategy[object]] = {
+    RunId: runs,
+    Checkpoint: checkpoints,
+    Checkpoint | None: st.none() | checkpoints,
+    int: count,
+    int | None: st.none() | st.integers(1, 2**31 - 1),
+    float: number,
+    str: text,
+    Tier: st.sampled_from(Tier),
+    Fidelity: st.sampled_from(Fidelity),
+}
+
+
+def of_type(event: type) -> st.SearchStrategy[RunEvent]:
+    """Any value of an event's type."""
+    return st.builds(event, **{n: by_hint[h] for n, h in get_type_hints(event).items()})
+
+
+run_events = st.one_of(*(of_type(kind) for kind in RunEvent.__args__ if kind is not Reported))
+
+
+@given(run_events | st.builds(DeviceFailed, name, text), st.integers(0, 2**62))
+def test_every_event_survives_the_wire(event: wire.NodeEvent, sequence: int) -> None:
+    sent = pb.AttachRequest.FromString(
+        wire.event_to_proto(event, sequence=sequence).SerializeToString()
+    )
+    assert sent.sequence == sequence
+    assert wire.event_from_proto(sent) == event
+
+
+@given(
+    runs,
+    st.lists(chunks, max_size=3),
+    st.lists(series, max_size=3, unique_by=lambda one: one.metric),
+    st.booleans(),
+)
+def test_a_report_carries_its_points_and_their_last_values(
+    run: RunId, losses: list[Chunk], points: list[Series], spoiled: bool
+) -> None:
+    last = tuple((one.metric, one.values[-1]) for one in points)
+    report = Reported(run, 7, tuple(losses), last, 50, 1.5, 0.5, 64, 4096, spoiled)
+    sent = wire.event_to_proto(report, points)
+    assert wire.event_from_proto(sent) == report
+    assert wire.points_from_proto(sent.report) == tuple(points)
+
+
+work = st.builds(
+    Work,
+    st.builds(
+        Program,
+        st.lists(text).map(tuple),
+        text,
+        text,
+        text,
+        st.lists(st.tuples(name, text)).map(tuple),
+        st.lists(text).map(tuple),
+    ),
+    st.lists(st.tuples(name, scalars)).map(tuple),
+    text,
+    st.sampled_from(Goal),
+    st.integers(0, 2**62),
+)
+
+
+@st.composite
+def assignments(draw: st.DrawFn) -> Assignment:
+    run = draw(runs)
+    checkpoint = draw(st.none() | checkpoints)
+    parked = draw(st.none() | st.integers(1, 99))
+    launch = Launch(
+        run,
+        draw(st.lists(name).map(tuple)),
+        draw(quanta),
+        draw(text),
+        RunId(run.trial, parked) if parked else None,
+        checkpoint.id if checkpoint else None,
+    )
+    return Assignment(launch, checkpoint, draw(work), 60.0, 30.0)
+
+
+orders = st.one_of(
+    assignments(),
+    st.builds(Renew, runs, st.integers(0, 99), quanta, text, st.booleans()),
+    st.builds(Suspend, runs, st.none() | st.sampled_from(Tier), number, st.none() | name, text),
+    st.builds(Stop, runs, number, text),
+    st.builds(Kill, runs, st.just("n1"), text),
+    st.builds(Release, name, st.just("n1"), st.booleans()),
+)
+
+
+@given(orders)
+def test_every_order_survives_the_wire(order: Order) -> None:
+    sent = pb.AttachResponse.FromString(wire.command_to_proto(order).SerializeToString())
+    assert wire.command_from_proto(sent, "n1") == order
+
+
+def test_hello_survives_the_wire() -> None:
+    joined = NodeJoined(
+        "n1",
+        "boot",
+        (Device("n1/cpu0", "n1", "cpu", 1 << 30, (0,)),),
+        tuple(
+            LiveRun(RunId("t/1", attempt), condition, ("n1/cpu0",), 5)
+            for attempt, condition in enumerate(("starting", "running", "parked", "ended"), 1)
+        ),
+        ("0 GPUs",),
+        "0.1.0",
+    )
+    assert wire.event_from_proto(wire.hello_to_proto(joined)) == joined
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (pb.AttachRequest(run_started=pb.RunStarted(trial="t")), "run_started: run 't'#0"),
+        (
+            pb.AttachRequest(run_suspended=pb.RunSuspended(trial="t", attempt=1)),
+            "run_suspended.tier: 0",
+        ),
+        (pb.AttachRequest(hello=pb.Hello(node="n")), "hello: node and boot_id"),
+        (
+            pb.AttachRequest(
+                report=pb.Report(trial="t", attempt=1, points=[pb.MetricPoints(metric="a")])
+            ),
+            "report.points 'a'",
+        ),
+        (
+            pb.AttachRequest(report=pb.Report(trial="t", attempt=1, chunks=[pb.LossChunk()])),
+            "report.chunks",
+        ),
+    ],
+)
+def test_what_cannot_be_understood_is_named(message: pb.AttachRequest, words: str) -> None:
+    with pytest.raises(wire.Malformed, match=words):
+        wire.event_from_proto(message)
+
+
+def test_what_is_no_event_and_no_order_is_passed_over() -> None:
+    assert wire.event_from_proto(pb.AttachRequest(heartbeat=pb.Heartbeat())) is None
+    assert wire.event_from_proto(pb.AttachRequest()) is None
+    assert wire.command_from_proto(pb.AttachResponse(lease=pb.Lease()), "n1") is None
