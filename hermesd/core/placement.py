@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from hermesd.core.model import Device, DeviceId, Study, Tier
+from hermesd.core.model import Device, DeviceId, Plugin, Study, Tier
+from hermesd.core.plugins import build
 from hermesd.core.trial import Trial
 
 
@@ -77,3 +78,8 @@ class Homes:
 
 
 PLACEMENTS: Mapping[str, type[Placement]] = {"free": Free, "homes": Homes}
+
+
+def make_placement(plugin: Plugin) -> Placement:
+    """The placement that a study asked for; raises `BadSetting` for what none of ours knows."""
+    return build("placement", PLACEMENTS, plugin)
