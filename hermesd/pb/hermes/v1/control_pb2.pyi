@@ -1,0 +1,664 @@
+from hermesd.pb.hermes.v1 import types_pb2 as _types_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class PublicEventKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PUBLIC_EVENT_KIND_UNSPECIFIED: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_SUBMITTED: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_LAUNCHED: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_STARTED: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_REPORTED: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_QUANTUM_ENDED: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_MILESTONE_PASSED: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_RENEWED: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_SUSPEND_ASKED: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_SUSPENDED: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_CHECKPOINTED: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_COMPLETED: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_FAILED: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_STOPPED: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_CANCELLED: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_PAUSED: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_RESUMED: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_EXTENDED: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_RETRIED: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_REMOVED: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_NODE_JOINED: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_NODE_SILENT: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_NODE_LOST: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_STUDY_FINISHED: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_POLICY_FAILED: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_DEVICE_FAILED: _ClassVar[PublicEventKind]
+PUBLIC_EVENT_KIND_UNSPECIFIED: PublicEventKind
+PUBLIC_EVENT_KIND_SUBMITTED: PublicEventKind
+PUBLIC_EVENT_KIND_LAUNCHED: PublicEventKind
+PUBLIC_EVENT_KIND_STARTED: PublicEventKind
+PUBLIC_EVENT_KIND_REPORTED: PublicEventKind
+PUBLIC_EVENT_KIND_QUANTUM_ENDED: PublicEventKind
+PUBLIC_EVENT_KIND_MILESTONE_PASSED: PublicEventKind
+PUBLIC_EVENT_KIND_RENEWED: PublicEventKind
+PUBLIC_EVENT_KIND_SUSPEND_ASKED: PublicEventKind
+PUBLIC_EVENT_KIND_SUSPENDED: PublicEventKind
+PUBLIC_EVENT_KIND_CHECKPOINTED: PublicEventKind
+PUBLIC_EVENT_KIND_COMPLETED: PublicEventKind
+PUBLIC_EVENT_KIND_FAILED: PublicEventKind
+PUBLIC_EVENT_KIND_STOPPED: PublicEventKind
+PUBLIC_EVENT_KIND_CANCELLED: PublicEventKind
+PUBLIC_EVENT_KIND_PAUSED: PublicEventKind
+PUBLIC_EVENT_KIND_RESUMED: PublicEventKind
+PUBLIC_EVENT_KIND_EXTENDED: PublicEventKind
+PUBLIC_EVENT_KIND_RETRIED: PublicEventKind
+PUBLIC_EVENT_KIND_REMOVED: PublicEventKind
+PUBLIC_EVENT_KIND_NODE_JOINED: PublicEventKind
+PUBLIC_EVENT_KIND_NODE_SILENT: PublicEventKind
+PUBLIC_EVENT_KIND_NODE_LOST: PublicEventKind
+PUBLIC_EVENT_KIND_STUDY_FINISHED: PublicEventKind
+PUBLIC_EVENT_KIND_POLICY_FAILED: PublicEventKind
+PUBLIC_EVENT_KIND_DEVICE_FAILED: PublicEventKind
+
+class FieldError(_message.Message):
+    __slots__ = ("field_path", "value", "expected", "nearest")
+    FIELD_PATH_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_FIELD_NUMBER: _ClassVar[int]
+    NEAREST_FIELD_NUMBER: _ClassVar[int]
+    field_path: str
+    value: str
+    expected: str
+    nearest: str
+    def __init__(self, field_path: _Optional[str] = ..., value: _Optional[str] = ..., expected: _Optional[str] = ..., nearest: _Optional[str] = ...) -> None: ...
+
+class FieldErrors(_message.Message):
+    __slots__ = ("errors",)
+    ERRORS_FIELD_NUMBER: _ClassVar[int]
+    errors: _containers.RepeatedCompositeFieldContainer[FieldError]
+    def __init__(self, errors: _Optional[_Iterable[_Union[FieldError, _Mapping]]] = ...) -> None: ...
+
+class SubmitStudyRequest(_message.Message):
+    __slots__ = ("request_id", "spec", "code_sha256", "submit_directory", "validate_only", "again", "environment")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    CODE_SHA256_FIELD_NUMBER: _ClassVar[int]
+    SUBMIT_DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    AGAIN_FIELD_NUMBER: _ClassVar[int]
+    ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    spec: _types_pb2.StudySpec
+    code_sha256: str
+    submit_directory: str
+    validate_only: bool
+    again: bool
+    environment: _containers.RepeatedCompositeFieldContainer[_types_pb2.NamedValue]
+    def __init__(self, request_id: _Optional[str] = ..., spec: _Optional[_Union[_types_pb2.StudySpec, _Mapping]] = ..., code_sha256: _Optional[str] = ..., submit_directory: _Optional[str] = ..., validate_only: bool = ..., again: bool = ..., environment: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ...) -> None: ...
+
+class SubmitStudyResponse(_message.Message):
+    __slots__ = ("study", "trials", "identical_to", "notes")
+    STUDY_FIELD_NUMBER: _ClassVar[int]
+    TRIALS_FIELD_NUMBER: _ClassVar[int]
+    IDENTICAL_TO_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
+    study: str
+    trials: _containers.RepeatedCompositeFieldContainer[Trial]
+    identical_to: str
+    notes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, study: _Optional[str] = ..., trials: _Optional[_Iterable[_Union[Trial, _Mapping]]] = ..., identical_to: _Optional[str] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class PutBlobRequest(_message.Message):
+    __slots__ = ("data",)
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    def __init__(self, data: _Optional[bytes] = ...) -> None: ...
+
+class PutBlobResponse(_message.Message):
+    __slots__ = ("sha256", "size_bytes")
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    sha256: str
+    size_bytes: int
+    def __init__(self, sha256: _Optional[str] = ..., size_bytes: _Optional[int] = ...) -> None: ...
+
+class Study(_message.Message):
+    __slots__ = ("id", "spec", "owner", "submitted_unix_seconds", "counts", "best_trial", "best_metric", "busy_seconds", "overhead_seconds", "preemptions", "remaining_seconds", "finished", "finished_unix_seconds", "checkpoint_bytes", "code_sha256", "submit_directory")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    SUBMITTED_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    BEST_TRIAL_FIELD_NUMBER: _ClassVar[int]
+    BEST_METRIC_FIELD_NUMBER: _ClassVar[int]
+    BUSY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    OVERHEAD_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    PREEMPTIONS_FIELD_NUMBER: _ClassVar[int]
+    REMAINING_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CODE_SHA256_FIELD_NUMBER: _ClassVar[int]
+    SUBMIT_DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    spec: _types_pb2.StudySpec
+    owner: str
+    submitted_unix_seconds: float
+    counts: _containers.RepeatedCompositeFieldContainer[StateCount]
+    best_trial: str
+    best_metric: float
+    busy_seconds: float
+    overhead_seconds: float
+    preemptions: int
+    remaining_seconds: float
+    finished: bool
+    finished_unix_seconds: float
+    checkpoint_bytes: int
+    code_sha256: str
+    submit_directory: str
+    def __init__(self, id: _Optional[str] = ..., spec: _Optional[_Union[_types_pb2.StudySpec, _Mapping]] = ..., owner: _Optional[str] = ..., submitted_unix_seconds: _Optional[float] = ..., counts: _Optional[_Iterable[_Union[StateCount, _Mapping]]] = ..., best_trial: _Optional[str] = ..., best_metric: _Optional[float] = ..., busy_seconds: _Optional[float] = ..., overhead_seconds: _Optional[float] = ..., preemptions: _Optional[int] = ..., remaining_seconds: _Optional[float] = ..., finished: bool = ..., finished_unix_seconds: _Optional[float] = ..., checkpoint_bytes: _Optional[int] = ..., code_sha256: _Optional[str] = ..., submit_directory: _Optional[str] = ...) -> None: ...
+
+class StateCount(_message.Message):
+    __slots__ = ("state", "count")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    state: _types_pb2.TrialState
+    count: int
+    def __init__(self, state: _Optional[_Union[_types_pb2.TrialState, str]] = ..., count: _Optional[int] = ...) -> None: ...
+
+class Trial(_message.Message):
+    __slots__ = ("id", "study", "number", "state", "paused", "parameters", "step", "planned_steps", "signal", "metric", "metrics", "attempt", "preemptions", "device", "quantum", "kept_tier", "kept_node", "fidelity", "fidelity_reason", "busy_seconds", "overhead_seconds", "checkpoint", "failures", "reason", "examples_per_second", "steps_per_second", "memory_bytes", "cpu_use", "milestone_percent", "rank", "framework", "argv")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    STUDY_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    PLANNED_STEPS_FIELD_NUMBER: _ClassVar[int]
+    SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    METRIC_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    PREEMPTIONS_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    QUANTUM_FIELD_NUMBER: _ClassVar[int]
+    KEPT_TIER_FIELD_NUMBER: _ClassVar[int]
+    KEPT_NODE_FIELD_NUMBER: _ClassVar[int]
+    FIDELITY_FIELD_NUMBER: _ClassVar[int]
+    FIDELITY_REASON_FIELD_NUMBER: _ClassVar[int]
+    BUSY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    OVERHEAD_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    EXAMPLES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    STEPS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CPU_USE_FIELD_NUMBER: _ClassVar[int]
+    MILESTONE_PERCENT_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    FRAMEWORK_FIELD_NUMBER: _ClassVar[int]
+    ARGV_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    study: str
+    number: int
+    state: _types_pb2.TrialState
+    paused: bool
+    parameters: _containers.RepeatedCompositeFieldContainer[_types_pb2.NamedValue]
+    step: int
+    planned_steps: int
+    signal: float
+    metric: float
+    metrics: _containers.RepeatedCompositeFieldContainer[MetricValue]
+    attempt: int
+    preemptions: int
+    device: str
+    quantum: _types_pb2.Quantum
+    kept_tier: _types_pb2.Tier
+    kept_node: str
+    fidelity: _types_pb2.Fidelity
+    fidelity_reason: str
+    busy_seconds: float
+    overhead_seconds: float
+    checkpoint: _types_pb2.Checkpoint
+    failures: _containers.RepeatedCompositeFieldContainer[Failure]
+    reason: str
+    examples_per_second: float
+    steps_per_second: float
+    memory_bytes: int
+    cpu_use: float
+    milestone_percent: float
+    rank: int
+    framework: str
+    argv: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., study: _Optional[str] = ..., number: _Optional[int] = ..., state: _Optional[_Union[_types_pb2.TrialState, str]] = ..., paused: bool = ..., parameters: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., step: _Optional[int] = ..., planned_steps: _Optional[int] = ..., signal: _Optional[float] = ..., metric: _Optional[float] = ..., metrics: _Optional[_Iterable[_Union[MetricValue, _Mapping]]] = ..., attempt: _Optional[int] = ..., preemptions: _Optional[int] = ..., device: _Optional[str] = ..., quantum: _Optional[_Union[_types_pb2.Quantum, _Mapping]] = ..., kept_tier: _Optional[_Union[_types_pb2.Tier, str]] = ..., kept_node: _Optional[str] = ..., fidelity: _Optional[_Union[_types_pb2.Fidelity, str]] = ..., fidelity_reason: _Optional[str] = ..., busy_seconds: _Optional[float] = ..., overhead_seconds: _Optional[float] = ..., checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ..., failures: _Optional[_Iterable[_Union[Failure, _Mapping]]] = ..., reason: _Optional[str] = ..., examples_per_second: _Optional[float] = ..., steps_per_second: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., cpu_use: _Optional[float] = ..., milestone_percent: _Optional[float] = ..., rank: _Optional[int] = ..., framework: _Optional[str] = ..., argv: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class MetricValue(_message.Message):
+    __slots__ = ("name", "last", "best")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    BEST_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    last: float
+    best: float
+    def __init__(self, name: _Optional[str] = ..., last: _Optional[float] = ..., best: _Optional[float] = ...) -> None: ...
+
+class Failure(_message.Message):
+    __slots__ = ("device", "error_kind", "detail", "step", "at_unix_seconds", "attempt")
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_KIND_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    AT_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    device: str
+    error_kind: str
+    detail: str
+    step: int
+    at_unix_seconds: float
+    attempt: int
+    def __init__(self, device: _Optional[str] = ..., error_kind: _Optional[str] = ..., detail: _Optional[str] = ..., step: _Optional[int] = ..., at_unix_seconds: _Optional[float] = ..., attempt: _Optional[int] = ...) -> None: ...
+
+class GetStudyRequest(_message.Message):
+    __slots__ = ("study",)
+    STUDY_FIELD_NUMBER: _ClassVar[int]
+    study: str
+    def __init__(self, study: _Optional[str] = ...) -> None: ...
+
+class GetStudyResponse(_message.Message):
+    __slots__ = ("study", "trials", "next_up", "journal_sequence")
+    STUDY_FIELD_NUMBER: _ClassVar[int]
+    TRIALS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_UP_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    study: Study
+    trials: _containers.RepeatedCompositeFieldContainer[Trial]
+    next_up: _containers.RepeatedScalarFieldContainer[str]
+    journal_sequence: int
+    def __init__(self, study: _Optional[_Union[Study, _Mapping]] = ..., trials: _Optional[_Iterable[_Union[Trial, _Mapping]]] = ..., next_up: _Optional[_Iterable[str]] = ..., journal_sequence: _Optional[int] = ...) -> None: ...
+
+class ListStudiesRequest(_message.Message):
+    __slots__ = ("page_size", "page_token")
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    page_size: int
+    page_token: str
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class ListStudiesResponse(_message.Message):
+    __slots__ = ("studies", "next_page_token")
+    STUDIES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    studies: _containers.RepeatedCompositeFieldContainer[Study]
+    next_page_token: str
+    def __init__(self, studies: _Optional[_Iterable[_Union[Study, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class GetTrialRequest(_message.Message):
+    __slots__ = ("trial",)
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    trial: str
+    def __init__(self, trial: _Optional[str] = ...) -> None: ...
+
+class GetTrialResponse(_message.Message):
+    __slots__ = ("trial", "output_tail", "usage")
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_TAIL_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    trial: Trial
+    output_tail: str
+    usage: _containers.RepeatedCompositeFieldContainer[_types_pb2.Usage]
+    def __init__(self, trial: _Optional[_Union[Trial, _Mapping]] = ..., output_tail: _Optional[str] = ..., usage: _Optional[_Iterable[_Union[_types_pb2.Usage, _Mapping]]] = ...) -> None: ...
+
+class ListTrialsRequest(_message.Message):
+    __slots__ = ("study", "page_size", "page_token")
+    STUDY_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    study: str
+    page_size: int
+    page_token: str
+    def __init__(self, study: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class ListTrialsResponse(_message.Message):
+    __slots__ = ("trials", "next_page_token")
+    TRIALS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    trials: _containers.RepeatedCompositeFieldContainer[Trial]
+    next_page_token: str
+    def __init__(self, trials: _Optional[_Iterable[_Union[Trial, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class Node(_message.Message):
+    __slots__ = ("id", "connected", "devices", "facts", "version", "silent_seconds")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    CONNECTED_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    FACTS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SILENT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    connected: bool
+    devices: _containers.RepeatedCompositeFieldContainer[DeviceStatus]
+    facts: _containers.RepeatedScalarFieldContainer[str]
+    version: str
+    silent_seconds: float
+    def __init__(self, id: _Optional[str] = ..., connected: bool = ..., devices: _Optional[_Iterable[_Union[DeviceStatus, _Mapping]]] = ..., facts: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., silent_seconds: _Optional[float] = ...) -> None: ...
+
+class DeviceStatus(_message.Message):
+    __slots__ = ("device", "trial", "reserved_for", "healthy", "reason", "usage", "busy_seconds")
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    RESERVED_FOR_FIELD_NUMBER: _ClassVar[int]
+    HEALTHY_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    BUSY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    device: _types_pb2.Device
+    trial: str
+    reserved_for: str
+    healthy: bool
+    reason: str
+    usage: _types_pb2.Usage
+    busy_seconds: float
+    def __init__(self, device: _Optional[_Union[_types_pb2.Device, _Mapping]] = ..., trial: _Optional[str] = ..., reserved_for: _Optional[str] = ..., healthy: bool = ..., reason: _Optional[str] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., busy_seconds: _Optional[float] = ...) -> None: ...
+
+class ListNodesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListNodesResponse(_message.Message):
+    __slots__ = ("nodes",)
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    nodes: _containers.RepeatedCompositeFieldContainer[Node]
+    def __init__(self, nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ...) -> None: ...
+
+class GetCurveRequest(_message.Message):
+    __slots__ = ("trial", "metric", "max_points")
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    METRIC_FIELD_NUMBER: _ClassVar[int]
+    MAX_POINTS_FIELD_NUMBER: _ClassVar[int]
+    trial: str
+    metric: str
+    max_points: int
+    def __init__(self, trial: _Optional[str] = ..., metric: _Optional[str] = ..., max_points: _Optional[int] = ...) -> None: ...
+
+class GetCurveResponse(_message.Message):
+    __slots__ = ("metric", "steps", "values", "metrics_available")
+    METRIC_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    METRICS_AVAILABLE_FIELD_NUMBER: _ClassVar[int]
+    metric: str
+    steps: _containers.RepeatedScalarFieldContainer[int]
+    values: _containers.RepeatedScalarFieldContainer[float]
+    metrics_available: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, metric: _Optional[str] = ..., steps: _Optional[_Iterable[int]] = ..., values: _Optional[_Iterable[float]] = ..., metrics_available: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ExplainTrialRequest(_message.Message):
+    __slots__ = ("trial",)
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    trial: str
+    def __init__(self, trial: _Optional[str] = ...) -> None: ...
+
+class ExplainTrialResponse(_message.Message):
+    __slots__ = ("trial", "summary", "ranking", "last_decision", "policy")
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    SUMMARY_FIELD_NUMBER: _ClassVar[int]
+    RANKING_FIELD_NUMBER: _ClassVar[int]
+    LAST_DECISION_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    trial: str
+    summary: str
+    ranking: _containers.RepeatedCompositeFieldContainer[RankedTrial]
+    last_decision: str
+    policy: str
+    def __init__(self, trial: _Optional[str] = ..., summary: _Optional[str] = ..., ranking: _Optional[_Iterable[_Union[RankedTrial, _Mapping]]] = ..., last_decision: _Optional[str] = ..., policy: _Optional[str] = ...) -> None: ...
+
+class RankedTrial(_message.Message):
+    __slots__ = ("trial", "words", "state")
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    WORDS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    trial: str
+    words: str
+    state: _types_pb2.TrialState
+    def __init__(self, trial: _Optional[str] = ..., words: _Optional[str] = ..., state: _Optional[_Union[_types_pb2.TrialState, str]] = ...) -> None: ...
+
+class BestTrialsRequest(_message.Message):
+    __slots__ = ("study", "count")
+    STUDY_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    study: str
+    count: int
+    def __init__(self, study: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
+
+class BestTrialsResponse(_message.Message):
+    __slots__ = ("study", "trials")
+    STUDY_FIELD_NUMBER: _ClassVar[int]
+    TRIALS_FIELD_NUMBER: _ClassVar[int]
+    study: str
+    trials: _containers.RepeatedCompositeFieldContainer[Trial]
+    def __init__(self, study: _Optional[str] = ..., trials: _Optional[_Iterable[_Union[Trial, _Mapping]]] = ...) -> None: ...
+
+class Selection(_message.Message):
+    __slots__ = ("study", "trials")
+    STUDY_FIELD_NUMBER: _ClassVar[int]
+    TRIALS_FIELD_NUMBER: _ClassVar[int]
+    study: str
+    trials: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, study: _Optional[str] = ..., trials: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class PauseTrialsRequest(_message.Message):
+    __slots__ = ("request_id", "selection")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    SELECTION_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    selection: Selection
+    def __init__(self, request_id: _Optional[str] = ..., selection: _Optional[_Union[Selection, _Mapping]] = ...) -> None: ...
+
+class PauseTrialsResponse(_message.Message):
+    __slots__ = ("trials",)
+    TRIALS_FIELD_NUMBER: _ClassVar[int]
+    trials: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, trials: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ResumeTrialsRequest(_message.Message):
+    __slots__ = ("request_id", "selection")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    SELECTION_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    selection: Selection
+    def __init__(self, request_id: _Optional[str] = ..., selection: _Optional[_Union[Selection, _Mapping]] = ...) -> None: ...
+
+class ResumeTrialsResponse(_message.Message):
+    __slots__ = ("trials",)
+    TRIALS_FIELD_NUMBER: _ClassVar[int]
+    trials: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, trials: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class StopTrialsRequest(_message.Message):
+    __slots__ = ("request_id", "selection")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    SELECTION_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    selection: Selection
+    def __init__(self, request_id: _Optional[str] = ..., selection: _Optional[_Union[Selection, _Mapping]] = ...) -> None: ...
+
+class StopTrialsResponse(_message.Message):
+    __slots__ = ("trials",)
+    TRIALS_FIELD_NUMBER: _ClassVar[int]
+    trials: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, trials: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RetryTrialsRequest(_message.Message):
+    __slots__ = ("request_id", "selection")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    SELECTION_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    selection: Selection
+    def __init__(self, request_id: _Optional[str] = ..., selection: _Optional[_Union[Selection, _Mapping]] = ...) -> None: ...
+
+class RetryTrialsResponse(_message.Message):
+    __slots__ = ("trials",)
+    TRIALS_FIELD_NUMBER: _ClassVar[int]
+    trials: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, trials: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ExtendStudyRequest(_message.Message):
+    __slots__ = ("request_id", "selection", "stop", "parameters")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    SELECTION_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    selection: Selection
+    stop: _types_pb2.Stop
+    parameters: _containers.RepeatedCompositeFieldContainer[_types_pb2.NamedValue]
+    def __init__(self, request_id: _Optional[str] = ..., selection: _Optional[_Union[Selection, _Mapping]] = ..., stop: _Optional[_Union[_types_pb2.Stop, _Mapping]] = ..., parameters: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ...) -> None: ...
+
+class ExtendStudyResponse(_message.Message):
+    __slots__ = ("trials",)
+    TRIALS_FIELD_NUMBER: _ClassVar[int]
+    trials: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, trials: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RemoveStudyRequest(_message.Message):
+    __slots__ = ("request_id", "study")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    STUDY_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    study: str
+    def __init__(self, request_id: _Optional[str] = ..., study: _Optional[str] = ...) -> None: ...
+
+class RemoveStudyResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WatchJournalRequest(_message.Message):
+    __slots__ = ("after_sequence", "study", "reports", "once")
+    AFTER_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    STUDY_FIELD_NUMBER: _ClassVar[int]
+    REPORTS_FIELD_NUMBER: _ClassVar[int]
+    ONCE_FIELD_NUMBER: _ClassVar[int]
+    after_sequence: int
+    study: str
+    reports: bool
+    once: bool
+    def __init__(self, after_sequence: _Optional[int] = ..., study: _Optional[str] = ..., reports: bool = ..., once: bool = ...) -> None: ...
+
+class WatchJournalResponse(_message.Message):
+    __slots__ = ("events",)
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    events: _containers.RepeatedCompositeFieldContainer[PublicEvent]
+    def __init__(self, events: _Optional[_Iterable[_Union[PublicEvent, _Mapping]]] = ...) -> None: ...
+
+class PublicEvent(_message.Message):
+    __slots__ = ("sequence", "at_unix_seconds", "study", "trial", "attempt", "device", "kind", "step", "loss", "quantum", "tier", "reason", "seconds", "successor", "percent", "metrics")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    AT_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    STUDY_FIELD_NUMBER: _ClassVar[int]
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FIELD_NUMBER: _ClassVar[int]
+    QUANTUM_FIELD_NUMBER: _ClassVar[int]
+    TIER_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SUCCESSOR_FIELD_NUMBER: _ClassVar[int]
+    PERCENT_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    at_unix_seconds: float
+    study: str
+    trial: str
+    attempt: int
+    device: str
+    kind: PublicEventKind
+    step: int
+    loss: float
+    quantum: _types_pb2.Quantum
+    tier: _types_pb2.Tier
+    reason: str
+    seconds: float
+    successor: str
+    percent: float
+    metrics: _containers.RepeatedCompositeFieldContainer[MetricValue]
+    def __init__(self, sequence: _Optional[int] = ..., at_unix_seconds: _Optional[float] = ..., study: _Optional[str] = ..., trial: _Optional[str] = ..., attempt: _Optional[int] = ..., device: _Optional[str] = ..., kind: _Optional[_Union[PublicEventKind, str]] = ..., step: _Optional[int] = ..., loss: _Optional[float] = ..., quantum: _Optional[_Union[_types_pb2.Quantum, _Mapping]] = ..., tier: _Optional[_Union[_types_pb2.Tier, str]] = ..., reason: _Optional[str] = ..., seconds: _Optional[float] = ..., successor: _Optional[str] = ..., percent: _Optional[float] = ..., metrics: _Optional[_Iterable[_Union[MetricValue, _Mapping]]] = ...) -> None: ...
+
+class TailLogsRequest(_message.Message):
+    __slots__ = ("trial", "offset", "follow")
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    trial: str
+    offset: int
+    follow: bool
+    def __init__(self, trial: _Optional[str] = ..., offset: _Optional[int] = ..., follow: bool = ...) -> None: ...
+
+class TailLogsResponse(_message.Message):
+    __slots__ = ("data", "offset")
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    offset: int
+    def __init__(self, data: _Optional[bytes] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class ExportStudyRequest(_message.Message):
+    __slots__ = ("study",)
+    STUDY_FIELD_NUMBER: _ClassVar[int]
+    study: str
+    def __init__(self, study: _Optional[str] = ...) -> None: ...
+
+class ExportStudyResponse(_message.Message):
+    __slots__ = ("data",)
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    def __init__(self, data: _Optional[bytes] = ...) -> None: ...
+
+class DownloadCheckpointRequest(_message.Message):
+    __slots__ = ("trial", "checkpoint")
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    trial: str
+    checkpoint: str
+    def __init__(self, trial: _Optional[str] = ..., checkpoint: _Optional[str] = ...) -> None: ...
+
+class DownloadCheckpointResponse(_message.Message):
+    __slots__ = ("name", "offset", "data")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    offset: int
+    data: bytes
+    def __init__(self, name: _Optional[str] = ..., offset: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class ServerInfoRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ServerInfoResponse(_message.Message):
+    __slots__ = ("version", "cluster_id", "started_unix_seconds", "policies", "placements", "read_only", "read_only_reason", "journal_sequence")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    STARTED_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    POLICIES_FIELD_NUMBER: _ClassVar[int]
+    PLACEMENTS_FIELD_NUMBER: _ClassVar[int]
+    READ_ONLY_FIELD_NUMBER: _ClassVar[int]
+    READ_ONLY_REASON_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    cluster_id: str
+    started_unix_seconds: float
+    policies: _containers.RepeatedScalarFieldContainer[str]
+    placements: _containers.RepeatedScalarFieldContainer[str]
+    read_only: bool
+    read_only_reason: str
+    journal_sequence: int
+    def __init__(self, version: _Optional[str] = ..., cluster_id: _Optional[str] = ..., started_unix_seconds: _Optional[float] = ..., policies: _Optional[_Iterable[str]] = ..., placements: _Optional[_Iterable[str]] = ..., read_only: bool = ..., read_only_reason: _Optional[str] = ..., journal_sequence: _Optional[int] = ...) -> None: ...

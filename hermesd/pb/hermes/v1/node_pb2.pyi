@@ -1,0 +1,516 @@
+from hermesd.pb.hermes.v1 import types_pb2 as _types_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class RunCondition(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    RUN_CONDITION_UNSPECIFIED: _ClassVar[RunCondition]
+    RUN_CONDITION_STARTING: _ClassVar[RunCondition]
+    RUN_CONDITION_RUNNING: _ClassVar[RunCondition]
+    RUN_CONDITION_PARKED: _ClassVar[RunCondition]
+    RUN_CONDITION_ENDED: _ClassVar[RunCondition]
+RUN_CONDITION_UNSPECIFIED: RunCondition
+RUN_CONDITION_STARTING: RunCondition
+RUN_CONDITION_RUNNING: RunCondition
+RUN_CONDITION_PARKED: RunCondition
+RUN_CONDITION_ENDED: RunCondition
+
+class AttachRequest(_message.Message):
+    __slots__ = ("sequence", "hello", "heartbeat", "goodbye", "run_started", "report", "quantum_ended", "milestone_passed", "run_suspended", "run_completed", "run_failed", "checkpointed", "fidelity_known", "park_lost", "device_failed", "usage", "file_chunk")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    GOODBYE_FIELD_NUMBER: _ClassVar[int]
+    RUN_STARTED_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
+    QUANTUM_ENDED_FIELD_NUMBER: _ClassVar[int]
+    MILESTONE_PASSED_FIELD_NUMBER: _ClassVar[int]
+    RUN_SUSPENDED_FIELD_NUMBER: _ClassVar[int]
+    RUN_COMPLETED_FIELD_NUMBER: _ClassVar[int]
+    RUN_FAILED_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINTED_FIELD_NUMBER: _ClassVar[int]
+    FIDELITY_KNOWN_FIELD_NUMBER: _ClassVar[int]
+    PARK_LOST_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FAILED_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    FILE_CHUNK_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    hello: Hello
+    heartbeat: Heartbeat
+    goodbye: Goodbye
+    run_started: RunStarted
+    report: Report
+    quantum_ended: QuantumEnded
+    milestone_passed: MilestonePassed
+    run_suspended: RunSuspended
+    run_completed: RunCompleted
+    run_failed: RunFailed
+    checkpointed: Checkpointed
+    fidelity_known: FidelityKnown
+    park_lost: ParkLost
+    device_failed: DeviceFailed
+    usage: UsageReport
+    file_chunk: FileChunk
+    def __init__(self, sequence: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., run_started: _Optional[_Union[RunStarted, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., quantum_ended: _Optional[_Union[QuantumEnded, _Mapping]] = ..., milestone_passed: _Optional[_Union[MilestonePassed, _Mapping]] = ..., run_suspended: _Optional[_Union[RunSuspended, _Mapping]] = ..., run_completed: _Optional[_Union[RunCompleted, _Mapping]] = ..., run_failed: _Optional[_Union[RunFailed, _Mapping]] = ..., checkpointed: _Optional[_Union[Checkpointed, _Mapping]] = ..., fidelity_known: _Optional[_Union[FidelityKnown, _Mapping]] = ..., park_lost: _Optional[_Union[ParkLost, _Mapping]] = ..., device_failed: _Optional[_Union[DeviceFailed, _Mapping]] = ..., usage: _Optional[_Union[UsageReport, _Mapping]] = ..., file_chunk: _Optional[_Union[FileChunk, _Mapping]] = ...) -> None: ...
+
+class AttachResponse(_message.Message):
+    __slots__ = ("welcome", "acknowledged", "lease", "launch", "renew", "suspend", "stop", "kill", "release", "going_away", "send_file")
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    LAUNCH_FIELD_NUMBER: _ClassVar[int]
+    RENEW_FIELD_NUMBER: _ClassVar[int]
+    SUSPEND_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    KILL_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    GOING_AWAY_FIELD_NUMBER: _ClassVar[int]
+    SEND_FILE_FIELD_NUMBER: _ClassVar[int]
+    welcome: Welcome
+    acknowledged: Acknowledged
+    lease: Lease
+    launch: Launch
+    renew: Renew
+    suspend: SuspendRun
+    stop: StopRun
+    kill: KillRun
+    release: ReleaseTrial
+    going_away: GoingAway
+    send_file: SendFile
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., acknowledged: _Optional[_Union[Acknowledged, _Mapping]] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., renew: _Optional[_Union[Renew, _Mapping]] = ..., suspend: _Optional[_Union[SuspendRun, _Mapping]] = ..., stop: _Optional[_Union[StopRun, _Mapping]] = ..., kill: _Optional[_Union[KillRun, _Mapping]] = ..., release: _Optional[_Union[ReleaseTrial, _Mapping]] = ..., going_away: _Optional[_Union[GoingAway, _Mapping]] = ..., send_file: _Optional[_Union[SendFile, _Mapping]] = ...) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("node", "boot_id", "version", "devices", "runs", "facts")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    BOOT_ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    FACTS_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    boot_id: str
+    version: str
+    devices: _containers.RepeatedCompositeFieldContainer[_types_pb2.Device]
+    runs: _containers.RepeatedCompositeFieldContainer[LiveRun]
+    facts: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, node: _Optional[str] = ..., boot_id: _Optional[str] = ..., version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[_types_pb2.Device, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[LiveRun, _Mapping]]] = ..., facts: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class LiveRun(_message.Message):
+    __slots__ = ("trial", "attempt", "condition", "devices", "step")
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    CONDITION_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    trial: str
+    attempt: int
+    condition: RunCondition
+    devices: _containers.RepeatedScalarFieldContainer[str]
+    step: int
+    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., condition: _Optional[_Union[RunCondition, str]] = ..., devices: _Optional[_Iterable[str]] = ..., step: _Optional[int] = ...) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("head_version", "lease_seconds", "lease_grace_seconds")
+    HEAD_VERSION_FIELD_NUMBER: _ClassVar[int]
+    LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_GRACE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    head_version: str
+    lease_seconds: float
+    lease_grace_seconds: float
+    def __init__(self, head_version: _Optional[str] = ..., lease_seconds: _Optional[float] = ..., lease_grace_seconds: _Optional[float] = ...) -> None: ...
+
+class Heartbeat(_message.Message):
+    __slots__ = ("boottime_seconds",)
+    BOOTTIME_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    boottime_seconds: float
+    def __init__(self, boottime_seconds: _Optional[float] = ...) -> None: ...
+
+class Lease(_message.Message):
+    __slots__ = ("heartbeat_boottime_seconds", "lease_seconds")
+    HEARTBEAT_BOOTTIME_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    heartbeat_boottime_seconds: float
+    lease_seconds: float
+    def __init__(self, heartbeat_boottime_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ...) -> None: ...
+
+class Goodbye(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class GoingAway(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class Acknowledged(_message.Message):
+    __slots__ = ("sequence",)
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    def __init__(self, sequence: _Optional[int] = ...) -> None: ...
+
+class Launch(_message.Message):
+    __slots__ = ("trial", "attempt", "devices", "quantum", "reason", "parked_attempt", "checkpoint", "program", "durability_seconds", "suspend_deadline_seconds")
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    QUANTUM_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    PARKED_ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    PROGRAM_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SUSPEND_DEADLINE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    trial: str
+    attempt: int
+    devices: _containers.RepeatedScalarFieldContainer[str]
+    quantum: _types_pb2.Quantum
+    reason: str
+    parked_attempt: int
+    checkpoint: _types_pb2.Checkpoint
+    program: Program
+    durability_seconds: float
+    suspend_deadline_seconds: float
+    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., devices: _Optional[_Iterable[str]] = ..., quantum: _Optional[_Union[_types_pb2.Quantum, _Mapping]] = ..., reason: _Optional[str] = ..., parked_attempt: _Optional[int] = ..., checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ..., program: _Optional[_Union[Program, _Mapping]] = ..., durability_seconds: _Optional[float] = ..., suspend_deadline_seconds: _Optional[float] = ...) -> None: ...
+
+class Program(_message.Message):
+    __slots__ = ("argv", "python", "code_sha256", "environment", "parameters", "signal", "signal_goal", "seed", "submit_directory", "data")
+    ARGV_FIELD_NUMBER: _ClassVar[int]
+    PYTHON_FIELD_NUMBER: _ClassVar[int]
+    CODE_SHA256_FIELD_NUMBER: _ClassVar[int]
+    ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    SIGNAL_GOAL_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    SUBMIT_DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    argv: _containers.RepeatedScalarFieldContainer[str]
+    python: str
+    code_sha256: str
+    environment: _containers.RepeatedCompositeFieldContainer[_types_pb2.NamedValue]
+    parameters: _containers.RepeatedCompositeFieldContainer[_types_pb2.NamedValue]
+    signal: str
+    signal_goal: _types_pb2.Goal
+    seed: int
+    submit_directory: str
+    data: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, argv: _Optional[_Iterable[str]] = ..., python: _Optional[str] = ..., code_sha256: _Optional[str] = ..., environment: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., parameters: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., signal: _Optional[str] = ..., signal_goal: _Optional[_Union[_types_pb2.Goal, str]] = ..., seed: _Optional[int] = ..., submit_directory: _Optional[str] = ..., data: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Renew(_message.Message):
+    __slots__ = ("trial", "attempt", "grant", "quantum", "reason", "extends")
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    GRANT_FIELD_NUMBER: _ClassVar[int]
+    QUANTUM_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    EXTENDS_FIELD_NUMBER: _ClassVar[int]
+    trial: str
+    attempt: int
+    grant: int
+    quantum: _types_pb2.Quantum
+    reason: str
+    extends: bool
+    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., grant: _Optional[int] = ..., quantum: _Optional[_Union[_types_pb2.Quantum, _Mapping]] = ..., reason: _Optional[str] = ..., extends: bool = ...) -> None: ...
+
+class SuspendRun(_message.Message):
+    __slots__ = ("trial", "attempt", "tier", "deadline_seconds", "successor", "reason")
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    TIER_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SUCCESSOR_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    trial: str
+    attempt: int
+    tier: _types_pb2.Tier
+    deadline_seconds: float
+    successor: str
+    reason: str
+    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., tier: _Optional[_Union[_types_pb2.Tier, str]] = ..., deadline_seconds: _Optional[float] = ..., successor: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class StopRun(_message.Message):
+    __slots__ = ("trial", "attempt", "reason", "deadline_seconds")
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    trial: str
+    attempt: int
+    reason: str
+    deadline_seconds: float
+    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., reason: _Optional[str] = ..., deadline_seconds: _Optional[float] = ...) -> None: ...
+
+class KillRun(_message.Message):
+    __slots__ = ("trial", "attempt", "reason")
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    trial: str
+    attempt: int
+    reason: str
+    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ReleaseTrial(_message.Message):
+    __slots__ = ("trial", "forget")
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    FORGET_FIELD_NUMBER: _ClassVar[int]
+    trial: str
+    forget: bool
+    def __init__(self, trial: _Optional[str] = ..., forget: bool = ...) -> None: ...
+
+class RunStarted(_message.Message):
+    __slots__ = ("trial", "attempt", "step", "start_seconds", "planned_steps")
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    START_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    PLANNED_STEPS_FIELD_NUMBER: _ClassVar[int]
+    trial: str
+    attempt: int
+    step: int
+    start_seconds: float
+    planned_steps: int
+    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., start_seconds: _Optional[float] = ..., planned_steps: _Optional[int] = ...) -> None: ...
+
+class LossChunk(_message.Message):
+    __slots__ = ("first_step", "last_step", "count", "total", "low", "high")
+    FIRST_STEP_FIELD_NUMBER: _ClassVar[int]
+    LAST_STEP_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    LOW_FIELD_NUMBER: _ClassVar[int]
+    HIGH_FIELD_NUMBER: _ClassVar[int]
+    first_step: int
+    last_step: int
+    count: int
+    total: float
+    low: float
+    high: float
+    def __init__(self, first_step: _Optional[int] = ..., last_step: _Optional[int] = ..., count: _Optional[int] = ..., total: _Optional[float] = ..., low: _Optional[float] = ..., high: _Optional[float] = ...) -> None: ...
+
+class MetricPoints(_message.Message):
+    __slots__ = ("metric", "steps", "values")
+    METRIC_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    metric: str
+    steps: _containers.RepeatedScalarFieldContainer[int]
+    values: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, metric: _Optional[str] = ..., steps: _Optional[_Iterable[int]] = ..., values: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class Report(_message.Message):
+    __slots__ = ("trial", "attempt", "step", "planned_steps", "chunks", "points", "busy_seconds", "examples", "memory_bytes", "cpu_seconds", "not_finite")
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    PLANNED_STEPS_FIELD_NUMBER: _ClassVar[int]
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    POINTS_FIELD_NUMBER: _ClassVar[int]
+    BUSY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    EXAMPLES_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    NOT_FINITE_FIELD_NUMBER: _ClassVar[int]
+    trial: str
+    attempt: int
+    step: int
+    planned_steps: int
+    chunks: _containers.RepeatedCompositeFieldContainer[LossChunk]
+    points: _containers.RepeatedCompositeFieldContainer[MetricPoints]
+    busy_seconds: float
+    examples: int
+    memory_bytes: int
+    cpu_seconds: float
+    not_finite: bool
+    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., planned_steps: _Optional[int] = ..., chunks: _Optional[_Iterable[_Union[LossChunk, _Mapping]]] = ..., points: _Optional[_Iterable[_Union[MetricPoints, _Mapping]]] = ..., busy_seconds: _Optional[float] = ..., examples: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., not_finite: bool = ...) -> None: ...
+
+class QuantumEnded(_message.Message):
+    __slots__ = ("trial", "attempt", "grant", "step")
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    GRANT_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    trial: str
+    attempt: int
+    grant: int
+    step: int
+    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., grant: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...
+
+class MilestonePassed(_message.Message):
+    __slots__ = ("trial", "attempt", "percent", "loss", "step")
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    PERCENT_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    trial: str
+    attempt: int
+    percent: float
+    loss: float
+    step: int
+    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., percent: _Optional[float] = ..., loss: _Optional[float] = ..., step: _Optional[int] = ...) -> None: ...
+
+class RunSuspended(_message.Message):
+    __slots__ = ("trial", "attempt", "tier", "step", "checkpoint", "release_seconds", "cause", "memory_bytes")
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    TIER_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    trial: str
+    attempt: int
+    tier: _types_pb2.Tier
+    step: int
+    checkpoint: _types_pb2.Checkpoint
+    release_seconds: float
+    cause: str
+    memory_bytes: int
+    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., tier: _Optional[_Union[_types_pb2.Tier, str]] = ..., step: _Optional[int] = ..., checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ..., release_seconds: _Optional[float] = ..., cause: _Optional[str] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
+
+class RunCompleted(_message.Message):
+    __slots__ = ("trial", "attempt", "step", "checkpoint")
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    trial: str
+    attempt: int
+    step: int
+    checkpoint: _types_pb2.Checkpoint
+    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ...) -> None: ...
+
+class RunFailed(_message.Message):
+    __slots__ = ("trial", "attempt", "error_kind", "detail", "error_signature", "step", "checkpoint")
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    ERROR_KIND_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    ERROR_SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    trial: str
+    attempt: int
+    error_kind: str
+    detail: str
+    error_signature: str
+    step: int
+    checkpoint: _types_pb2.Checkpoint
+    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., error_kind: _Optional[str] = ..., detail: _Optional[str] = ..., error_signature: _Optional[str] = ..., step: _Optional[int] = ..., checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ...) -> None: ...
+
+class Checkpointed(_message.Message):
+    __slots__ = ("trial", "attempt", "checkpoint", "stall_seconds")
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    STALL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    trial: str
+    attempt: int
+    checkpoint: _types_pb2.Checkpoint
+    stall_seconds: float
+    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ..., stall_seconds: _Optional[float] = ...) -> None: ...
+
+class FidelityKnown(_message.Message):
+    __slots__ = ("trial", "attempt", "fidelity", "reason", "framework")
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    FIDELITY_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    FRAMEWORK_FIELD_NUMBER: _ClassVar[int]
+    trial: str
+    attempt: int
+    fidelity: _types_pb2.Fidelity
+    reason: str
+    framework: str
+    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., fidelity: _Optional[_Union[_types_pb2.Fidelity, str]] = ..., reason: _Optional[str] = ..., framework: _Optional[str] = ...) -> None: ...
+
+class ParkLost(_message.Message):
+    __slots__ = ("trial", "attempt", "reason")
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    trial: str
+    attempt: int
+    reason: str
+    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class DeviceFailed(_message.Message):
+    __slots__ = ("device", "reason")
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    device: str
+    reason: str
+    def __init__(self, device: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class UsageReport(_message.Message):
+    __slots__ = ("devices",)
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    devices: _containers.RepeatedCompositeFieldContainer[DeviceUsage]
+    def __init__(self, devices: _Optional[_Iterable[_Union[DeviceUsage, _Mapping]]] = ...) -> None: ...
+
+class DeviceUsage(_message.Message):
+    __slots__ = ("device", "usage")
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    device: str
+    usage: _types_pb2.Usage
+    def __init__(self, device: _Optional[str] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ...) -> None: ...
+
+class SendFile(_message.Message):
+    __slots__ = ("ticket", "trial", "log", "checkpoint")
+    TICKET_FIELD_NUMBER: _ClassVar[int]
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    LOG_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    ticket: int
+    trial: str
+    log: LogRange
+    checkpoint: str
+    def __init__(self, ticket: _Optional[int] = ..., trial: _Optional[str] = ..., log: _Optional[_Union[LogRange, _Mapping]] = ..., checkpoint: _Optional[str] = ...) -> None: ...
+
+class LogRange(_message.Message):
+    __slots__ = ("offset", "follow")
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    offset: int
+    follow: bool
+    def __init__(self, offset: _Optional[int] = ..., follow: bool = ...) -> None: ...
+
+class FileChunk(_message.Message):
+    __slots__ = ("ticket", "name", "offset", "data", "last", "error")
+    TICKET_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    ticket: int
+    name: str
+    offset: int
+    data: bytes
+    last: bool
+    error: str
+    def __init__(self, ticket: _Optional[int] = ..., name: _Optional[str] = ..., offset: _Optional[int] = ..., data: _Optional[bytes] = ..., last: bool = ..., error: _Optional[str] = ...) -> None: ...
+
+class GetBlobRequest(_message.Message):
+    __slots__ = ("sha256",)
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    sha256: str
+    def __init__(self, sha256: _Optional[str] = ...) -> None: ...
+
+class GetBlobResponse(_message.Message):
+    __slots__ = ("data",)
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    def __init__(self, data: _Optional[bytes] = ...) -> None: ...
