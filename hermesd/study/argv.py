@@ -1,0 +1,107 @@
+"""A trial's command line from its study's command and its hyper-parameters.
+
+The macros are those of a W&B sweep's `command`, each an element of its own. Anything else, `${`
+inside a longer text included, is passed on as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+
+from hermesd.core.model import Scalar
+from hermesd.refusal import FieldError, Refused, nearest, one_of, shown
+from hermesd.study.space import Point
+
+DEFAULT = ("${interpreter}", "${program}", "${args}")
+MACROS = (
+    "${env}",
+    "${interpreter}",
+    "${program}",
+    "${args}",
+    "${args_no_boolean_flags}",
+    "${args_no_hyphens}",
+    "${args_json}",
+)
+ENVIRONMENT = re.compile(r"\$\{envvar:([^}]*)\}")
+# What the kernel takes as one argument, and a good part of what it takes in all.
+ARGUMENT_LIMIT = 128 * 1024
+COMMAND_LIMIT = 1024 * 1024
+
+
+def check(
+    command: Sequence[str], program: str, environment: Mapping[str, str]
+) -> tuple[FieldError, ...]:
+    """What is wrong with a command, whatever the hyper-parameters are."""
+    errors = []
+    for index, element in enumerate(command):
+        path = f"command[{index}]"
+        if "\0" in element:
+            errors.append(FieldError(path, shown(element), "text without a NUL"))
+        elif variable := ENVIRONMENT.fullmatch(element):
+            if variable[1] not in environment:
+                near = nearest(variable[1], environment)
+                expected = "a variable of the submitter's environment"
+                errors.append(FieldError(path, variable[1], expected, near))
+        elif re.fullmatch(r"\$\{[^}]*\}", element) and element not in MACROS:
+            errors.append(FieldError(path, element, one_of(MACROS), nearest(element, MACROS)))
+    if not program and (not command or "${program}" in command):
+        errors.append(FieldError("program", "", "the script to run, or a command without it"))
+    if command and command[0] in ("", "${args}", "${args_no_hyphens}", "${args_json}"):
+        errors.append(FieldError("command[0]", command[0], "a program to run"))
+    return tuple(errors)
+
+
+def build(
+    command: Sequence[str],
+    program: str,
+    python: str,
+    environment: Mapping[str, str],
+    point: Point,
+) -> tuple[str, ...]:
+    """The command line of one point. Raises Refused if it is longer than a program may get."""
+    argv: list[str] = []
+    elements = tuple(command) or DEFAULT
+    for index, element in enumerate(elements):
+        match element:
+            case "${env}":
+                # `env python` finds what `python` names already, and hides it from the node.
+                if elements[index + 1 : index + 2] != ("${interpreter}",):
+                    argv.append("/usr/bin/env")
+            case "${interpreter}":
+                argv.append(python or "python")
+            case "${program}":
+                argv.append(program)
+            case "${args}":
+                argv += [f"--{name}={text(value)}" for name, value in point]
+            case "${args_no_boolean_flags}":
+                argv += [flag for name, value in point for flag in _flag(name, value)]
+            case "${args_no_hyphens}":
+                argv += [f"{name}={text(value)}" for name, value in point]
+            case "${args_json}":
+                argv.append(json.dumps(dict(point)))
+            case _:
+                variable = ENVIRONMENT.fullmatch(element)
+                argv.append(environment[variable[1]] if variable else element)
+    _check_size(argv)
+    return tuple(argv)
+
+
+def text(value: Scalar) -> str:
+    """A value as it stands on a command line: what Python's own parsers read back."""
+    return value if isinstance(value, str) else repr(value)
+
+
+def _flag(name: str, value: Scalar) -> list[str]:
+    if isinstance(value, bool):
+        return [f"--{name}"] if value else []
+    return [f"--{name}={text(value)}"]
+
+
+def _check_size(argv: Sequence[str]) -> None:
+    sizes = [len(element.encode()) + 1 for element in argv]
+    if max(sizes, default=0) > ARGUMENT_LIMIT or sum(sizes) > COMMAND_LIMIT:
+        value = f"{sum(sizes)} bytes"
+        expected = f"at most {COMMAND_LIMIT} bytes, {ARGUMENT_LIMIT} in one argument"
+        raise Refused(FieldError("command", value, expected))

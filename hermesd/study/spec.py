@@ -1,0 +1,222 @@
+"""A StudySpec as typed, checked sections: the proto says what may be there, this what makes sense.
+
+`read` turns the message into plain Python and that into models; whatever is wrong is told with
+its path in the study file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, TypeVar
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from hermesd.core.model import Goal, MetricMode, Setting, Tier
+from hermesd.pb.hermes.v1 import types_pb2 as pb
+from hermesd.refusal import FieldError, Refused, from_pydantic
+
+AXES_LIMIT = 1_000
+SPEC_LIMIT_BYTES = 1024 * 1024
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("text without control characters")
+    return text
+
+
+def _path(text: str) -> str:
+    _printable(text)
+    if not text or ".." in text.split("/"):
+        raise ValueError("a path below the working directory, or an absolute one, without `..`")
+    return text
+
+
+def _path_or_nothing(text: str) -> str:
+    return _path(text) if text else text
+
+
+def _axis(name: str) -> str:
+    if not name or name[0] == "-" or "=" in name or any(c.isspace() for c in name):
+        raise ValueError("a name without spaces and `=` that does not begin with a hyphen")
+    return _printable(name)
+
+
+Text = Annotated[str, Field(max_length=2000), AfterValidator(_printable)]
+Name = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_printable)]
+Path = Annotated[str, Field(max_length=4096), AfterValidator(_path)]
+AxisName = Annotated[str, Field(max_length=128), AfterValidator(_axis)]
+Seconds = Annotated[float, Field(ge=1, le=10**9)]
+Count = Annotated[int, Field(ge=1, lt=2**63)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+Part = TypeVar("Part", bound="Section")
+
+
+class Section(BaseModel):
+    """A part of the study file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class MetricSection(Section):
+    name: Name = "loss"
+    goal: Goal = Goal.MINIMIZE
+    mode: MetricMode = MetricMode.LAST
+
+
+class SignalSection(Section):
+    name: Name = "loss"
+    goal: Goal = Goal.MINIMIZE
+
+
+class PluginSection(Section):
+    name: Name
+    settings: dict[str, Setting] = Field(default_factory=dict)
+
+
+class ScheduleSection(Section):
+    policy: PluginSection | None = None
+    placement: PluginSection | None = None
+
+
+class ResourcesSection(Section):
+    device_kind: Text = ""
+    memory_bytes: Annotated[int, Field(ge=0)] = 0
+
+
+class SuspendSection(Section):
+    tier: Tier | None = None
+    durability_seconds: Seconds = 60.0
+    deadline_seconds: Seconds = 60.0
+
+
+class RetrySection(Section):
+    max_failures: Annotated[int, Field(ge=1, le=100)] = 3
+
+
+class StopSection(Section):
+    max_steps: Count | None = None
+    max_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    target: Finite | None = None
+    on_nan: bool = True
+
+
+class EarlyTerminateSection(Section):
+    """W&B's hyperband; see `study.asha_of`."""
+
+    type: Literal["hyperband"]
+    min_iter: Count | None = None
+    max_iter: Count | None = None
+    s: Annotated[int, Field(ge=1, le=20)] | None = None
+    eta: Annotated[float, Field(ge=2, le=100, multiple_of=1)] = 3
+    strict: bool = False
+
+
+class StudySection(Section):
+    """The whole study file but for the meaning of its parameters, which `space` knows."""
+
+    name: Annotated[Text, Field(max_length=200)] = ""
+    description: Annotated[str, Field(max_length=20_000)] = ""
+    project: Text = ""
+    entity: Text = ""
+    program: Annotated[str, Field(max_length=4096), AfterValidator(_path_or_nothing)] = ""
+    command: Annotated[tuple[str, ...], Field(max_length=1000)] = ()
+    method: Literal["grid", "random"] = "grid"
+    metric: MetricSection = MetricSection()
+    parameters: Annotated[dict[AxisName, dict[str, Any]], Field(max_length=AXES_LIMIT)] = Field(
+        default_factory=dict
+    )
+    run_cap: Count | None = None
+    early_terminate: EarlyTerminateSection | None = None
+    signal: SignalSection = SignalSection()
+    schedule: ScheduleSection = ScheduleSection()
+    resources: ResourcesSection = ResourcesSection()
+    suspend: SuspendSection = SuspendSection()
+    retry: RetrySection = RetrySection()
+    stop: StopSection = StopSection()
+    data: Annotated[tuple[Path, ...], Field(max_length=1000)] = ()
+    python: Text = ""
+    seed: Annotated[int, Field(ge=0)] = 0
+    pool: Literal["", "default"] = ""
+
+
+def read(spec: pb.StudySpec) -> StudySection:
+    """The checked sections of a spec. Raises Refused."""
+    if spec.ByteSize() > SPEC_LIMIT_BYTES:
+        value = f"{spec.ByteSize()} bytes"
+        raise Refused(FieldError("study", value, f"at most {SPEC_LIMIT_BYTES} bytes"))
+    return _checked(StudySection, plain(spec))
+
+
+def read_stop(stop: pb.Stop) -> StopSection:
+    """The checked stop rule. Raises Refused."""
+    return _checked(StopSection, plain(stop), "stop.")
+
+
+def _checked(section: type[Part], values: Mapping[str, object], prefix: str = "") -> Part:
+    try:
+        return section.model_validate(values)
+    except ValidationError as invalid:
+        errors: dict[str, FieldError] = {}
+        for e in from_pydantic(invalid):
+            path = prefix + e.field_path.removesuffix(".[key]")
+            errors.setdefault(path, FieldError(path, e.value, e.expected, e.nearest))
+        raise Refused(*errors.values()) from None
+
+
+def plain(message: Message) -> dict[str, object]:
+    """What is set in a message, in Python's own types and the study file's words.
+
+    Enums become their short names, values what they hold, repeated messages with a name a
+    mapping from the name to the rest. Raises Refused for a name that is there twice.
+    """
+    return {field.name: _field(field, value) for field, value in message.ListFields()}
+
+
+def _field(field: FieldDescriptor, value: Any) -> object:
+    if field.is_repeated:
+        if field.message_type is not None and "name" in field.message_type.fields_by_name:
+            return _by_name(field.name, value)
+        return [_single(field, item) for item in value]
+    return _single(field, value)
+
+
+def _single(field: FieldDescriptor, value: Any) -> object:
+    if isinstance(value, pb.Value):
+        return scalar_or_list(value)
+    if isinstance(value, Message):
+        return plain(value)
+    if field.enum_type is not None:
+        prefix = field.enum_type.values_by_number[0].name.removesuffix("UNSPECIFIED")
+        known = field.enum_type.values_by_number.get(value)
+        return known.name.removeprefix(prefix).lower() if known else str(value)
+    return value
+
+
+def _by_name(path: str, items: Iterable[Any]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for item in items:
+        if item.name in found:
+            raise Refused(FieldError(f"{path}.{item.name}", "given twice", "each name once"))
+        if isinstance(item, pb.NamedValue):
+            found[item.name] = scalar_or_list(item.value)
+        else:
+            rest = plain(item)
+            found[item.name] = {key: value for key, value in rest.items() if key != "name"}
+    return found
+
+
+def scalar_or_list(value: pb.Value) -> object:
+    """What a Value holds; None if it holds nothing."""
+    match value.WhichOneof("kind"):
+        case None:
+            return None
+        case "list_value":
+            return [scalar_or_list(item) for item in value.list_value.values]
+        case kind:
+            held: object = getattr(value, kind)
+            return held

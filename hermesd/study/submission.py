@@ -1,0 +1,262 @@
+"""From what was submitted to a study and its trials, or to every reason why not.
+
+Pure: the same submission gives the same trials, in the same order, with the same seeds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hermesd.core.model import (
+    Plugin,
+    Program,
+    Setting,
+    Stage,
+    StopRule,
+    Study,
+    StudyId,
+    Time,
+    TrialSpec,
+)
+from hermesd.core.placement import make_placement
+from hermesd.core.policy import BadSetting
+from hermesd.pb.hermes.v1 import types_pb2 as pb
+from hermesd.policy import make_policy
+from hermesd.refusal import FieldError, Refused, shown
+from hermesd.study import argv, space
+from hermesd.study.spec import (
+    EarlyTerminateSection,
+    PluginSection,
+    StopSection,
+    StudySection,
+    read,
+)
+
+TRIALS_LIMIT = 100_000
+ENVIRONMENT_LIMIT_BYTES = 256 * 1024
+# These are Hermes' own to set, per device and trial.
+RESERVED = re.compile(r"HERMES_.*|CUDA_VISIBLE_DEVICES|NVIDIA_VISIBLE_DEVICES")
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What comes with a spec: where its code is, and what its trials inherit."""
+
+    spec: pb.StudySpec
+    code_sha256: str = ""
+    submit_directory: str = ""
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A submission that was found good: all but its id, its owner and the time."""
+
+    study: Study
+    points: tuple[space.Point, ...]
+    argvs: tuple[tuple[str, ...], ...]
+    seed: int
+    notes: tuple[str, ...]
+
+    def accepted(
+        self, study_id: StudyId, owner: str, now: Time
+    ) -> tuple[Study, tuple[TrialSpec, ...]]:
+        """The study as it is journalled, and its trials, numbered from 1."""
+        study = replace(self.study, id=study_id, owner=owner, submitted=now)
+        specs = tuple(
+            TrialSpec(
+                id=f"{study_id}/{number}",
+                study=study_id,
+                number=number,
+                stages=(Stage(None, point),),
+                argv=line,
+                seed=trial_seed(self.seed, number),
+            )
+            for number, (point, line) in enumerate(zip(self.points, self.argvs, strict=True), 1)
+        )
+        return study, specs
+
+
+def draft(submission: Submission) -> Draft:
+    """Check a submission and expand its space. Raises Refused, with every error found."""
+    section = read(submission.spec)
+    environment, notes = _environment(submission.environment)
+    errors = list(argv.check(section.command, section.program, environment))
+    points: list[space.Point] = []
+    try:
+        points = _points(section)
+    except Refused as refused:
+        errors += refused.errors
+    policy, words = _policy(section)
+    placement = _plugin(section.schedule.placement) or Plugin("free")
+    errors += _plugin_errors("policy", policy)
+    errors += _plugin_errors("placement", placement)
+    if errors:
+        raise Refused(*errors)
+    lines = tuple(
+        argv.build(section.command, section.program, section.python, environment, point)
+        for point in points
+    )
+    study = _study(submission, section, policy, placement, tuple(environment.items()))
+    notes += (*words, *_notes(section))
+    return Draft(study, tuple(points), lines, section.seed, notes)
+
+
+def _study(
+    submission: Submission,
+    section: StudySection,
+    policy: Plugin,
+    placement: Plugin,
+    environment: tuple[tuple[str, str], ...],
+) -> Study:
+    return Study(
+        id="",
+        owner="",
+        pool=section.pool or "default",
+        metric=section.metric.name,
+        goal=section.metric.goal,
+        mode=section.metric.mode,
+        signal=section.signal.name,
+        signal_goal=section.signal.goal,
+        policy=policy,
+        placement=placement,
+        program=Program(
+            argv=section.command or argv.DEFAULT,
+            python=section.python,
+            code_sha256=submission.code_sha256,
+            submit_directory=submission.submit_directory,
+            environment=environment,
+            data=section.data,
+        ),
+        stop=_stop_rule(section.stop),
+        submitted=0.0,
+        fingerprint=fingerprint(submission),
+        source=submission.spec.SerializeToString(deterministic=True),
+        tier=section.suspend.tier,
+        durability_seconds=section.suspend.durability_seconds,
+        suspend_deadline_seconds=section.suspend.deadline_seconds,
+        max_failures=section.retry.max_failures,
+        device_kind=section.resources.device_kind,
+        memory_bytes=section.resources.memory_bytes,
+    )
+
+
+def fingerprint(submission: Submission) -> str:
+    """Equal for submissions of the same study file over the same code."""
+    digest = hashlib.sha256(submission.spec.SerializeToString(deterministic=True))
+    digest.update(b"\0" + submission.code_sha256.encode())
+    return digest.hexdigest()
+
+
+def proposed_id(spec: pb.StudySpec) -> StudyId:
+    """What the study is to be called if nobody else is: its name, else its program's."""
+    name = spec.name or spec.program.rpartition("/")[2].removesuffix(".py")
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower())[:40].strip("-")
+    return slug or "study"
+
+
+def spec_of(study: Study) -> pb.StudySpec:
+    """The spec that the study was submitted with."""
+    return pb.StudySpec.FromString(study.source)
+
+
+def trial_seed(seed: int, number: int) -> int:
+    """The seed of a trial's own training, 32 bits."""
+    return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
+
+
+def _points(section: StudySection) -> list[space.Point]:
+    axes = space.axes(section.parameters)
+    if section.method == "grid":
+        return space.grid(axes, section.run_cap, TRIALS_LIMIT)
+    if section.run_cap is None:
+        raise Refused(FieldError("run_cap", "", "a number of trials: random search has no end"))
+    if section.run_cap > TRIALS_LIMIT:
+        raise Refused(FieldError("run_cap", str(section.run_cap), f"at most {TRIALS_LIMIT}"))
+    return space.draws(axes, section.run_cap, section.seed)
+
+
+def _stop_rule(section: StopSection) -> StopRule:
+    return StopRule(section.max_steps, section.max_seconds, section.target, section.on_nan)
+
+
+def _environment(given: Sequence[tuple[str, str]]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The variables that trials get, and notes on those that they do not."""
+    errors = []
+    kept: dict[str, str] = {}
+    dropped = []
+    for name, value in given:
+        if not name or "=" in name or "\0" in name or "\0" in value:
+            expected = "a name without `=`, and no NUL"
+            errors.append(FieldError(f"environment.{shown(name)}", "", expected))
+        elif RESERVED.fullmatch(name):
+            dropped.append(name)
+        else:
+            kept[name] = value
+    size = sum(len(name.encode()) + len(value.encode()) + 2 for name, value in kept.items())
+    if size > ENVIRONMENT_LIMIT_BYTES:
+        expected = f"at most {ENVIRONMENT_LIMIT_BYTES} bytes"
+        errors.append(FieldError("environment", f"{size} bytes", expected))
+    if errors:
+        raise Refused(*errors)
+    return kept, tuple(f"{name} is set by Hermes for each trial" for name in dropped)
+
+
+def _plugin(section: PluginSection | None) -> Plugin | None:
+    if section is None:
+        return None
+    return Plugin(section.name, tuple(section.settings.items()))
+
+
+def _plugin_errors(noun: str, plugin: Plugin) -> list[FieldError]:
+    try:
+        make_policy(plugin) if noun == "policy" else make_placement(plugin)
+    except BadSetting as bad:
+        path = f"schedule.{noun}"
+        if bad.field == f"{noun}.{plugin.name}":
+            path += f".{bad.value}"
+            return [FieldError(path, "unknown setting", bad.expected, bad.nearest)]
+        path += "" if bad.field == noun else f".{bad.field}"
+        return [FieldError(path, shown(bad.value), bad.expected, bad.nearest)]
+    return []
+
+
+def _policy(section: StudySection) -> tuple[Plugin, tuple[str, ...]]:
+    given = _plugin(section.schedule.policy)
+    early = section.early_terminate
+    if early is None:
+        return given or Plugin("best_first"), ()
+    if given is not None:
+        return given, ("early_terminate was not used: schedule.policy is given",)
+    return asha_of(early), (
+        "early_terminate is read as schedule.policy asha: it holds trials back and ends none",
+        "rungs are shares of a trial's length in iterations; W&B counts logged values",
+    )
+
+
+def asha_of(early: EarlyTerminateSection) -> Plugin:
+    """W&B's hyperband as the asha policy.
+
+    W&B's brackets are max_iter / eta^s or min_iter * eta^s logged values; only their ratio to the
+    whole length has a meaning here, so without max_iter the policy's own first rung stands.
+    """
+    settings: dict[str, Setting] = {"eta": int(early.eta)}
+    if early.max_iter is not None and early.min_iter is not None:
+        settings["min_rung"] = min(1.0, early.min_iter / early.max_iter)
+    elif early.s is not None:
+        settings["min_rung"] = early.eta**-early.s
+    return Plugin("asha", tuple(settings.items()))
+
+
+def _notes(section: StudySection) -> Iterable[str]:
+    ignored: Mapping[str, str] = {"project": section.project, "entity": section.entity}
+    for name, value in ignored.items():
+        if value:
+            yield f"{name} was kept but has no effect"
+    if section.method == "random" and not section.seed:
+        yield "the points are those of seed 0; give another `seed` for others"

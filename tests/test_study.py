@@ -1,0 +1,376 @@
+"""A submission becomes a study and its trials, or a list of everything that is wrong with it."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermesd import study
+from hermesd.core.model import Goal, MetricMode, Plugin, StopRule, Tier
+from hermesd.pb.hermes.v1 import types_pb2 as pb
+from hermesd.refusal import Refused
+from tests.study_specs import plugin, spec, value
+
+
+def draft(message: pb.StudySpec, **fields: Any) -> study.Draft:
+    return study.draft(study.Submission(message, **fields))
+
+
+def test_a_grid_has_its_last_axis_fastest_and_trials_count_from_one() -> None:
+    accepted, trials = draft(spec(), code_sha256="c0de").accepted("digits", "ada", 5.0)
+    assert (accepted.id, accepted.owner, accepted.submitted) == ("digits", "ada", 5.0)
+    assert [trial.id for trial in trials] == [f"digits/{n}" for n in (1, 2, 3, 4)]
+    assert [dict(trial.parameters) for trial in trials] == [
+        {"lr": 0.1, "batch": 16},
+        {"lr": 0.1, "batch": 32},
+        {"lr": 0.01, "batch": 16},
+        {"lr": 0.01, "batch": 32},
+    ]
+    assert trials[0].argv == ("python", "train.py", "--lr=0.1", "--batch=16")
+    assert len({trial.seed for trial in trials}) == 4
+
+
+def test_what_is_not_said_has_the_defaults() -> None:
+    plain = draft(pb.StudySpec(program="train.py")).study
+    assert (plain.policy, plain.placement) == (Plugin("best_first"), Plugin("free"))
+    assert (plain.metric, plain.goal, plain.mode) == ("loss", Goal.MINIMIZE, MetricMode.LAST)
+    assert (plain.signal, plain.signal_goal) == ("loss", Goal.MINIMIZE)
+    assert plain.stop == StopRule()
+    assert (plain.tier, plain.durability_seconds, plain.max_failures) == (None, 60.0, 3)
+    assert draft(pb.StudySpec(program="train.py")).points == ((),)
+
+
+def test_every_section_reaches_the_study() -> None:
+    message = spec(
+        metric=pb.Metric(name="acc", goal=pb.GOAL_MAXIMIZE, mode=pb.METRIC_MODE_BEST),
+        signal=pb.Signal(name="val_loss", goal=pb.GOAL_MINIMIZE),
+        schedule=pb.Schedule(policy=plugin("round_robin"), placement=plugin("homes", G_thres=2)),
+        resources=pb.Resources(device_kind="cpu", memory_bytes=7),
+        suspend=pb.Suspend(tier=pb.TIER_CHECKPOINT, durability_seconds=30, deadline_seconds=20),
+        retry=pb.Retry(max_failures=5),
+        stop=pb.Stop(max_steps=100, max_seconds=9.5, target=0.5, on_nan=False),
+        data=["data", "/srv/sets"],
+        python="/usr/bin/python3",
+    )
+    made = draft(message, code_sha256="c0", submit_directory="/home/ada").study
+    assert (made.metric, made.goal, made.mode) == ("acc", Goal.MAXIMIZE, MetricMode.BEST)
+    assert made.signal == "val_loss"
+    assert made.policy.name == "round_robin"
+    assert made.placement == Plugin("homes", (("G_thres", 2),))
+    assert (made.device_kind, made.memory_bytes) == ("cpu", 7)
+    assert (made.tier, made.durability_seconds) == (Tier.CHECKPOINT, 30)
+    assert (made.suspend_deadline_seconds, made.max_failures) == (20, 5)
+    assert made.stop == StopRule(100, 9.5, 0.5, False)
+    assert made.program.data == ("data", "/srv/sets")
+    assert (made.program.python, made.program.code_sha256) == ("/usr/bin/python3", "c0")
+    assert study.spec_of(made) == message
+
+
+def test_a_run_cap_takes_the_first_points_of_a_grid() -> None:
+    assert len(draft(spec(run_cap=3)).points) == 3
+    assert len(draft(spec(run_cap=99)).points) == 4
+
+
+def test_a_point_of_a_random_search_depends_on_its_number_alone() -> None:
+    axes = {"lr": {"min": 0.0, "max": 1.0}, "n": {"min": 1, "max": 9}}
+    few = draft(spec(axes, method=pb.SEARCH_METHOD_RANDOM, run_cap=5, seed=3))
+    many = draft(spec(axes, method=pb.SEARCH_METHOD_RANDOM, run_cap=50, seed=3))
+    other = draft(spec(axes, method=pb.SEARCH_METHOD_RANDOM, run_cap=5, seed=4))
+    assert many.points[:5] == few.points
+    assert other.points != few.points
+    assert len(set(many.points)) == 50
+
+
+def test_the_fingerprint_tells_studies_apart_and_not_their_environment() -> None:
+    one = study.fingerprint(study.Submission(spec(), "c0"))
+    same = study.Submission(spec(), "c0", "/elsewhere", (("TERM", "vt100"),))
+    assert study.fingerprint(same) == one
+    assert study.fingerprint(study.Submission(spec(), "c1")) != one
+    assert study.fingerprint(study.Submission(spec(run_cap=2), "c0")) != one
+
+
+@pytest.mark.parametrize(
+    ("name", "program", "wanted"),
+    [
+        ("My Sweep!", "train.py", "my-sweep"),
+        ("", "src/train.py", "train"),
+        ("", "", "study"),
+        ("日本", "x.py", "study"),
+        ("a" * 60, "", "a" * 40),
+        ("../../etc", "", "etc"),
+    ],
+)
+def test_a_study_is_called_after_its_name_or_program(name: str, program: str, wanted: str) -> None:
+    assert study.proposed_id(pb.StudySpec(name=name, program=program)) == wanted
+
+
+# -- distributions ---------------------------------------------------------------------------
+
+
+def points(count: int = 300, **axis: Any) -> list[Any]:
+    message = spec({"x": axis}, method=pb.SEARCH_METHOD_RANDOM, run_cap=count, seed=1)
+    return [point[0][1] for point in draft(message).points]
+
+
+def test_constants_and_choices() -> None:
+    assert set(points(value="adam")) == {"adam"}
+    assert {repr(x) for x in points(values=["a", 1, 1.5, True])} == {"'a'", "1", "1.5", "True"}
+    drawn = points(values=["often", "never", "rarely"], probabilities=[0.9, 0, 0.1])
+    assert drawn.count("often") > 200
+    assert "never" not in drawn
+    assert "rarely" in drawn
+
+
+@pytest.mark.parametrize(
+    ("axis", "kind", "low", "high"),
+    [
+        ({"min": 1, "max": 3}, int, 1, 3),
+        ({"min": 1, "max": 3, "distribution": "uniform"}, float, 1, 3),
+        ({"min": 0.5, "max": 3}, float, 0.5, 3),
+        ({"min": 1.0, "max": 3.0, "distribution": "int_uniform"}, int, 1, 3),
+        ({"min": 0.1, "max": 1.0, "q": 0.3}, float, 0.3, 0.9),
+        ({"min": 10, "max": 100, "q": 10.0, "distribution": "q_uniform"}, int, 10, 100),
+        ({"min": -3, "max": -1, "distribution": "log_uniform"}, float, math.exp(-3), math.exp(-1)),
+        ({"min": 1e-5, "max": 0.1, "distribution": "log_uniform_values"}, float, 1e-5, 0.1),
+        ({"min": 1, "max": 64, "q": 4, "distribution": "q_log_uniform_values"}, int, 0, 64),
+        ({"distribution": "normal"}, float, -6, 6),
+        ({"mu": 5, "sigma": 0.1, "distribution": "normal"}, float, 4, 6),
+        ({"mu": 5, "sigma": 2, "q": 0.25, "distribution": "q_normal"}, float, -7, 17),
+        ({"mu": 0, "sigma": 1, "distribution": "log_normal"}, float, 0, 1000),
+    ],
+)
+def test_draws_stay_within_their_bounds(
+    axis: dict[str, Any], kind: type, low: float, high: float
+) -> None:
+    drawn = points(**axis)
+    assert {type(x) for x in drawn} == {kind}
+    assert all(low <= x <= high for x in drawn)
+    assert len(set(drawn)) > 2
+
+
+def test_multiples_of_q_carry_no_dust() -> None:
+    drawn = set(points(min=0.1, max=1.0, q=0.1))
+    assert drawn == {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0}
+
+
+def test_log_uniform_values_are_as_likely_in_each_decade() -> None:
+    drawn = points(900, min=1e-4, max=1e-1, distribution="log_uniform_values")
+    decades = [sum(10.0**e <= x < 10.0 ** (e + 1) for x in drawn) for e in (-4, -3, -2)]
+    assert min(decades) > 230
+
+
+def test_a_grid_takes_whole_ranges_and_multiples() -> None:
+    grid = draft(spec({"n": {"min": 1, "max": 3}, "p": {"min": 0.0, "max": 0.5, "q": 0.25}}))
+    assert [dict(p) for p in grid.points][:4] == [
+        {"n": 1, "p": 0.0},
+        {"n": 1, "p": 0.25},
+        {"n": 1, "p": 0.5},
+        {"n": 2, "p": 0.0},
+    ]
+    assert len(grid.points) == 9
+
+
+# -- the command line ------------------------------------------------------------------------
+
+AXES = {"lr": {"value": 1e-05}, "wide": {"value": True}, "deep": {"value": False}}
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        ([], "python train.py --lr=1e-05 --wide=True --deep=False"),
+        (["${env}", "${interpreter}", "${program}", "${args}"], None),
+        (["${env}", "A=1", "${program}"], "/usr/bin/env A=1 train.py"),
+        (["sh", "${program}", "${args_no_boolean_flags}"], "sh train.py --lr=1e-05 --wide"),
+        (["x", "${args_no_hyphens}"], "x lr=1e-05 wide=True deep=False"),
+        (["x", "a${args}b", "${HOME}x"], "x a${args}b ${HOME}x"),
+        (["x", "${envvar:DATA}"], "x /srv"),
+    ],
+)
+def test_macros(command: list[str], line: str | None) -> None:
+    made = draft(spec(AXES, command=command), environment=(("DATA", "/srv"),))
+    wanted = line or "python train.py --lr=1e-05 --wide=True --deep=False"
+    assert " ".join(made.argvs[0]) == wanted
+
+
+def test_args_json_is_one_argument() -> None:
+    line = draft(spec(AXES, command=["x", "${args_json}"])).argvs[0]
+    assert json.loads(line[1]) == {"lr": 1e-05, "wide": True, "deep": False}
+
+
+def test_the_interpreter_of_the_study_is_used() -> None:
+    assert draft(spec(python="/opt/py/bin/python")).argvs[0][0] == "/opt/py/bin/python"
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**63), 2**63 - 1))
+def test_numbers_read_back_equal_from_the_command_line(number: float) -> None:
+    line = draft(spec({"x": {"value": number}})).argvs[0][-1]
+    assert type(number)(line.removeprefix("--x=")) == number
+
+
+def test_what_hermes_sets_itself_is_not_taken_from_the_submitter() -> None:
+    given = (("CUDA_VISIBLE_DEVICES", "0"), ("HERMES_TRIAL", "x"), ("PATH", "/bin"))
+    made = draft(spec(), environment=given)
+    assert made.study.program.environment == (("PATH", "/bin"),)
+    assert "CUDA_VISIBLE_DEVICES is set by Hermes for each trial" in made.notes
+
+
+# -- W&B's early_terminate ----------------------------------------------------------------------
+
+
+def test_early_terminate_is_asha_unless_a_policy_is_given() -> None:
+    early = pb.EarlyTerminate(type="hyperband", min_iter=3, max_iter=27, eta=3)
+    made = draft(spec(early_terminate=early))
+    assert made.study.policy.name == "asha"
+    assert dict(made.study.policy.settings) == {"eta": 3, "min_rung": 3 / 27}
+    assert any("ends none" in note for note in made.notes)
+    both = draft(spec(early_terminate=early, schedule=pb.Schedule(policy=plugin("fifo"))))
+    assert both.study.policy == Plugin("fifo")
+    assert any("not used" in note for note in both.notes)
+
+
+def test_rungs_of_hyperband_by_s() -> None:
+    early = pb.EarlyTerminate(type="hyperband", max_iter=27, s=2)
+    assert dict(draft(spec(early_terminate=early)).study.policy.settings)["min_rung"] == 1 / 9
+
+
+# -- extensions ---------------------------------------------------------------------------------
+
+
+def test_an_extension_changes_what_is_given_and_the_command_line() -> None:
+    made, trials = draft(spec(stop=pb.Stop(max_steps=10, target=0.5))).accepted("d", "me", 0.0)
+    epochs = pb.NamedValue(name="epochs", value=value(20))
+    rule, changed, lines = study.extension(made, trials, pb.Stop(max_steps=20), [epochs])
+    assert rule == StopRule(max_steps=20, target=0.5)
+    assert changed == (("epochs", 20),)
+    assert lines[0] == ("python", "train.py", "--lr=0.1", "--batch=16", "--epochs=20")
+    assert len(lines) == 4
+
+
+def test_an_extension_needs_something_to_change() -> None:
+    made, trials = draft(spec()).accepted("d", "me", 0.0)
+    with pytest.raises(Refused, match="a limit to raise, or a parameter to set"):
+        study.extension(made, trials, pb.Stop(), [])
+    with pytest.raises(Refused, match=r"stop\.max_steps = 0: expected greater than"):
+        study.extension(made, trials, pb.Stop(max_steps=0), [])
+    with pytest.raises(Refused, match=r"parameters\.x\.value = None: expected text"):
+        study.extension(made, trials, pb.Stop(), [pb.NamedValue(name="x")])
+
+
+# -- what is refused ----------------------------------------------------------------------------
+
+HUGE = {str(n): {"values": list(range(10))} for n in range(12)}
+RANDOM = pb.SEARCH_METHOD_RANDOM
+BAD = [
+    (spec(program=""), r"^program: expected the script to run"),
+    (spec(program="../up.py"), r"^program = \.\./up\.py: expected a path below"),
+    (spec(name="a\x1b[2Jb"), r"^name = a\\x1b\[2Jb: expected text without control"),
+    (spec(name="x" * 300), r"^name = x+…: expected at most 200"),
+    (spec(run_cap=0), r"^run_cap = 0: expected greater than or equal to 1"),
+    (spec(seed=-1), r"^seed = -1"),
+    (spec(pool="gold"), r"^pool = gold: expected '' or 'default'"),
+    (spec(data=["../x"]), r"^data\.0 = \.\./x"),
+    (spec(data=[""]), r"^data\.0: expected a path"),
+    (spec(method=RANDOM), r"^run_cap: expected a number of trials: random"),
+    (spec(method=RANDOM, run_cap=10**6), r"^run_cap = 1000000: expected at most 100000"),
+    (spec(HUGE), r"^parameters = a grid of 1000000000000 points: expected at most 100000"),
+    (spec({"x": {"min": -(2**63), "max": 2**63 - 1}}), r"^parameters\.x = 184\d+ values: "),
+    (spec({"x": {}}), r"^parameters\.x\.value: expected text, a finite number"),
+    (spec({"x": {"values": []}}), r"^parameters\.x"),
+    (spec({"x": {"values": [1, 1]}}), r"^parameters\.x = .*: expected values that differ"),
+    (spec({"x": {"values": [1, [2]]}}), r"^parameters\.x\.values\[1\] = \[2\]: expected text"),
+    (spec({"x": {"values": [math.nan]}}), r"^parameters\.x\.values\[0\] = nan: expected text"),
+    (spec({"x": {"value": math.inf}}), r"^parameters\.x\.value = inf"),
+    (spec({"x": {"min": 2.0, "max": 1.0}}), r"expected min < max, not 2 and 1"),
+    (spec({"x": {"min": 1, "max": 1}}), r"expected min < max, not 1 and 1"),
+    (spec({"x": {"min": 1}}), r"^parameters\.x\.max: expected a value"),
+    (spec({"x": {"min": "a", "max": "b"}}), r"^parameters\.x\.min = a: expected a valid number"),
+    (spec({"x": {"min": 0.0, "max": 1.0}}), r"x\.distribution = uniform: .*method: random"),
+    (spec({"x": {"min": 0.4, "max": 0.6, "q": 1.0}}), r"a multiple of q = 1 between"),
+    (spec({"x": {"min": 1, "max": 2, "q": 0.0}}), r"^parameters\.x\.q = 0\.0: expected greater"),
+    (
+        spec({"x": {"min": 0.0, "max": 1.0, "distribution": "log_uniform_values"}}),
+        r"^parameters\.x\.min = 0\.0: expected greater than 0",
+    ),
+    (
+        spec({"x": {"values": [1], "min": 3, "distribution": "categorical"}}),
+        r"^parameters\.x\.min = unknown key: expected one of probabilities, values",
+    ),
+    (spec({"x": {"values": [1, 2], "probabilities": [0.5]}}), r"as many probabilities as values"),
+    (spec({"x": {"values": [1, 2], "probabilities": [0.5, 0.6]}}), r"that add up to 1"),
+    (spec({"x": {"sigma": -1.0, "distribution": "normal"}}), r"^parameters\.x\.sigma = -1\.0"),
+    (spec({"-x": {"value": 1}}), r"^parameters\.-x"),
+    (spec({"a b": {"value": 1}}), r"^parameters\.a b"),
+    (spec({"": {"value": 1}}), r"^parameters\."),
+    (spec(command=["${arg}"]), r"^command\[0\] = \$\{arg\}: .*did you mean \$\{args\}"),
+    (spec(command=["${args}"]), r"^command\[0\] = \$\{args\}: expected a program to run"),
+    (spec(command=["x", "a\0b"]), r"^command\[1\]"),
+    (spec(command=["x", "${envvar:HOMEE}"]), r"= HOMEE: .*did you mean HOME\?"),
+    (spec({"x": {"value": "y" * 200_000}}), r"^command = \d+ bytes: expected at most"),
+    (spec({"x": {"value": "y" * 2_000_000}}), r"^study = \d+ bytes: expected at most"),
+    (spec(metric=pb.Metric(name="")), None),
+    (spec(metric=pb.Metric(name="x", goal=7)), r"^metric\.goal = 7: expected 'minimize' or"),
+    (spec(schedule=pb.Schedule(policy=plugin("fifi"))), r"^schedule\.policy = fifi: .*fifo\?"),
+    (
+        spec(schedule=pb.Schedule(policy=plugin("asha", etta=3))),
+        r"^schedule\.policy\.etta = unknown setting: .*did you mean eta\?",
+    ),
+    (
+        spec(schedule=pb.Schedule(policy=plugin("asha", eta="x"))),
+        r"^schedule\.policy\.eta = x: expected a whole number",
+    ),
+    (spec(schedule=pb.Schedule(placement=plugin("home"))), r"^schedule\.placement = home: .*homes"),
+    (spec(stop=pb.Stop(max_steps=-1)), r"^stop\.max_steps = -1"),
+    (spec(stop=pb.Stop(target=math.nan)), r"^stop\.target = nan: expected a finite number"),
+    (spec(suspend=pb.Suspend(durability_seconds=0)), r"^suspend\.durability_seconds = 0\.0"),
+    (spec(suspend=pb.Suspend(tier=9)), r"^suspend\.tier = 9: expected 'park', 'checkpoint' or"),
+    (spec(retry=pb.Retry(max_failures=0)), r"^retry\.max_failures = 0"),
+    (spec(resources=pb.Resources(memory_bytes=-5)), r"^resources\.memory_bytes = -5"),
+    (spec(early_terminate=pb.EarlyTerminate(type="envelope")), r"^early_terminate\.type = env"),
+    (
+        spec(early_terminate=pb.EarlyTerminate(type="hyperband", eta=2.5)),
+        r"^early_terminate\.eta = 2\.5: expected a multiple of 1",
+    ),
+]
+
+
+@pytest.mark.parametrize(("message", "words"), BAD)
+def test_what_is_wrong_is_named_by_its_path(message: pb.StudySpec, words: str | None) -> None:
+    if words is None:
+        assert draft(message).study.metric == "loss"
+        return
+    with pytest.raises(Refused, match=words) as caught:
+        draft(message, environment=(("HOME", "/root"),))
+    assert all(len(error.value) <= 80 for error in caught.value.errors)
+
+
+def test_a_parameter_given_twice_is_refused() -> None:
+    message = spec({"x": {"value": 1}})
+    message.parameters.add(name="x").value.int_value = 2
+    with pytest.raises(Refused, match=r"parameters\.x = given twice"):
+        draft(message)
+
+
+def test_all_errors_come_at_once() -> None:
+    message = spec(
+        {"x": {"min": 2.0, "max": 1.0}, "y": {"values": [1, 1]}},
+        command=["${arg}", "${program}"],
+        schedule=pb.Schedule(policy=plugin("best")),
+    )
+    with pytest.raises(Refused) as caught:
+        draft(message)
+    paths = [error.field_path for error in caught.value.errors]
+    assert paths == ["command[0]", "parameters.x", "parameters.y", "schedule.policy"]
+
+
+@pytest.mark.parametrize(
+    "variable", [("", "x"), ("A=B", "x"), ("A", "x\0"), ("BIG", "x" * 300_000)]
+)
+def test_an_environment_that_no_program_can_have_is_refused(variable: tuple[str, str]) -> None:
+    with pytest.raises(Refused, match=r"^environment"):
+        draft(spec(), environment=(variable,))
