@@ -1,0 +1,1 @@
+"""End to end: real daemons, hosts and trainers as processes, spoken to over the wire."""

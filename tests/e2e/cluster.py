@@ -1,0 +1,193 @@
+"""A head, a node and their trainers as real processes, and the means to kill any of them."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import signal
+import sys
+import tarfile
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc.aio
+
+from hermesd.pb.hermes.v1 import control_pb2 as control
+from hermesd.pb.hermes.v1 import control_pb2_grpc, types_pb2
+
+POLL_SECONDS = 0.05
+
+
+def processes(state: Path) -> Iterator[tuple[int, list[str]]]:
+    """Pid and command line of every live process that belongs to this cluster."""
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            environment = (entry / "environ").read_bytes()
+            stat = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        marker = str(state).encode()
+        if stat[0] != "Z" and (any(marker in word for word in words) or marker in environment):
+            yield int(entry.name), [word.decode(errors="replace") for word in words]
+
+
+class Cluster:
+    """One `hermesd local` with everything it started."""
+
+    def __init__(self, state: Path, slots: int) -> None:
+        self.state = state
+        self.slots = slots
+        self.process: asyncio.subprocess.Process | None = None
+        self.channel: grpc.aio.Channel | None = None
+
+    @property
+    def stub(self) -> control_pb2_grpc.ControlServiceStub:
+        if self.channel is None:
+            self.channel = grpc.aio.insecure_channel(
+                f"unix:{self.state}/head.sock",
+                options=[
+                    ("grpc.initial_reconnect_backoff_ms", 100),
+                    ("grpc.max_reconnect_backoff_ms", 300),
+                ],
+            )
+        return control_pb2_grpc.ControlServiceStub(self.channel)
+
+    async def start(self) -> None:
+        self.process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "hermesd.cli", "local",
+            "--state", str(self.state), "--slots", str(self.slots),
+            stdout=(self.state / "test-out.log").open("ab"),
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )  # fmt: skip
+        await self.until(self._answers)
+
+    async def _answers(self) -> bool:
+        try:
+            await self.stub.ServerInfo(control.ServerInfoRequest(), timeout=2)
+        except grpc.aio.AioRpcError:
+            return False
+        return True
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        """Wait until a condition holds; the test's own time limit is the bound."""
+        while True:
+            answer = holds()
+            if asyncio.iscoroutine(answer):
+                answer = await answer
+            if answer:
+                return
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def submit(
+        self, name: str, files: dict[str, str], grid: dict[str, list[float]], **spec: object
+    ) -> str:
+        """Upload the files, run `train.py` over the grid; the study's id."""
+        sheet = types_pb2.StudySpec(
+            name=name,
+            program="train.py",
+            method=types_pb2.SEARCH_METHOD_GRID,
+            metric=types_pb2.Metric(name="loss", goal=types_pb2.GOAL_MINIMIZE),
+            parameters=[
+                types_pb2.Parameter(
+                    name=axis, values=[types_pb2.Value(double_value=value) for value in values]
+                )
+                for axis, values in grid.items()
+            ],
+            python=sys.executable,
+            **spec,  # type: ignore[arg-type]
+        )
+        blob = await self.stub.PutBlob(iter([control.PutBlobRequest(data=tar(files))]))
+        answer = await self.stub.SubmitStudy(
+            control.SubmitStudyRequest(
+                request_id=uuid.uuid4().hex,
+                spec=sheet,
+                code_sha256=blob.sha256,
+                submit_directory=str(self.state),
+            )
+        )
+        return str(answer.study)
+
+    async def study(self, study: str) -> control.GetStudyResponse:
+        """The study, however often the head has to be asked again."""
+        while True:
+            try:
+                return await self.stub.GetStudy(control.GetStudyRequest(study=study), timeout=5)
+            except grpc.aio.AioRpcError as error:
+                if error.code() not in (
+                    grpc.StatusCode.UNAVAILABLE,
+                    grpc.StatusCode.DEADLINE_EXCEEDED,
+                ):
+                    raise
+                await asyncio.sleep(POLL_SECONDS)
+
+    async def finished(self, study: str) -> control.GetStudyResponse:
+        async def over() -> bool:
+            return bool((await self.study(study)).study.finished)
+
+        await self.until(over)
+        return await self.study(study)
+
+    async def steps(self, study: str) -> int:
+        """Steps that all trials have done so far."""
+        return sum(trial.step for trial in (await self.study(study)).trials)
+
+    def pids(self, kind: str) -> list[int]:
+        """The pids of `local`, `head`, `node`, `zygote`, `host` or `trainer` processes."""
+        found = []
+        for pid, words in processes(self.state):
+            line = " ".join(words)
+            roles = {
+                "local": "hermesd.cli local" in line,
+                "head": "hermesd.cli head" in line,
+                "node": "hermesd.cli node" in line,
+                "zygote": "trainer_shim.zygote" in line,
+                "host": "trainer_shim.host" in line,
+            }
+            if roles.get(kind, False) or (kind == "trainer" and not any(roles.values())):
+                found.append(pid)
+        return found
+
+    def kill(self, pids: list[int]) -> None:
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+    async def stop(self) -> None:
+        if self.channel is not None:
+            await self.channel.close()
+            self.channel = None
+        if self.process is not None and self.process.returncode is None:
+            self.process.terminate()
+            await self.process.wait()
+
+
+def tar(files: dict[str, str]) -> bytes:
+    """The files as an uncompressed archive."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name, text in sorted(files.items()):
+            member = tarfile.TarInfo(name)
+            member.size = len(text.encode())
+            archive.addfile(member, io.BytesIO(text.encode()))
+    return buffer.getvalue()
+
+
+@asynccontextmanager
+async def running(state: Path, slots: int = 2) -> AsyncIterator[Cluster]:
+    """A cluster for the length of a block; whatever is left of it afterwards is killed."""
+    cluster = Cluster(state, slots)
+    try:
+        await cluster.start()
+        yield cluster
+    finally:
+        await cluster.stop()
+        cluster.kill([pid for pid, _ in processes(state) if pid != os.getpid()])

@@ -1,0 +1,165 @@
+"""Kill anything at any time: every trial goes on, none runs twice, and the results are the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hermesd.pb.hermes.v1 import control_pb2 as control
+from hermesd.pb.hermes.v1 import types_pb2
+from tests.e2e.cluster import Cluster, running
+
+# Each step multiplies the state; a step lost or repeated shows in every later loss. The lock
+# proves that no second process of the same trial was ever alive beside this one.
+SCRIPT = """
+import argparse, fcntl, json, os, pathlib, time
+import trainer_shim
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--rate", type=float)
+rate = parser.parse_args().rate
+lock = open(pathlib.Path(LOCKS) / f"{rate}.lock", "a+")
+try:
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except OSError:
+    pathlib.Path(LOCKS, f"{rate}.twice").touch()
+    raise
+
+trial = trainer_shim.attach()
+state, step = 1.0, 0
+if trial.resume:
+    state, step = json.loads((pathlib.Path(trial.resume.path) / "state.json").read_text())
+
+def save(folder):
+    (pathlib.Path(folder) / "state.json").write_text(json.dumps([state, step]))
+
+while step < 300:
+    time.sleep(0.005)
+    state, step = state * (1 - rate), step + 1
+    trial.report(step, loss=state, save=save)
+"""
+RATES = [0.001, 0.002, 0.003, 0.004, 0.005, 0.006]
+STEPS = 300
+
+
+@pytest.fixture
+def locks(tmp_path: Path) -> Path:
+    folder = tmp_path / "locks"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("h")
+
+
+def expected(rate: float) -> list[float]:
+    losses, state = [], 1.0
+    for _ in range(STEPS):
+        state *= 1 - rate
+        losses.append(state)
+    return losses
+
+
+async def start(cluster: Cluster, locks: Path) -> str:
+    return await cluster.submit(
+        "chaos",
+        {"train.py": SCRIPT.replace("LOCKS", repr(str(locks)))},
+        {"rate": RATES},
+        suspend=types_pb2.Suspend(durability_seconds=0.5),
+        schedule=types_pb2.Schedule(
+            policy=types_pb2.Plugin(
+                name="round_robin",
+                settings=[
+                    types_pb2.NamedValue(
+                        name="quantum_seconds", value=types_pb2.Value(double_value=0.3)
+                    )
+                ],
+            )
+        ),
+    )
+
+
+async def check(cluster: Cluster, study: str, locks: Path) -> None:
+    """Every trial completed with exactly the losses of an undisturbed run."""
+    answer = await cluster.finished(study)
+    assert {trial.state for trial in answer.trials} == {types_pb2.TRIAL_STATE_COMPLETED}
+    assert not list(locks.glob("*.twice")), "a trial ran twice at once"
+    for trial, rate in zip(answer.trials, RATES, strict=True):
+        curve = await cluster.stub.GetCurve(control.GetCurveRequest(trial=trial.id))
+        points = dict(zip(curve.steps, curve.values, strict=True))
+        truth = expected(rate)
+        assert max(points) == STEPS
+        assert all(value == truth[step - 1] for step, value in points.items())
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("victim", ["head", "node", "host", "trainer"])
+async def test_killing_one_process_changes_no_result(victim: str, state: Path, locks: Path) -> None:
+    async with running(state) as cluster:
+        study = await start(cluster, locks)
+        for share in (0.2, 0.5):
+            goal = share * STEPS * len(RATES)
+
+            async def far_enough(goal: float = goal) -> bool:
+                return await cluster.steps(study) >= goal and bool(cluster.pids(victim))
+
+            await cluster.until(far_enough)
+            cluster.kill(cluster.pids(victim)[:1])
+        await check(cluster, study, locks)
+
+
+@pytest.mark.timeout(120)
+async def test_killing_everything_at_once_loses_nothing_durable(state: Path, locks: Path) -> None:
+    async with running(state) as cluster:
+        study = await start(cluster, locks)
+
+        async def half_way() -> bool:
+            return await cluster.steps(study) >= STEPS * len(RATES) / 2
+
+        await cluster.until(half_way)
+        everything = ["local", "head", "node", "zygote", "host", "trainer"]
+        cluster.kill([pid for kind in everything for pid in cluster.pids(kind)])
+        await cluster.stop()
+        await cluster.start()
+        await check(cluster, study, locks)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("script", "state_wanted", "words"),
+    [
+        ("raise ValueError('the third layer is missing')", types_pb2.TRIAL_STATE_FAILED, "third"),
+        ("print('nothing to report')", types_pb2.TRIAL_STATE_COMPLETED, "no metric seen"),
+        ("import os; os.kill(os.getpid(), 11)", types_pb2.TRIAL_STATE_FAILED, "SIGSEGV"),
+        ("import sys; sys.exit(7)", types_pb2.TRIAL_STATE_FAILED, "7"),
+        (
+            "import trainer_shim; t = trainer_shim.attach()\n"
+            "for i in range(1, 400): t.report(i, loss=float('nan'))",
+            types_pb2.TRIAL_STATE_STOPPED,
+            "not finite",
+        ),
+    ],
+)
+async def test_a_bad_program_ends_with_a_state_and_a_reason(
+    script: str, state_wanted: int, words: str, state: Path
+) -> None:
+    async with running(state, slots=1) as cluster:
+        study = await cluster.submit("bad", {"train.py": script}, {"rate": [0.1]})
+        answer = await cluster.finished(study)
+        trial = answer.trials[0]
+        assert trial.state == state_wanted
+        assert words in trial.reason
+
+
+@pytest.mark.timeout(60)
+async def test_the_last_lines_of_a_failed_trial_are_shown(state: Path) -> None:
+    async with running(state, slots=1) as cluster:
+        script = "print('loading'); raise RuntimeError('no such file: weights')"
+        study = await cluster.submit("loud", {"train.py": script}, {"rate": [0.1]})
+        await cluster.finished(study)
+        answer = await cluster.stub.GetTrial(control.GetTrialRequest(trial=f"{study}/0"))
+        assert "loading" in answer.output_tail
+        assert "no such file: weights" in answer.output_tail
