@@ -1,0 +1,37 @@
+"""Round-robin time-sharing, as in Gandiva: who has waited longest goes next, for equal turns."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hermesd.core.model import Quantum
+from hermesd.core.plugins import require
+from hermesd.core.policy import Facts, Score
+from hermesd.core.trial import Trial
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRobin:
+    """Equal turns of `quantum_seconds`; the trial that just ran goes behind all that wait."""
+
+    name: ClassVar[str] = "round_robin"
+    quantum_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        require(
+            0.1 <= self.quantum_seconds < math.inf,
+            "quantum_seconds",
+            self.quantum_seconds,
+            "0.1 seconds or more",
+        )
+
+    def score(self, trial: Trial) -> Score:
+        return (1.0, 0.0) if trial.phase.on_device else (0.0, trial.rested)
+
+    def quantum(self, trial: Trial, facts: Facts) -> Quantum:
+        return Quantum(self.quantum_seconds)
+
+    def words(self, trial: Trial) -> str:
+        return f"last ran until {trial.rested:.1f}" if trial.explored else "has not run yet"
