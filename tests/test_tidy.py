@@ -49,11 +49,12 @@ def test_a_source_file_is_tidy(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     tree = ast.parse(text)
     assert ast.get_docstring(tree), "a module says what it is for"
-    assert text.count("\n") <= FILE_LINES, "a file holds one idea"
+    lines = text.count("\n")
+    assert lines <= FILE_LINES, f"{lines} lines: a file holds one idea"
     assert path.stem not in BANNED_NAMES, "a name says what is inside"
     for function in functions(tree):
-        lines = (function.end_lineno or function.lineno) - function.lineno + 1
-        assert lines <= FUNCTION_LINES, f"{function.name} has {lines} lines"
+        length = (function.end_lineno or function.lineno) - function.lineno + 1
+        assert length <= FUNCTION_LINES, f"{function.name} has {length} lines"
     for number, line in enumerate(text.splitlines(), 1):
         assert "# tidy:" in line or not UNFINISHED.search(line), f"line {number} is unfinished"
 
