@@ -1,1 +1,3 @@
 """Hermes' daemons: the control daemon (head), the node daemon, and the simulator of both."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,305 @@
+"""The journal on disk: what was acknowledged survives kill -9 and, by synchronous=FULL, power loss.
+
+One task owns the writing connection and commits whatever has gathered in one transaction. A
+commit error other than BUSY breaks the journal for good: the transaction may be on the disk all
+the same, so the head must stop and read again what is there. Readers have a connection of their
+own, which can write nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import sqlite3
+import zlib
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiosqlite
+
+from hermesd.core.model import RunId, Time, TrialId
+from hermesd.head import schema
+from hermesd.head.points import Piece, Points, pack
+from hermesd.head.schema import Line, Row, from_row, to_row
+from hermesd.head.statedir import StateRefused
+from hermesd.record import Entry
+
+PAGE = 2_000
+WRITES_LIMIT = 256
+
+
+class JournalBroken(Exception):
+    """A commit failed. Nobody knows whether it took effect: the head must stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A state in parts, as it was after entry `seq`; `shape` names what wrote it."""
+
+    seq: int
+    shape: str
+    parts: tuple[str, ...]
+
+    @property
+    def digest(self) -> str:
+        """Of everything in it."""
+        digest = hashlib.sha256(f"{self.seq} {self.shape}\n".encode())
+        for part in self.parts:
+            digest.update(hashlib.sha256(part.encode()).digest())
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    statements: Sequence[tuple[str, Sequence[Sequence[Any]]]]
+    done: asyncio.Future[None]
+
+
+@asynccontextmanager
+async def opened(directory: Path) -> AsyncIterator[Journal]:
+    """The journal of a state directory, made if it is not there; closed at the end of the block.
+
+    Raises StateRefused if it is damaged or not ours; nothing of it is changed then.
+    """
+    path = directory / schema.NAME
+    if path.exists():
+        await _verify(path)
+    else:
+        await _create(path)
+    async with aiosqlite.connect(path, isolation_level=None) as connection:
+        for pragma in ("journal_mode = WAL", "synchronous = FULL", "busy_timeout = 5000"):
+            await connection.execute(f"PRAGMA {pragma}")
+        await connection.execute("PRAGMA journal_size_limit = 67108864")
+        async with aiosqlite.connect(_read_only(path), uri=True) as reader:
+            async with connection.execute("SELECT max(seq) FROM journal") as cursor:
+                (last,) = await cursor.fetchone() or (0,)
+            journal = Journal(connection, reader, last or 0)
+            writer = asyncio.create_task(journal._write_all())  # noqa: TID251 - awaited below
+            try:
+                yield journal
+            finally:
+                await journal._stop(writer)
+
+
+def _read_only(path: Path) -> str:
+    return f"{path.absolute().as_uri()}?mode=ro"
+
+
+async def _create(path: Path) -> None:
+    """A new journal, complete before it bears its name: a file that is there is never half made."""
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    async with aiosqlite.connect(fresh, isolation_level=None) as connection:
+        await connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        await connection.execute("PRAGMA journal_mode = WAL")
+        await connection.executescript(schema.TABLES)
+    fresh.rename(path)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+async def _verify(path: Path) -> None:
+    """Look at the file without changing a byte of it. Raises StateRefused."""
+    advice = "nothing of it was changed; `hermesd head --repair` sets aside what cannot be read"
+    if path.stat().st_size == 0:
+        raise StateRefused(f"{path} is empty: {advice}")
+    try:
+        async with aiosqlite.connect(_read_only(path), uri=True) as connection:
+            found = [
+                (await (await connection.execute(f"PRAGMA {name}")).fetchone() or ("",))[0]
+                for name in ("application_id", "user_version", "quick_check")
+            ]
+    except sqlite3.DatabaseError as error:
+        raise StateRefused(f"{path} is damaged ({error}): {advice}") from None
+    application, version, check = found
+    if application != schema.APPLICATION_ID:
+        raise StateRefused(f"{path} is not a journal of Hermes")
+    if version != schema.VERSION:
+        raise StateRefused(
+            f"{path} has schema version {version}, this head knows {schema.VERSION}: use the"
+            " version that wrote it, or a newer one"
+        )
+    if check != "ok":
+        raise StateRefused(f"{path} is damaged ({check}): {advice}")
+
+
+class Journal:
+    """Append, read, follow. Made by `opened`."""
+
+    def __init__(
+        self, connection: aiosqlite.Connection, reader: aiosqlite.Connection, last: int
+    ) -> None:
+        self._connection = connection
+        self._reader = reader
+        self._reading = asyncio.Lock()
+        self._queue: asyncio.Queue[_Write | None] = asyncio.Queue(WRITES_LIMIT)
+        self._last = last
+        self._broken: JournalBroken | None = None
+        self._parts: dict[RunId, dict[str, tuple[int, int]]] = {}
+
+    @property
+    def last(self) -> int:
+        """The sequence number that was given out last."""
+        return self._last
+
+    # -- writing ----------------------------------------------------------------------------
+
+    async def append(
+        self,
+        entries: Sequence[tuple[Time, Entry, str]],
+        points: Iterable[Points] = (),
+    ) -> int:
+        """Write entries (with their outcomes) and points in one transaction; the last number.
+
+        On the disk when this returns. Raises JournalBroken.
+        """
+        lines = [
+            Line(seq, at, entry, outcome)
+            for seq, (at, entry, outcome) in enumerate(entries, self._last + 1)
+        ]
+        self._last = last = self._last + len(lines)
+        rows = [to_row(line) for line in lines]
+        packed = [self._placed(pack(series), last) for series in points if series.steps]
+        await self._submit([(schema.INSERT_ENTRY, rows), (schema.INSERT_POINTS, packed)])
+        return last
+
+    def _placed(self, piece: Piece, seq: int) -> tuple[Any, ...]:
+        """Where a piece goes: into the open part of its run and metric, or a new one."""
+        open_parts = self._parts.setdefault(RunId(piece.trial, piece.attempt), {})
+        part, count = open_parts.get(piece.metric, (seq, schema.PART))
+        if count >= schema.PART:
+            part, count = seq, 0
+        open_parts[piece.metric] = (part, count + len(piece.steps) // 8)
+        return (piece.trial, piece.attempt, piece.metric, part, piece.steps, piece.values)
+
+    def close_run(self, run: RunId) -> None:
+        """No more points will come of this run; what is remembered for them is let go."""
+        self._parts.pop(run, None)
+
+    async def forget_points(self, trials: Iterable[TrialId]) -> None:
+        """Remove every point of these trials. Raises JournalBroken."""
+        gone = set(trials)
+        for run in [run for run in self._parts if run.trial in gone]:
+            del self._parts[run]
+        rows = [(trial,) for trial in sorted(gone)]
+        await self._submit([("DELETE FROM points WHERE trial = ?", rows)])
+
+    async def save_snapshot(self, snapshot: Snapshot) -> None:
+        """Keep this snapshot instead of the one before. Raises JournalBroken."""
+        digest = snapshot.digest
+        bodies = await asyncio.to_thread(
+            lambda: [zlib.compress(part.encode(), 1) for part in snapshot.parts]
+        )
+        rows = [
+            (part, snapshot.seq, snapshot.shape, digest, body) for part, body in enumerate(bodies)
+        ]
+        await self._submit(
+            [("DELETE FROM snapshot", [()]), ("INSERT INTO snapshot VALUES (?, ?, ?, ?, ?)", rows)]
+        )
+
+    async def _submit(self, statements: Sequence[tuple[str, Sequence[Sequence[Any]]]]) -> None:
+        if self._broken:
+            raise self._broken
+        write = _Write(statements, asyncio.get_running_loop().create_future())
+        await self._queue.put(write)
+        await asyncio.shield(write.done)
+
+    async def _write_all(self) -> None:
+        """The writer: drain, one transaction, resolve. Ends with None or at a failure."""
+        closing = False
+        while not closing:
+            gathered = [await self._queue.get()]
+            while not self._queue.empty():
+                gathered.append(self._queue.get_nowait())
+            batch = [write for write in gathered if write is not None]
+            closing = len(batch) < len(gathered)
+            try:
+                await self._commit(batch)
+            except sqlite3.Error as error:
+                self._broken = JournalBroken(f"a commit failed: {error}")
+                self._fail(batch)
+                return
+            for write in batch:
+                if not write.done.done():
+                    write.done.set_result(None)
+
+    def _fail(self, batch: list[_Write]) -> None:
+        while not self._queue.empty():
+            if (write := self._queue.get_nowait()) is not None:
+                batch.append(write)
+        for write in batch:
+            if not write.done.done() and self._broken is not None:
+                write.done.set_exception(self._broken)
+
+    async def _commit(self, batch: Iterable[_Write]) -> None:
+        while True:
+            try:
+                await self._connection.execute("BEGIN IMMEDIATE")
+                break
+            except sqlite3.OperationalError as error:
+                # Somebody else looks at the file; each try waits for the busy timeout.
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                    raise
+        for write in batch:
+            for sql, rows in write.statements:
+                if rows:
+                    await self._connection.executemany(sql, rows)
+        await self._connection.execute("COMMIT")
+
+    async def _stop(self, writer: asyncio.Task[None]) -> None:
+        if not writer.done():
+            await self._queue.put(None)
+            await writer
+
+    # -- reading ----------------------------------------------------------------------------
+
+    async def rows(self, after: int, limit: int = PAGE) -> list[Row]:
+        """Rows behind the number `after`, unread."""
+        return [Row(*row) for row in await self._select(schema.SELECT_ENTRIES, (after, limit))]
+
+    async def read(self, after: int, limit: int = PAGE) -> list[Line]:
+        """Entries behind the number `after`, at most `limit`. Raises record.Unreadable."""
+        return [from_row(row) for row in await self.rows(after, limit)]
+
+    async def pieces(self, trial: TrialId, metric: str) -> list[Piece]:
+        """The stored points of a metric of a trial."""
+        sql = (
+            "SELECT trial, attempt, metric, steps, vals FROM points"
+            " WHERE trial = ? AND metric = ? ORDER BY attempt, part"
+        )
+        return [Piece(*row) for row in await self._select(sql, (trial, metric))]
+
+    async def metrics(self, trial: TrialId) -> list[str]:
+        """The metrics that a trial has points of."""
+        sql = "SELECT DISTINCT metric FROM points WHERE trial = ? ORDER BY metric"
+        return [row[0] for row in await self._select(sql, (trial,))]
+
+    async def submitted(self) -> list[str]:
+        """The ids of all studies that ever were, removed ones too: none is given out again."""
+        sql = "SELECT body ->> '$.study.id' FROM journal WHERE kind = 'Submitted'"
+        return [row[0] for row in await self._select(sql, ())]
+
+    async def load_snapshot(self, shape: str) -> Snapshot | None:
+        """The snapshot, if one of this shape is there whole."""
+        rows = await self._select("SELECT seq, shape, digest, body FROM snapshot ORDER BY part", ())
+        if not rows or any(row[1] != shape or row[:3] != rows[0][:3] for row in rows):
+            return None
+        try:
+            parts = tuple(zlib.decompress(row[3]).decode() for row in rows)
+        except (zlib.error, UnicodeDecodeError):
+            return None
+        snapshot = Snapshot(rows[0][0], shape, parts)
+        whole = snapshot.digest == rows[0][2] and snapshot.seq <= self._last
+        return snapshot if whole else None
+
+    async def _select(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        async with self._reading, self._reader.execute(sql, values) as cursor:
+            return [tuple(row) for row in await cursor.fetchall()]

@@ -1,0 +1,79 @@
+"""Metric points in bytes, and curves out of the pieces that the runs of a trial left.
+
+Steps are little-endian 64-bit integers, values 64-bit floats, in two blobs of equal length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from hermesd.core.model import RunId, TrialId
+
+STEP, VALUE = np.dtype("<i8"), np.dtype("<f8")
+
+
+class Points(NamedTuple):
+    """Values of one metric within one run, by step."""
+
+    run: RunId
+    metric: str
+    steps: Sequence[int]
+    values: Sequence[float]
+
+
+class Piece(NamedTuple):
+    """Packed points of one attempt, as they are stored."""
+
+    trial: TrialId
+    attempt: int
+    metric: str
+    steps: bytes
+    values: bytes
+
+
+class Curve(NamedTuple):
+    """Steps in increasing order and the value at each."""
+
+    steps: list[int]
+    values: list[float]
+
+
+def pack(points: Points) -> Piece:
+    """The points as they are stored."""
+    steps = np.asarray(points.steps, STEP).tobytes()
+    values = np.asarray(points.values, VALUE).tobytes()
+    return Piece(*points.run, points.metric, steps, values)
+
+
+def unpack(piece: Piece) -> Curve:
+    """The steps and values of a piece as they were reported."""
+    steps, values = np.frombuffer(piece.steps, STEP), np.frombuffer(piece.values, VALUE)
+    return Curve(steps.tolist(), values.tolist())
+
+
+def curve(pieces: Iterable[Piece], limit: int = 0) -> Curve:
+    """One curve out of pieces, at most `limit` points of it (0: all).
+
+    Where a trial fell back to a checkpoint and trained steps again, the later attempt counts; a
+    report that came twice counts once. Thinned curves keep their first and last point.
+    """
+    by_attempt: dict[int, list[Piece]] = {}
+    for piece in pieces:
+        by_attempt.setdefault(piece.attempt, []).append(piece)
+    merged: dict[int, float] = {}
+    for attempt in sorted(by_attempt):
+        fresh: dict[int, float] = {}
+        for piece in by_attempt[attempt]:
+            fresh.update(zip(*unpack(piece), strict=True))
+        if fresh:
+            first = min(fresh)
+            merged = {step: value for step, value in merged.items() if step < first}
+            merged.update(fresh)
+    steps = sorted(merged)
+    if limit and len(steps) > limit:
+        chosen = np.unique(np.linspace(0, len(steps) - 1, limit).round().astype(int))
+        steps = [steps[index] for index in chosen]
+    return Curve(steps, [merged[step] for step in steps])

@@ -1,0 +1,125 @@
+"""`hermesd head --repair`: a new journal out of what can be read of a damaged one.
+
+The damaged files are moved aside whole, never edited. Entries that cannot be read, or not be
+folded without those, are named and kept in a text file beside them. Run by hand, by nobody else.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from hermesd import record
+from hermesd.core.state import Rejected, State
+from hermesd.head import schema
+from hermesd.head.schema import Line, Row, from_row, to_row
+
+FILES = (schema.NAME, f"{schema.NAME}-wal", f"{schema.NAME}-shm")
+# A gap in the numbers longer than this is taken for the end.
+LONGEST_GAP = 100_000
+
+
+@dataclass(slots=True)
+class Repaired:
+    """What was done. `aside` holds (number or None, why, what) of everything left out."""
+
+    kept: int = 0
+    points: int = 0
+    aside: list[tuple[int | None, str, str]] = field(default_factory=list)
+    folder: Path | None = None
+
+
+def repair(directory: Path, now: datetime | None = None) -> Repaired:
+    """Repair the journal of a state directory that no head owns; the caller owns it.
+
+    Changes nothing if nothing is wrong. Raises FileNotFoundError without a journal.
+    """
+    path = directory / schema.NAME
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: there is no journal to repair")
+    stamp = (now or datetime.now(UTC)).strftime("%Y%m%dT%H%M%SZ")
+    with tempfile.TemporaryDirectory(dir=directory) as scratch:
+        for name in FILES:
+            if (directory / name).exists():
+                shutil.copy2(directory / name, Path(scratch) / name)
+        fresh = Path(scratch) / "fresh.db"
+        done = _rebuild(Path(scratch) / schema.NAME, fresh)
+        if not done.aside:
+            return done
+        done.folder = directory / f"set-aside-{stamp}"
+        done.folder.mkdir(mode=0o700)
+        lines = [json.dumps({"seq": n, "why": why, "what": what}) for n, why, what in done.aside]
+        (done.folder / "entries.jsonl").write_text("".join(f"{line}\n" for line in lines))
+        for name in FILES:
+            if (directory / name).exists():
+                (directory / name).rename(done.folder / name)
+        fresh.chmod(0o600)
+        fresh.rename(path)
+    return done
+
+
+def _rebuild(damaged: Path, fresh: Path) -> Repaired:
+    done = Repaired()
+    state = State()
+    with closing(sqlite3.connect(fresh, isolation_level=None)) as target:
+        target.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        target.execute("PRAGMA synchronous = FULL")
+        target.executescript(schema.TABLES)
+        target.execute("BEGIN")
+        with closing(sqlite3.connect(damaged, isolation_level=None)) as source:
+            # Text that is no UTF-8 is damage to be shown, not a reason to stop.
+            source.text_factory = lambda data: data.decode(errors="backslashreplace")
+            for row in _readable_rows(source, done):
+                _fold(state, row, target, done)
+            _copy_points(source, target, done)
+        target.execute("COMMIT")
+    return done
+
+
+def _fold(state: State, row: Row, target: sqlite3.Connection, done: Repaired) -> None:
+    try:
+        line = from_row(row)
+        state.apply(line.entry, line.at)
+    except (record.Unreadable, Rejected) as error:
+        done.aside.append((row.seq, str(error), f"{row.kind} {row.body}"))
+        return
+    done.kept += 1
+    # Without gaps: an entry's number is its place.
+    moved = Line(done.kept, line.at, line.entry, line.outcome)
+    target.execute(schema.INSERT_ENTRY, to_row(moved))
+
+
+def _readable_rows(source: sqlite3.Connection, done: Repaired) -> Iterator[Row]:
+    """Every row that can be had, by number; where a page is damaged, one number at a time."""
+    seq = lost = 0
+    while lost < LONGEST_GAP:
+        try:
+            rows = source.execute(schema.SELECT_ENTRIES, (seq, 1)).fetchall()
+            if not rows:
+                return
+            row = Row(*rows[0])
+        except (sqlite3.Error, TypeError) as error:
+            if lost == 0:
+                done.aside.append((seq + 1, str(error), "unreadable from here on"))
+            if isinstance(error, sqlite3.Error) and "not a database" in str(error):
+                return
+            seq, lost = seq + 1, lost + 1
+            continue
+        yield row
+        seq, lost = row.seq, 0
+
+
+def _copy_points(source: sqlite3.Connection, target: sqlite3.Connection, done: Repaired) -> None:
+    try:
+        for row in source.execute("SELECT trial, attempt, metric, part, steps, vals FROM points"):
+            target.execute(schema.INSERT_POINTS, row)
+            done.points += 1
+    except sqlite3.Error as error:
+        done.aside.append((None, str(error), f"points behind the first {done.points} pieces"))

@@ -1,0 +1,66 @@
+"""The head's state directory: one head at a time, on a disk whose locks can be trusted."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+# statfs(2) magic numbers of file systems that other machines write to as well.
+NETWORK = {
+    0x6969: "NFS",
+    0x517B: "SMB",
+    0xFE534D42: "SMB",
+    0xFF534D42: "CIFS",
+    0x00C36400: "Ceph",
+    0x0BD00BD0: "Lustre",
+    0x19830326: "BeeGFS",
+    0x47504653: "GPFS",
+    0x5346414F: "AFS",
+    0x7461636F: "OCFS2",
+    0x01161970: "GFS2",
+}
+
+
+class StateRefused(Exception):
+    """The state cannot be used as it is; says why and what to do."""
+
+
+def filesystem_magic(path: Path) -> int:
+    """The file system's number, from statfs(2)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    buffer = ctypes.create_string_buffer(512)
+    if libc.statfs(os.fsencode(path), buffer) != 0:
+        errno = ctypes.get_errno()
+        raise OSError(errno, os.strerror(errno), str(path))
+    word = buffer.raw[: ctypes.sizeof(ctypes.c_long)]
+    return int.from_bytes(word, sys.byteorder) & 0xFFFFFFFF
+
+
+@contextmanager
+def owned(path: Path, magic: Callable[[Path], int] = filesystem_magic) -> Iterator[None]:
+    """Own the directory, made if it is not there, until the end of the block.
+
+    Raises StateRefused on a network file system and while another head owns it.
+    """
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if kind := NETWORK.get(magic(path)):
+        raise StateRefused(
+            f"{path} is on {kind}: the journal needs a local disk (set head.state_dir)"
+        )
+    lock = os.open(path / "head.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(lock, 32, 0).decode(errors="replace").strip() or "unknown"
+            raise StateRefused(f"another head (pid {holder}) uses {path}") from None
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(lock)

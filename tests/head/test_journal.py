@@ -1,0 +1,288 @@
+"""What was acknowledged is on the disk, and what is on the disk is never guessed at."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import sqlite3
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from hermesd import record
+from hermesd.core.events import NodeSilent, Paused, QuantumEnded
+from hermesd.core.model import RunId
+from hermesd.head import schema
+from hermesd.head.journal import Journal, JournalBroken, Snapshot, opened
+from hermesd.head.points import Curve, Points, curve
+from hermesd.head.statedir import StateRefused, filesystem_magic, owned
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+RUN = RunId("d/1", 1)
+
+
+def bytes_of(directory: Path) -> dict[str, str]:
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(directory.iterdir())
+        if not path.name.endswith(("-shm", "-wal"))
+    }
+
+
+async def filled(directory: Path, count: int = 500) -> None:
+    async with opened(directory) as journal:
+        await journal.append(
+            [(float(n), QuantumEnded(RUN, n, n), "") for n in range(count)],
+            [Points(RUN, "loss", range(count), [0.5] * count)],
+        )
+
+
+def execute(directory: Path, sql: str, *values: object) -> None:
+    with closing(sqlite3.connect(directory / schema.NAME)) as connection:
+        connection.execute(sql, values)
+        connection.commit()
+
+
+@pytest.fixture
+async def journal(tmp_path: Path) -> AsyncIterator[Journal]:
+    async with opened(tmp_path) as journal:
+        yield journal
+
+
+async def test_entries_come_back_in_order_with_their_outcome(tmp_path: Path) -> None:
+    async with opened(tmp_path) as journal:
+        assert await journal.append([(1.5, Paused(("d/1",), "r1"), "[]")]) == 1
+        assert await journal.append([(2.5, NodeSilent("n", "gone"), "")] * 3) == 4
+    async with opened(tmp_path) as journal:
+        assert journal.last == 4
+        lines = await journal.read(0)
+        assert lines[0] == schema.Line(1, 1.5, Paused(("d/1",), "r1"), "[]")
+        assert [line.seq for line in await journal.read(2)] == [3, 4]
+        assert [line.seq for line in await journal.read(0, 2)] == [1, 2]
+        assert await journal.append([(3.5, NodeSilent("n", ""), "")]) == 5
+
+
+async def test_many_appends_at_once_are_all_kept_and_numbered(journal: Journal) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        waiting = [
+            tasks.create_task(journal.append([(0.0, QuantumEnded(RUN, n, 0), "")]))
+            for n in range(300)
+        ]
+    assert sorted(task.result() for task in waiting) == list(range(1, 301))
+    by_seq = {line.seq: line.entry for line in await journal.read(0)}
+    for grant, task in enumerate(waiting):
+        assert by_seq[task.result()] == QuantumEnded(RUN, grant, 0)
+
+
+async def test_a_caller_that_is_cancelled_does_not_tear_the_transaction(journal: Journal) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(journal.append([(0.0, NodeSilent("n", ""), "")] * 1000))
+        await asyncio.sleep(0)
+        task.cancel()
+    assert await journal.append([(0.0, NodeSilent("m", ""), "")]) == 1001
+    assert len(await journal.read(0)) == 1001
+
+
+async def test_points_grow_in_place_and_start_a_new_piece_when_full(journal: Journal) -> None:
+    for step in range(0, 400, 4):
+        steps = range(step, step + 4)
+        series = [Points(RUN, m, steps, [s / 2 for s in steps]) for m in ("loss", "accuracy")]
+        await journal.append([(0.0, NodeSilent("n", ""), "")], series)
+    pieces = await journal.pieces("d/1", "loss")
+    assert len(pieces) == 4
+    assert curve(pieces) == Curve(list(range(400)), [s / 2 for s in range(400)])
+    assert await journal.metrics("d/1") == ["accuracy", "loss"]
+    assert await journal.metrics("d/2") == []
+
+
+async def test_points_go_on_in_a_new_piece_after_a_restart(tmp_path: Path) -> None:
+    for start in (0, 3):
+        async with opened(tmp_path) as journal:
+            points = [Points(RUN, "loss", [start, start + 1], [0.1, float("nan")])]
+            await journal.append([(0.0, NodeSilent("n", ""), "")], points)
+    async with opened(tmp_path) as journal:
+        pieces = await journal.pieces("d/1", "loss")
+        assert len(pieces) == 2
+        assert curve(pieces).steps == [0, 1, 3, 4]
+        await journal.forget_points(["d/1"])
+        assert await journal.pieces("d/1", "loss") == []
+
+
+async def test_ids_of_all_studies_are_remembered(journal: Journal) -> None:
+    assert await journal.submitted() == []
+    body = '{"study":{"id":"digits"}}'
+    await journal._submit(
+        [(schema.INSERT_ENTRY, [(1, 0.0, "Submitted", body, "", 0)])],
+    )
+    assert await journal.submitted() == ["digits"]
+
+
+async def test_a_snapshot_is_taken_only_whole_and_of_the_same_shape(tmp_path: Path) -> None:
+    await filled(tmp_path, 10)
+    async with opened(tmp_path) as journal:
+        assert await journal.load_snapshot("v1") is None
+        await journal.save_snapshot(Snapshot(3, "v1", ("old",)))
+        saved = Snapshot(7, "v1", ("first", "second" * 1000))
+        await journal.save_snapshot(saved)
+        assert await journal.load_snapshot("v1") == saved
+        assert await journal.load_snapshot("v2") is None
+        await journal.save_snapshot(Snapshot(99, "v1", ("from the future",)))
+        assert await journal.load_snapshot("v1") is None
+        await journal.save_snapshot(saved)
+    execute(tmp_path, "UPDATE snapshot SET digest = 'x' WHERE part = 0")
+    async with opened(tmp_path) as journal:
+        assert await journal.load_snapshot("v1") is None
+    execute(tmp_path, "UPDATE snapshot SET digest = 'x', body = x'00'")
+    async with opened(tmp_path) as journal:
+        assert await journal.load_snapshot("v1") is None
+
+
+async def test_a_failed_commit_breaks_the_journal_for_good(tmp_path: Path) -> None:
+    async with opened(tmp_path) as journal:
+        await journal.append([(0.0, NodeSilent("n", ""), "")])
+        journal._last = 0  # the next number is taken already: the insert must fail
+        with pytest.raises(JournalBroken, match="UNIQUE"):
+            await journal.append([(0.0, NodeSilent("m", ""), "")])
+        with pytest.raises(JournalBroken):
+            await journal.append([(0.0, NodeSilent("m", ""), "")])
+    async with opened(tmp_path) as journal:
+        assert [line.entry for line in await journal.read(0)] == [NodeSilent("n", "")]
+
+
+async def test_a_full_disk_breaks_the_journal_and_keeps_what_was_acknowledged(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path) as journal:
+        await journal.append([(0.0, NodeSilent("n", ""), "")])
+        await journal._connection.execute("PRAGMA max_page_count = 20")
+        with pytest.raises(JournalBroken, match="full"):
+            await journal.append([(0.0, NodeSilent("x" * 100_000, ""), "")])
+    async with opened(tmp_path) as journal:
+        assert [line.entry for line in await journal.read(0)] == [NodeSilent("n", "")]
+
+
+async def test_a_reader_of_the_file_only_delays_a_commit(tmp_path: Path) -> None:
+    async with opened(tmp_path) as journal:
+        await journal.append([(0.0, NodeSilent("n", ""), "")])
+        with closing(sqlite3.connect(tmp_path / schema.NAME)) as stranger:
+            stranger.execute("BEGIN IMMEDIATE")
+            await journal._connection.execute("PRAGMA busy_timeout = 1")
+            async with asyncio.TaskGroup() as tasks:
+                waiting = tasks.create_task(journal.append([(0.0, NodeSilent("m", ""), "")]))
+                assert len(await journal.read(0)) == 1
+                stranger.rollback()
+            assert waiting.result() == 2
+
+
+# -- kill -9 ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("acknowledged", [1, 50, 400])
+async def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path, acknowledged: int) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(ROOT / "tests" / "head" / "journal_writer.py"),
+        str(tmp_path),
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT)},
+        stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    said = [await process.stdout.readline() for _ in range(acknowledged)]
+    process.kill()
+    said += (await process.stdout.read()).splitlines(keepends=True)
+    await process.wait()
+    async with opened(tmp_path) as journal:
+        lines = {line.seq: line.entry for line in await journal.read(0, 10**6)}
+        assert list(lines) == list(range(1, journal.last + 1))
+        for told in (line for line in said if line.endswith(b"\n")):
+            seq, worker, step = map(int, told.split())
+            assert lines[seq - 1] == QuantumEnded(RunId(f"d/{worker}", 1), 0, step)
+            assert step in curve(await journal.pieces(f"d/{worker}", "loss")).steps
+
+
+# -- refusals ---------------------------------------------------------------------------------
+
+
+async def refused(directory: Path, message: str) -> None:
+    before = bytes_of(directory)
+    with pytest.raises(StateRefused, match=message):
+        async with opened(directory):
+            pass
+    assert bytes_of(directory) == before
+
+
+@pytest.mark.parametrize("damage", ["header", "page", "short", "empty", "noise"])
+async def test_a_damaged_file_is_refused_and_kept(tmp_path: Path, damage: str) -> None:
+    await filled(tmp_path)
+    path = tmp_path / schema.NAME
+    content = bytearray(path.read_bytes())
+    match damage:
+        case "header":
+            content[:16] = b"\0" * 16
+        case "page":
+            content[2 * 4096 : 3 * 4096] = b"\xa5" * 4096
+        case "short":
+            del content[len(content) // 2 :]
+        case "empty":
+            content.clear()
+        case "noise":
+            content = bytearray(b"not a database at all" * 1000)
+    path.write_bytes(content)
+    await refused(tmp_path, r"damaged|is empty")
+
+
+async def test_strange_files_are_refused(tmp_path: Path) -> None:
+    await filled(tmp_path, 1)
+    execute(tmp_path, "PRAGMA user_version = 9")
+    await refused(tmp_path, r"schema version 9, this head knows 1")
+    execute(tmp_path, "PRAGMA application_id = 7")
+    await refused(tmp_path, r"not a journal of Hermes")
+
+
+async def test_a_row_that_was_changed_is_found_by_its_checksum(tmp_path: Path) -> None:
+    await filled(tmp_path, 3)
+    execute(tmp_path, "UPDATE journal SET body = replace(body, '2', '7') WHERE seq = 3")
+    async with opened(tmp_path) as journal:
+        with pytest.raises(record.Unreadable, match="entry 3: its checksum"):
+            await journal.read(0)
+
+
+async def test_an_unknown_kind_is_named(tmp_path: Path) -> None:
+    crc = schema.checksum(1, 0.0, "Teleported", "{}", "")
+    await filled(tmp_path, 0)
+    execute(
+        tmp_path,
+        schema.INSERT_ENTRY.replace("?, ?, ?, ?, ?, ?", "1,0.0,'Teleported','{}','',?"),
+        crc,
+    )
+    async with opened(tmp_path) as journal:
+        with pytest.raises(record.Unreadable, match="entry 1: unknown kind 'Teleported'"):
+            await journal.read(0)
+
+
+def test_a_network_file_system_is_refused(tmp_path: Path) -> None:
+    with (
+        pytest.raises(StateRefused, match=r"is on NFS: the journal needs a local disk"),
+        owned(tmp_path, lambda path: 0x6969),
+    ):
+        pass
+    assert filesystem_magic(tmp_path) != 0
+    with pytest.raises(FileNotFoundError):
+        filesystem_magic(tmp_path / "nowhere")
+
+
+def test_a_second_head_is_refused_and_told_who_is_first(tmp_path: Path) -> None:
+    def second() -> Iterator[None]:
+        with owned(tmp_path):
+            yield
+
+    with owned(tmp_path / "state"):
+        pass
+    with owned(tmp_path), pytest.raises(StateRefused, match=r"another head \(pid \d+\) uses"):
+        next(second())
+    next(second())
