@@ -10,7 +10,6 @@ Rule: all problems are collected, each with its place, what is allowed and the n
 
 from __future__ import annotations
 
-import difflib
 import shlex
 from collections.abc import Iterable
 from typing import cast
@@ -20,8 +19,9 @@ from google.protobuf.message import Message
 
 from hermesctl import scalars
 from hermesctl.errors import Problem
+from hermesctl.expectations import expectation, near_number, near_value, nearest, with_unit
 from hermesctl.study_file import Broken, Entry, Items, Node, Scalar, Table
-from hermesd.pb.hermes.v1.types_pb2 import NamedValue, StudySpec, Value
+from hermesd.pb.hermes.v1.types_pb2 import NamedValue, Stop, StudySpec, Value
 
 # What a W&B sweep file may say in other words, and what of it means nothing here.
 _ENUM_ALIASES = {"categorical_w_probabilities": "categorical"}
@@ -52,6 +52,22 @@ def build_spec(root: Node) -> tuple[StudySpec, list[Problem], list[str]]:
     return spec, builder.problems, builder.notes
 
 
+def build_extension(
+    stop: Node | None, parameters: Node | None
+) -> tuple[Stop, list[NamedValue], list[Problem]]:
+    """What an extension raises: the stop rules and new values of hyper-parameters."""
+    builder = _Builder()
+    rules = Stop()
+    values: list[NamedValue] = []
+    if stop is not None:
+        builder.submessage(rules, stop, "stop")
+    if isinstance(parameters, Table):
+        for entry in parameters.entries:
+            values.append(NamedValue(name=entry.key))
+            builder.submessage(values[-1].value, entry.node, f"parameters.{entry.key}")
+    return rules, values, builder.problems
+
+
 def short_enum_name(enum: EnumDescriptor, number: int) -> str:
     """How the file writes the enum value `number`: without the prefix, in lower case."""
     name = enum.values_by_number[number].name
@@ -61,12 +77,6 @@ def short_enum_name(enum: EnumDescriptor, number: int) -> str:
 def begins_with_name(message: Message) -> bool:
     """Whether this message may be written as the bare name."""
     return message.DESCRIPTOR.fields[0].name == "name"
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """The one of `known` that was most likely meant by `word`; empty if none is near."""
-    matches = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.6)
-    return matches[0] if matches else ""
 
 
 def _enum_prefix(enum: EnumDescriptor) -> str:
@@ -200,7 +210,7 @@ class _Builder:
             return
         if isinstance(node, Scalar) and isinstance(node.value, str):
             # A setting's unit is in its name, like a field's; there is no descriptor to ask.
-            converted = _with_unit(entry.key, node.value)
+            converted = with_unit(entry.key, node.value)
             if converted is not None:
                 node = Scalar(converted, node.text, node.place)
         named = NamedValue(name=entry.key)
@@ -223,7 +233,7 @@ class _Builder:
                     child = message.list_value.values.add()
                     self.submessage(child, item, f"{path}[{position}]")
             case Scalar(text=text) if numbers_only:
-                self.refuse(node, "a number", path, _nearest_number(text))
+                self.refuse(node, "a number", path, near_number(text))
             case _:
                 self.refuse(node, "a number" if numbers_only else _TEXT_AS_VALUE, path)
 
@@ -232,7 +242,7 @@ class _Builder:
     ) -> str | int | float | bool | None:
         """The value for a field that is no message; None when it was refused."""
         if not isinstance(node, Scalar):
-            self.refuse(node, _expectation(field), path)
+            self.refuse(node, expectation(field), path)
             return None
         if field.enum_type is not None:
             return self.enum(field.enum_type, node, path)
@@ -251,7 +261,7 @@ class _Builder:
             if isinstance(value, int):
                 self.refuse(node, f"a whole number from {low} to {high}", path)
                 return None
-        self.refuse(node, _expectation(field), path, _near_value(field, node))
+        self.refuse(node, expectation(field), path, near_value(field, node))
         return None
 
     def text(self, node: Scalar, path: str) -> str | None:
@@ -275,49 +285,5 @@ class _Builder:
     def _measured(field: FieldDescriptor, value: scalars.Plain) -> scalars.Plain:
         if not isinstance(value, str):
             return value
-        converted = _with_unit(field.name, value)
+        converted = with_unit(field.name, value)
         return value if converted is None else converted
-
-
-def _with_unit(name: str, text: str) -> float | int | None:
-    if name.endswith("_seconds"):
-        return scalars.seconds(text)
-    if name.endswith("_bytes"):
-        return scalars.size_bytes(text)
-    return None
-
-
-def _expectation(field: FieldDescriptor) -> str:
-    if field.name.endswith("_seconds"):
-        return "a duration such as 90, 90s or 10m"
-    if field.name.endswith("_bytes"):
-        return "a size such as 8GiB or a number of bytes"
-    match field.cpp_type:
-        case FieldDescriptor.CPPTYPE_STRING:
-            return "text"
-        case FieldDescriptor.CPPTYPE_BOOL:
-            return "true or false"
-        case FieldDescriptor.CPPTYPE_DOUBLE:
-            return "a number"
-        case _:
-            return "a whole number"
-
-
-def _near_value(field: FieldDescriptor, node: Scalar) -> str:
-    if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
-        if node.text.lower() in ("yes", "on", "y", "true", "1"):
-            return "true"
-        return "false" if node.text.lower() in ("no", "off", "n", "false", "0") else ""
-    if isinstance(node.value, float) and node.value.is_integer():
-        return str(int(node.value))
-    return _nearest_number(node.text)
-
-
-def _nearest_number(text: str) -> str:
-    """The number that `1_000`, `010` or `1,5` was probably meant to be."""
-    candidate = text.replace("_", "").replace(",", ".").strip().lstrip("0") or "0"
-    try:
-        value = scalars.resolve(candidate)
-    except ValueError:
-        return ""
-    return candidate if isinstance(value, int | float) and not isinstance(value, bool) else ""

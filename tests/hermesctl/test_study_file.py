@@ -5,28 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hermesctl import scalars
 from hermesctl.errors import Problem, StudyFileError
 from hermesctl.schema import build_spec
 from hermesctl.study_file import (
-    Document,
-    Items,
-    Node,
     Scalar,
-    Table,
     parse,
     parse_value,
     place_of,
     read,
 )
-from hermesctl.study_writer import study_data, study_text
-from hermesctl.yaml_text import to_yaml
 from hermesd.pb.hermes.v1 import types_pb2 as pb
-from tests.hermesctl.strategies import FINITE, INT64, SPECS, TEXT
 
 
 def spec_of(text: str) -> pb.StudySpec:
@@ -43,80 +34,6 @@ def problems_of(text: str | bytes) -> list[Problem]:
     except StudyFileError as error:
         return list(error.problems)
     return [*document.problems, *build_spec(document.root)[1]]
-
-
-# --- scalars --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("1e-3", 0.001),
-        ("1E5", 100_000.0),
-        ("-.5", -0.5),
-        ("3.", 3.0),
-        ("0", 0),
-        ("-0", 0),
-        ("+12", 12),
-        ("0x1F", 31),
-        ("0o17", 15),
-        ("true", True),
-        ("False", False),
-        ("null", None),
-        ("~", None),
-        ("", None),
-        ("no", "no"),
-        ("on", "on"),
-        ("010", "010"),
-        ("12:30:45", "12:30:45"),
-        ("1_000", "1_000"),
-        ("0b11", "0b11"),
-        ("1e", "1e"),
-        (".", "."),
-        ("2020-01-01", "2020-01-01"),
-        ("nan", "nan"),
-        ("9223372036854775807", 2**63 - 1),
-    ],
-)
-def test_plain_scalars_follow_yaml_1_2_and_never_surprise(text: str, value: object) -> None:
-    resolved = scalars.resolve(text)
-    assert resolved == value
-    assert type(resolved) is type(value)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [".inf", "-.INF", ".nan", "1e400", "9223372036854775808", "9" * 5000, "0x" + "f" * 17],
-)
-def test_numbers_that_cannot_be_carried_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="number"):
-        scalars.resolve(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [("90s", 90.0), ("10m", 600.0), ("1h30m", 5400.0), ("500ms", 0.5), ("1.5h", 5400.0)],
-)
-def test_durations(text: str, value: float) -> None:
-    assert scalars.seconds(text) == value
-
-
-@pytest.mark.parametrize("text", ["", "90", "s", "m10", "-5s", "10 m", "1y", "12:30"])
-def test_what_is_no_duration(text: str) -> None:
-    assert scalars.seconds(text) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [("8GiB", 8 << 30), ("500 MB", 500_000_000), ("1.5KiB", 1536), ("7B", 7), ("2kB", 2000)],
-)
-def test_sizes(text: str, value: int) -> None:
-    assert scalars.size_bytes(text) == value
-
-
-@pytest.mark.parametrize("text", ["", "8", "GiB", "8 gib", "-1GB", "1e9B", "99999999999TiB"])
-def test_what_is_no_size(text: str) -> None:
-    assert scalars.size_bytes(text) is None
 
 
 # --- what a file means ------------------------------------------------------------------------
@@ -376,58 +293,7 @@ def test_the_value_of_a_flag_has_the_flag_as_its_place() -> None:
         parse_value("[1", "--set x=[1")
 
 
-# --- properties -------------------------------------------------------------------------------
-
-
-@given(SPECS)
-def test_what_the_writer_writes_is_read_back(spec: pb.StudySpec) -> None:
-    text = study_text(spec)
-    assert spec_of(text) == spec
-
-
-@given(SPECS)
-def test_the_writers_text_means_the_same_to_any_yaml_reader(spec: pb.StudySpec) -> None:
-    """Words and types survive PyYAML's YAML 1.1 as well, exponents without a dot apart."""
-    data = study_data(spec)
-    loaded = yaml.safe_load(study_text(spec))
-    assert _as_words(loaded) == _as_words(data)
-
-
-def _as_words(data: object) -> object:
-    if isinstance(data, dict):
-        return {str(k): _as_words(v) for k, v in data.items()}
-    if isinstance(data, list):
-        return [_as_words(v) for v in data]
-    return repr(data) if isinstance(data, float) else str(data)
-
-
-DATA = st.recursive(
-    st.one_of(st.none(), st.booleans(), INT64, FINITE, TEXT),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXT, inner, max_size=3)),
-    max_leaves=8,
-)
-
-
-@given(st.dictionaries(TEXT, DATA, min_size=1, max_size=4))
-def test_any_data_is_written_as_yaml_that_reads_back(data: dict[str, object]) -> None:
-    document = parse(to_yaml(data).encode(), "x")  # type: ignore[arg-type]
-    assert not document.problems
-    assert _plain(document) == data
-
-
-def _plain(document: Document) -> object:
-    def walk(node: Node) -> object:
-        match node:
-            case Table(entries=entries):
-                return {entry.key: walk(entry.node) for entry in entries}
-            case Items(items=items):
-                return [walk(item) for item in items]
-            case Scalar(value=value):
-                return value
-            case _:
-                raise AssertionError(node)
-
-    return walk(document.root)
+# --- whatever comes ---
 
 
 @given(st.one_of(st.binary(max_size=200), st.text(max_size=200).map(str.encode)))

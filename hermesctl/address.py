@@ -1,0 +1,151 @@
+"""Which head to speak to: a flag, HERMES_HEAD, or this user's embedded one.
+
+Rule: an address says where it came from, so that an error can say what to change. Plaintext goes
+to Unix sockets and loopback only: beyond it the code of a study would travel in the clear.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import json
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hermesctl.errors import UsageError
+from hermesctl.text import printable
+
+HEAD_VARIABLE = "HERMES_HEAD"
+TOKEN_VARIABLE = "HERMES_TOKEN_FILE"
+SOCKET_PATH_BYTES_MAX = 100  # of the kernel's 108
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A gRPC target. `socket` is its Unix socket, `embedded` that it is this user's own head."""
+
+    target: str
+    origin: str
+    socket: Path | None = None
+    embedded: bool = False
+
+    def __str__(self) -> str:
+        return f"{printable(self.target)} ({self.origin})"
+
+
+def find_head(head: str | None, environment: Mapping[str, str]) -> Address:
+    """The head named by `head`, else by HERMES_HEAD, else this user's embedded head.
+
+    Raises UsageError for what is no address.
+    """
+    if head is not None:
+        return parse_address(head, "--head")
+    if environment.get(HEAD_VARIABLE):
+        return parse_address(environment[HEAD_VARIABLE], HEAD_VARIABLE)
+    return embedded_head(environment)
+
+
+def embedded_head(environment: Mapping[str, str]) -> Address:
+    """The address of this user's embedded head, whether it runs or not."""
+    socket = embedded_socket(short_state_directory(environment))
+    return Address(f"unix:{socket}", "embedded", socket, embedded=True)
+
+
+def parse_address(text: str, origin: str) -> Address:
+    """`unix:PATH`, a path with a slash, or HOST:PORT on loopback."""
+    if text.startswith("unix:") or "/" in text:
+        path = Path(text.removeprefix("unix:").removeprefix("//")).expanduser().absolute()
+        if len(os.fsencode(path)) > 107:
+            raise UsageError(
+                f"{origin}: {printable(text)}: expected a socket path of at most 107 bytes"
+            )
+        return Address(f"unix:{path}", origin, path)
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise UsageError(
+            f"{origin}: {printable(text)!r}: expected HOST:PORT, for example 127.0.0.1:7411, "
+            "or unix:PATH"
+        )
+    if not _is_loopback(host.strip("[]")):
+        raise UsageError(
+            f"{origin}: {printable(text)}: expected a loopback address or a Unix socket, because "
+            f"the connection is not encrypted; tunnel it: ssh -N -L {port}:127.0.0.1:{port} "
+            f"{printable(host)}, then --head 127.0.0.1:{port}"
+        )
+    return Address(text, origin)
+
+
+def read_token(environment: Mapping[str, str]) -> str | None:
+    """The token in the file that HERMES_TOKEN_FILE names; None if it names none.
+
+    Raises UsageError when the file can't be read or others than its owner can read it.
+    """
+    name = environment.get(TOKEN_VARIABLE)
+    if not name:
+        return None
+    path = Path(name).expanduser()
+    try:
+        with path.open() as stream:
+            mode = os.fstat(stream.fileno()).st_mode
+            token = stream.read(4096).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{TOKEN_VARIABLE}: {printable(name)}: not readable: {error}") from None
+    if stat.S_IMODE(mode) & 0o077:
+        raise UsageError(
+            f"{TOKEN_VARIABLE}: {printable(name)} has mode {stat.S_IMODE(mode):04o}, expected "
+            f"0600: chmod 600 {printable(name)}"
+        )
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise UsageError(f"{TOKEN_VARIABLE}: {printable(name)}: expected one token in it")
+    return token
+
+
+def state_directory(environment: Mapping[str, str]) -> Path:
+    """Where the embedded head and node keep everything."""
+    if environment.get("HERMES_STATE"):
+        return Path(environment["HERMES_STATE"]).expanduser().absolute()
+    home = environment.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(home).expanduser().absolute() / "hermes"
+
+
+def short_state_directory(environment: Mapping[str, str]) -> Path:
+    """The state directory, by another name if a socket's path in it would be too long.
+
+    The other name is a link in a directory below /tmp that only this user can change. Raises
+    UsageError when that directory belongs to somebody else.
+    """
+    state = state_directory(environment)
+    if len(os.fsencode(state / "head.sock")) <= SOCKET_PATH_BYTES_MAX:
+        return state
+    folder = Path("/tmp") / f"hermes-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    info = folder.lstat()
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid() or info.st_mode & 0o077:
+        raise UsageError(
+            f"{folder}: expected a directory of mode 0700 that is yours; remove it, or set "
+            f"HERMES_STATE to a path short enough for a socket in it"
+        )
+    link = folder / hashlib.sha256(os.fsencode(state)).hexdigest()[:16]
+    if not link.is_symlink():
+        link.symlink_to(state)
+    return link
+
+
+def embedded_socket(state: Path) -> Path:
+    """The socket that the embedded head serves on: what its own record says, or the usual."""
+    try:
+        record = json.loads((state / "local.json").read_text())
+        named = record.get("socket") if isinstance(record, dict) else None
+    except (OSError, ValueError):
+        named = None
+    return Path(named) if isinstance(named, str) and named.startswith("/") else state / "head.sock"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,276 @@
+"""The SDK on asyncio: what async_reader asks, and every change.
+
+Rule: a mutation has one request id however often it is sent, so a retry never has two effects.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TypeAlias
+
+from hermesctl import from_wire, local
+from hermesctl.address import embedded_head, find_head, read_token
+from hermesctl.async_reader import AsyncReader, StudyRef, study_id, trial_id
+from hermesctl.connection import PATIENCE_SECONDS, Connection
+from hermesctl.errors import Refused, StudyFileError
+from hermesctl.records import Submission, Trial
+from hermesctl.schema import build_extension
+from hermesctl.snapshot import snapshot
+from hermesctl.study_writer import study_data
+from hermesctl.submission import (
+    Prepared,
+    from_data,
+    from_document,
+    inherited_environment,
+    interpreter,
+    open_study,
+)
+from hermesctl.transfer import upload
+from hermesctl.trees import tree_of
+from hermesctl.versions import check_skew, client_version
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1.types_pb2 import NamedValue, StudySpec, Value
+
+Target: TypeAlias = StudyRef | Trial
+StudySource: TypeAlias = str | os.PathLike[str] | Mapping[str, object] | StudySpec | Prepared
+
+_SUBMIT_TIMEOUT_SECONDS = 300.0
+
+
+class AsyncClient(AsyncReader):
+    """A client of one head; an async context manager.
+
+    `head` is an address (`127.0.0.1:7411`, `unix:PATH`); without it HERMES_HEAD counts, else this
+    user's embedded head. With `local` it is the embedded head, started if it does not run.
+    `patience_seconds` is how long calls are repeated while the head can't be reached.
+    """
+
+    def __init__(
+        self,
+        head: str | None = None,
+        *,
+        local: bool = False,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
+        self.local = local
+        address = embedded_head(os.environ) if local else find_head(head, os.environ)
+        super().__init__(
+            Connection(address, token=read_token(os.environ), patience_seconds=patience_seconds)
+        )
+        self._compatible = False
+
+    async def __aenter__(self) -> AsyncClient:
+        if self.local:
+            await local.start(os.environ)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self.connection.close()
+
+    async def submit(
+        self,
+        study: StudySource,
+        *,
+        directory: str | os.PathLike[str] | None = None,
+        again: bool = False,
+        dry_run: bool = False,
+        environment: Mapping[str, str] | None = None,
+    ) -> Submission:
+        """Submit a study: a file's path, or a dict with a study file's keys and the `directory`
+        of its program (default: the present one).
+
+        An identical study that is there already is answered with instead of being run twice,
+        unless `again`. `environment` is for the trials, beside what programs usually depend on.
+        Raises StudyFileError for what can't be read, Refused for what the head won't have.
+        """
+        prepared = _prepared(study, Path(directory or ".").absolute())
+        await self._check_version()
+        spec = StudySpec()
+        spec.CopyFrom(prepared.spec)
+        spec.python = interpreter(spec.python, prepared.directory)
+        request = pb.SubmitStudyRequest(
+            request_id=_request_id(),
+            spec=spec,
+            submit_directory=str(prepared.directory),
+            validate_only=dry_run,
+            again=again,
+            environment=_named_texts(inherited_environment(spec, os.environ, environment or {})),
+        )
+        with snapshot(prepared.directory, tuple(spec.data)) as code:
+            request.code_sha256 = code.sha256
+            if not dry_run:
+                await upload(self.connection, code)
+        try:
+            submission = await self._submit(request)
+        except Refused as refused:
+            raise Refused(refused.words, prepared.located(refused.problems)) from None
+        notes = (*prepared.notes, *submission.notes)
+        return Submission(submission.study, submission.trials, submission.identical_to, notes)
+
+    async def clone(
+        self, study: StudyRef, prepared: Prepared, environment: Mapping[str, str] | None = None
+    ) -> Submission:
+        """Submit `prepared`, made from the spec of `study`, over the code of that study."""
+        await self._check_version()
+        original = (await self.study(study)).study
+        spec = prepared.spec
+        extra = environment or {}
+        request = pb.SubmitStudyRequest(
+            request_id=_request_id(),
+            spec=spec,
+            code_sha256=original.code_sha256,
+            submit_directory=original.submit_directory,
+            again=True,
+            environment=_named_texts(inherited_environment(spec, os.environ, extra)),
+        )
+        return await self._submit(request)
+
+    async def pause(self, *targets: Target) -> list[str]:
+        """Suspend trials, or all of a study's, until they are resumed; returns the trials."""
+        await self._check_version()
+        return [
+            trial
+            for selection in _selections(targets)
+            for trial in (
+                await self.connection.call(
+                    self.connection.stub.PauseTrials,
+                    pb.PauseTrialsRequest(request_id=_request_id(), selection=selection),
+                )
+            ).trials
+        ]
+
+    async def resume(self, *targets: Target) -> list[str]:
+        """Let paused trials compete for devices again."""
+        await self._check_version()
+        return [
+            trial
+            for selection in _selections(targets)
+            for trial in (
+                await self.connection.call(
+                    self.connection.stub.ResumeTrials,
+                    pb.ResumeTrialsRequest(request_id=_request_id(), selection=selection),
+                )
+            ).trials
+        ]
+
+    async def stop(self, *targets: Target) -> list[str]:
+        """End trials; their results stay. Works with a head of any version."""
+        return [
+            trial
+            for selection in _selections(targets)
+            for trial in (
+                await self.connection.call(
+                    self.connection.stub.StopTrials,
+                    pb.StopTrialsRequest(request_id=_request_id(), selection=selection),
+                )
+            ).trials
+        ]
+
+    async def retry(self, *targets: Target) -> list[str]:
+        """Run failed, stopped or cancelled trials again, from their last checkpoint."""
+        await self._check_version()
+        return [
+            trial
+            for selection in _selections(targets)
+            for trial in (
+                await self.connection.call(
+                    self.connection.stub.RetryTrials,
+                    pb.RetryTrialsRequest(request_id=_request_id(), selection=selection),
+                )
+            ).trials
+        ]
+
+    async def extend(
+        self,
+        *targets: Target,
+        stop: Mapping[str, object] | None = None,
+        parameters: Mapping[str, object] | None = None,
+    ) -> list[str]:
+        """Let trials go on for longer: raise `stop` rules ({"max_steps": 1000}) or change
+        `parameters` ({"epochs": 20}). Finished trials go on from their last checkpoint."""
+        await self._check_version()
+        rules, values, problems = build_extension(
+            tree_of(stop, "stop") if stop else None,
+            tree_of(parameters, "parameters") if parameters else None,
+        )
+        if problems:
+            raise StudyFileError(problems)
+        ids: list[str] = []
+        for selection in _selections(targets):
+            request = pb.ExtendStudyRequest(
+                request_id=_request_id(),
+                selection=selection,
+                stop=rules if stop else None,
+                parameters=values,
+            )
+            ids += (await self.connection.call(self.connection.stub.ExtendStudy, request)).trials
+        return ids
+
+    async def remove(self, study: StudyRef) -> None:
+        """Forget a study with all that it left on disks."""
+        request = pb.RemoveStudyRequest(request_id=_request_id(), study=study_id(study))
+        await self.connection.call(self.connection.stub.RemoveStudy, request)
+
+    async def _submit(self, request: pb.SubmitStudyRequest) -> Submission:
+        response = await self.connection.call(
+            self.connection.stub.SubmitStudy, request, _SUBMIT_TIMEOUT_SECONDS
+        )
+        return Submission(
+            study=response.study or response.identical_to,
+            trials=tuple(map(from_wire.trial, response.trials)),
+            identical_to=response.identical_to,
+            notes=tuple(response.notes),
+        )
+
+    async def _check_version(self) -> None:
+        if not self._compatible:
+            check_skew(client_version(), (await self.server_info()).version)
+            self._compatible = True
+
+
+def _selections(targets: tuple[Target, ...]) -> list[pb.Selection]:
+    """One selection for all trials (an id with a slash), one for each study."""
+    trials = [
+        trial_id(t) for t in targets if isinstance(t, Trial) or (isinstance(t, str) and "/" in t)
+    ]
+    studies = [
+        study_id(t)
+        for t in targets
+        if not isinstance(t, Trial) and not (isinstance(t, str) and "/" in t)
+    ]
+    selections = [pb.Selection(study=study) for study in studies]
+    return [pb.Selection(trials=trials), *selections] if trials else selections
+
+
+def _prepared(study: StudySource, directory: Path) -> Prepared:
+    match study:
+        case Prepared():
+            return study
+        case StudySpec():
+            return from_data(study_data(study), directory)
+        case Mapping():
+            return from_data(study, directory)
+        case _:
+            path = Path(study)
+            return from_document(open_study(path), path.absolute().parent)
+
+
+def _named_texts(texts: Mapping[str, str]) -> list[NamedValue]:
+    return [NamedValue(name=k, value=Value(string_value=v)) for k, v in texts.items()]
+
+
+def _request_id() -> str:
+    return str(uuid.uuid4())

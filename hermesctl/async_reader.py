@@ -1,0 +1,219 @@
+"""Everything that can be asked of a head without changing anything, on asyncio.
+
+Rule: what streams goes on by itself from where it was; every failure is a HermesError.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import TypeAlias
+
+from hermesctl import from_wire
+from hermesctl.connection import Connection
+from hermesctl.events import Event
+from hermesctl.follow import RECONNECT_SECONDS, OnGap, follow_logs, follow_study, watch
+from hermesctl.records import (
+    Curve,
+    Explanation,
+    Node,
+    ServerInfo,
+    Study,
+    StudyDetail,
+    Submission,
+    Trial,
+    TrialDetail,
+)
+from hermesctl.transfer import download
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+
+StudyRef: TypeAlias = str | Study | Submission
+TrialRef: TypeAlias = str | Trial
+
+_PAGE_SIZE = 1_000
+
+
+class AsyncReader:
+    """Questions to the head at the other end of `connection`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    # --- looking -------------------------------------------------------------------------------
+
+    async def server_info(self) -> ServerInfo:
+        """The head's version and abilities."""
+        request = pb.ServerInfoRequest()
+        return from_wire.server_info(
+            await self.connection.call(self.connection.stub.ServerInfo, request)
+        )
+
+    async def studies(self) -> AsyncGenerator[Study, None]:
+        """All studies that may be seen, in the head's order."""
+        token = ""
+        while True:
+            request = pb.ListStudiesRequest(page_size=_PAGE_SIZE, page_token=token)
+            page = await self.connection.call(self.connection.stub.ListStudies, request)
+            for message in page.studies:
+                yield from_wire.study(message)
+            token = page.next_page_token
+            if not token:
+                return
+
+    async def latest_study(self) -> Study | None:
+        """The study that was submitted last, if there is any."""
+        newest: Study | None = None
+        async for study in self.studies():
+            if newest is None or study.submitted_unix_seconds >= newest.submitted_unix_seconds:
+                newest = study
+        return newest
+
+    async def study(self, study: StudyRef) -> StudyDetail:
+        """A study, by its id or a unique prefix of it, with its trials."""
+        request = pb.GetStudyRequest(study=study_id(study))
+        return from_wire.study_detail(
+            await self.connection.call(self.connection.stub.GetStudy, request)
+        )
+
+    async def trials(self, study: StudyRef) -> AsyncGenerator[Trial, None]:
+        """A study's trials by number."""
+        token = ""
+        while True:
+            request = pb.ListTrialsRequest(
+                study=study_id(study), page_size=_PAGE_SIZE, page_token=token
+            )
+            page = await self.connection.call(self.connection.stub.ListTrials, request)
+            for message in page.trials:
+                yield from_wire.trial(message)
+            token = page.next_page_token
+            if not token:
+                return
+
+    async def trial(self, trial: TrialRef) -> TrialDetail:
+        """One trial (`digits/17`), with the end of its output."""
+        request = pb.GetTrialRequest(trial=trial_id(trial))
+        return from_wire.trial_detail(
+            await self.connection.call(self.connection.stub.GetTrial, request)
+        )
+
+    async def best(self, study: StudyRef, count: int = 10) -> list[Trial]:
+        """The leaderboard: at most `count` trials, best first; those without a metric last."""
+        request = pb.BestTrialsRequest(study=study_id(study), count=count)
+        response = await self.connection.call(self.connection.stub.BestTrials, request)
+        return [from_wire.trial(message) for message in response.trials]
+
+    async def curve(self, trial: TrialRef, metric: str = "", max_points: int = 0) -> Curve:
+        """A metric of a trial by step; the signal if none is named, all points if no maximum."""
+        request = pb.GetCurveRequest(trial=trial_id(trial), metric=metric, max_points=max_points)
+        return from_wire.curve(await self.connection.call(self.connection.stub.GetCurve, request))
+
+    async def why(self, trial: TrialRef) -> Explanation:
+        """Why a trial runs or waits, in the policy's own words."""
+        request = pb.ExplainTrialRequest(trial=trial_id(trial))
+        return from_wire.explanation(
+            await self.connection.call(self.connection.stub.ExplainTrial, request)
+        )
+
+    async def nodes(self) -> list[Node]:
+        """The nodes with their devices."""
+        request = pb.ListNodesRequest()
+        response = await self.connection.call(self.connection.stub.ListNodes, request)
+        return [from_wire.node(message) for message in response.nodes]
+
+    # --- following -----------------------------------------------------------------------------
+
+    def events(
+        self,
+        study: StudyRef | None = None,
+        *,
+        after: int = 0,
+        reports: bool = False,
+        once: bool = False,
+        reconnect_seconds: float = RECONNECT_SECONDS,
+        on_gap: OnGap | None = None,
+    ) -> AsyncGenerator[Event, None]:
+        """The journal's events after a sequence number: of one study or all, without end unless
+        `once`. It reconnects by itself; `on_gap` is told of each break."""
+        return watch(
+            self.connection,
+            study="" if study is None else study_id(study),
+            after=after,
+            reports=reports,
+            once=once,
+            reconnect_seconds=reconnect_seconds,
+            on_gap=on_gap,
+        )
+
+    def follow(
+        self,
+        study: StudyRef,
+        *,
+        after: int = 0,
+        reports: bool = True,
+        reconnect_seconds: float = RECONNECT_SECONDS,
+        on_gap: OnGap | None = None,
+    ) -> AsyncGenerator[Event, None]:
+        """A study's events until it has finished. It reconnects by itself."""
+        return follow_study(
+            self.connection,
+            study_id(study),
+            after=after,
+            reports=reports,
+            reconnect_seconds=reconnect_seconds,
+            on_gap=on_gap,
+        )
+
+    async def wait(self, study: StudyRef) -> StudyDetail:
+        """Return once the study has finished."""
+        after = (await self.study(study)).journal_sequence
+        async for _ in self.follow(study, after=after, reports=False):
+            pass
+        return await self.study(study)
+
+    def logs(
+        self,
+        trial: TrialRef,
+        *,
+        offset: int = 0,
+        follow: bool = False,
+        on_gap: OnGap | None = None,
+    ) -> AsyncGenerator[bytes, None]:
+        """What a trial printed, from a byte on (negative: from the end), and, with `follow`,
+        what it prints until it ends."""
+        return follow_logs(
+            self.connection, trial_id(trial), offset=offset, follow=follow, on_gap=on_gap
+        )
+
+    # --- fetching ------------------------------------------------------------------------------
+
+    async def export(self, study: StudyRef) -> AsyncGenerator[bytes, None]:
+        """The study as JSON Lines: itself, its trials, its journal and its points."""
+        request = pb.ExportStudyRequest(study=study_id(study))
+        async for message in self.connection.stream(self.connection.stub.ExportStudy, request):
+            yield message.data
+
+    async def download_checkpoint(
+        self, trial: TrialRef, destination: str | os.PathLike[str], checkpoint: str = ""
+    ) -> list[Path]:
+        """Write a trial's newest (or the named) checkpoint as a new directory; returns its
+        files, which load without Hermes."""
+        return await download(
+            self.connection, trial_id(trial), Path(destination).absolute(), checkpoint
+        )
+
+
+def study_id(study: StudyRef) -> str:
+    """The id that a reference to a study stands for."""
+    match study:
+        case Study():
+            return study.id
+        case Submission():
+            return study.study
+        case _:
+            return study
+
+
+def trial_id(trial: TrialRef) -> str:
+    """The id that a reference to a trial stands for."""
+    return trial.id if isinstance(trial, Trial) else trial

@@ -1,0 +1,256 @@
+"""The SDK for scripts and notebooks: the same calls as AsyncClient, blocking.
+
+Rule: it owns an event loop in a thread of its own, so it works inside a running loop as well;
+nothing is decided here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from hermesctl.async_client import AsyncClient, StudySource, Target
+from hermesctl.async_reader import StudyRef, TrialRef
+from hermesctl.connection import PATIENCE_SECONDS
+from hermesctl.events import Event
+from hermesctl.follow import RECONNECT_SECONDS, OnGap
+from hermesctl.records import (
+    Curve,
+    Explanation,
+    Node,
+    ServerInfo,
+    Study,
+    StudyDetail,
+    Submission,
+    Trial,
+    TrialDetail,
+)
+
+Answer = TypeVar("Answer")
+
+
+class Client:
+    """A blocking client of one head; use it as a context manager or call `close`.
+
+    `head`, `local` and `patience_seconds` are AsyncClient's; with `local` the embedded head is
+    started here if it does not run.
+    """
+
+    def __init__(
+        self,
+        head: str | None = None,
+        *,
+        local: bool = False,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
+        self._client = AsyncClient(head, local=local, patience_seconds=patience_seconds)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="hermes-client", daemon=True
+        )
+        self._thread.start()
+        try:
+            self._run(self._client.__aenter__())
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection and end the thread; closing twice is fine."""
+        if self._loop.is_closed():
+            return
+        self._run(self._client.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def server_info(self) -> ServerInfo:
+        """See AsyncClient.server_info."""
+        return self._run(self._client.server_info())
+
+    def studies(self) -> Iterator[Study]:
+        """See AsyncClient.studies."""
+        return self._iterate(self._client.studies)
+
+    def latest_study(self) -> Study | None:
+        """See AsyncClient.latest_study."""
+        return self._run(self._client.latest_study())
+
+    def study(self, study: StudyRef) -> StudyDetail:
+        """See AsyncClient.study."""
+        return self._run(self._client.study(study))
+
+    def trials(self, study: StudyRef) -> Iterator[Trial]:
+        """See AsyncClient.trials."""
+        return self._iterate(lambda: self._client.trials(study))
+
+    def trial(self, trial: TrialRef) -> TrialDetail:
+        """See AsyncClient.trial."""
+        return self._run(self._client.trial(trial))
+
+    def best(self, study: StudyRef, count: int = 10) -> list[Trial]:
+        """See AsyncClient.best."""
+        return self._run(self._client.best(study, count))
+
+    def curve(self, trial: TrialRef, metric: str = "", max_points: int = 0) -> Curve:
+        """See AsyncClient.curve."""
+        return self._run(self._client.curve(trial, metric, max_points))
+
+    def why(self, trial: TrialRef) -> Explanation:
+        """See AsyncClient.why."""
+        return self._run(self._client.why(trial))
+
+    def nodes(self) -> list[Node]:
+        """See AsyncClient.nodes."""
+        return self._run(self._client.nodes())
+
+    def events(
+        self,
+        study: StudyRef | None = None,
+        *,
+        after: int = 0,
+        reports: bool = False,
+        once: bool = False,
+        reconnect_seconds: float = RECONNECT_SECONDS,
+        on_gap: OnGap | None = None,
+    ) -> Iterator[Event]:
+        """See AsyncClient.events; `on_gap` is called in the client's thread."""
+        return self._iterate(
+            lambda: self._client.events(
+                study,
+                after=after,
+                reports=reports,
+                once=once,
+                reconnect_seconds=reconnect_seconds,
+                on_gap=on_gap,
+            )
+        )
+
+    def follow(
+        self,
+        study: StudyRef,
+        *,
+        after: int = 0,
+        reports: bool = True,
+        reconnect_seconds: float = RECONNECT_SECONDS,
+        on_gap: OnGap | None = None,
+    ) -> Iterator[Event]:
+        """See AsyncClient.follow; `on_gap` is called in the client's thread."""
+        return self._iterate(
+            lambda: self._client.follow(
+                study,
+                after=after,
+                reports=reports,
+                reconnect_seconds=reconnect_seconds,
+                on_gap=on_gap,
+            )
+        )
+
+    def wait(self, study: StudyRef) -> StudyDetail:
+        """See AsyncClient.wait."""
+        return self._run(self._client.wait(study))
+
+    def logs(self, trial: TrialRef, *, offset: int = 0, follow: bool = False) -> Iterator[bytes]:
+        """See AsyncClient.logs."""
+        return self._iterate(lambda: self._client.logs(trial, offset=offset, follow=follow))
+
+    def export(self, study: StudyRef) -> Iterator[bytes]:
+        """See AsyncClient.export."""
+        return self._iterate(lambda: self._client.export(study))
+
+    def download_checkpoint(
+        self, trial: TrialRef, destination: str | os.PathLike[str], checkpoint: str = ""
+    ) -> list[Path]:
+        """See AsyncClient.download_checkpoint."""
+        return self._run(self._client.download_checkpoint(trial, destination, checkpoint))
+
+    def submit(
+        self,
+        study: StudySource,
+        *,
+        directory: str | os.PathLike[str] | None = None,
+        again: bool = False,
+        dry_run: bool = False,
+        environment: Mapping[str, str] | None = None,
+    ) -> Submission:
+        """See AsyncClient.submit."""
+        return self._run(
+            self._client.submit(
+                study,
+                directory=directory,
+                again=again,
+                dry_run=dry_run,
+                environment=environment,
+            )
+        )
+
+    def pause(self, *targets: Target) -> list[str]:
+        """See AsyncClient.pause."""
+        return self._run(self._client.pause(*targets))
+
+    def resume(self, *targets: Target) -> list[str]:
+        """See AsyncClient.resume."""
+        return self._run(self._client.resume(*targets))
+
+    def stop(self, *targets: Target) -> list[str]:
+        """See AsyncClient.stop."""
+        return self._run(self._client.stop(*targets))
+
+    def retry(self, *targets: Target) -> list[str]:
+        """See AsyncClient.retry."""
+        return self._run(self._client.retry(*targets))
+
+    def extend(
+        self,
+        *targets: Target,
+        stop: Mapping[str, object] | None = None,
+        parameters: Mapping[str, object] | None = None,
+    ) -> list[str]:
+        """See AsyncClient.extend."""
+        return self._run(self._client.extend(*targets, stop=stop, parameters=parameters))
+
+    def remove(self, study: StudyRef) -> None:
+        """See AsyncClient.remove."""
+        self._run(self._client.remove(study))
+
+    def _run(self, coroutine: Coroutine[Any, Any, Answer]) -> Answer:
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            # Ctrl-C lands here, not in the loop's thread.
+            future.cancel()
+            raise
+
+    def _iterate(self, start: Callable[[], AsyncGenerator[Answer, None]]) -> Iterator[Answer]:
+        stream = start()
+        try:
+            while True:
+                try:
+                    item = self._run(_next(stream))
+                except StopAsyncIteration:
+                    return
+                yield item
+        finally:
+            if not self._loop.is_closed():
+                self._run(stream.aclose())
+
+
+async def _next(stream: AsyncGenerator[Answer, None]) -> Answer:
+    return await anext(stream)

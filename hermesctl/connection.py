@@ -1,0 +1,187 @@
+"""One channel to one head: calls with retries, and its refusals in our own words.
+
+Rule: a call is repeated only while the head can't be reached, with the same request id, for at
+most `patience_seconds`; every failure leaves as a HermesError.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import TypeVar
+
+import grpc
+from grpc import aio
+
+from hermesctl.address import Address
+from hermesctl.errors import HermesError, NotFound, Problem, Refused, Unreachable
+from hermesctl.text import printable
+from hermesd.pb.hermes.v1.control_pb2 import FieldErrors
+from hermesd.pb.hermes.v1.control_pb2_grpc import ControlServiceAsyncStub, ControlServiceStub
+
+PATIENCE_SECONDS = 10.0
+CALL_TIMEOUT_SECONDS = 60.0
+ERRORS_KEY = "hermes-errors-bin"
+_FIRST_WAIT_SECONDS = 0.1
+_LONGEST_WAIT_SECONDS = 2.0
+
+# A dead peer is noticed within about four seconds, a restarted one within two.
+_OPTIONS = (
+    ("grpc.keepalive_time_ms", 2_000),
+    ("grpc.keepalive_timeout_ms", 2_000),
+    ("grpc.http2.ping_timeout_ms", 2_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    # A study of 100,000 trials answers in one message.
+    ("grpc.max_receive_message_length", 64 << 20),
+    ("grpc.enable_http_proxy", 0),
+)
+
+Answer = TypeVar("Answer")
+Request = TypeVar("Request")
+Message = TypeVar("Message")
+
+
+class Connection:
+    """A lazily opened channel. `patience_seconds` bounds how long a silent head is waited for."""
+
+    def __init__(
+        self, address: Address, *, token: str | None, patience_seconds: float = PATIENCE_SECONDS
+    ) -> None:
+        self.address = address
+        self.patience_seconds = patience_seconds
+        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        self._channel: aio.Channel | None = None
+
+    @property
+    def stub(self) -> ControlServiceAsyncStub:
+        """The service; opens the channel, so it needs a running event loop."""
+        if self._channel is None:
+            self._channel = aio.insecure_channel(self.address.target, options=_OPTIONS)
+        return ControlServiceStub(self._channel)
+
+    async def close(self) -> None:
+        """Close the channel; the next call would open another."""
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()
+
+    async def call(
+        self,
+        method: Callable[..., Awaitable[Answer]],
+        request: object,
+        timeout_seconds: float = CALL_TIMEOUT_SECONDS,
+    ) -> Answer:
+        """One unary call, repeated while the head can't be reached."""
+        backoff = Backoff(self.patience_seconds)
+        while True:
+            self.refuse_absent_socket()
+            try:
+                return await method(request, timeout=timeout_seconds, metadata=self._metadata)
+            except aio.AioRpcError as error:
+                if not is_outage(error) or not await backoff.wait():
+                    raise self.explained(error) from None
+
+    async def stream(
+        self, method: Callable[..., aio.UnaryStreamCall[Request, Message]], request: Request
+    ) -> AsyncGenerator[Message, None]:
+        """The messages of one streaming call; never repeated, as only the caller knows where
+        to go on. An outage is raised as Unreachable."""
+        self.refuse_absent_socket()
+        call = method(request, metadata=self._metadata)
+        try:
+            async for message in call:
+                yield message
+        except aio.AioRpcError as error:
+            raise self.explained(error) from None
+        finally:
+            # Leaving the loop early would leave the call open at the head.
+            call.cancel()
+
+    def refuse_absent_socket(self) -> None:
+        """Raise Unreachable at once when there is no socket: nobody is about to answer on it."""
+        if self.address.socket is not None and not self.address.socket.exists():
+            raise Unreachable(self._advice("there is no such socket"))
+
+    def explained(self, error: aio.AioRpcError) -> HermesError:
+        """The HermesError that `error` amounts to."""
+        words = printable(error.details() or error.code().name, keep="\n")
+        match error.code():
+            case grpc.StatusCode.NOT_FOUND:
+                return NotFound(words)
+            case grpc.StatusCode.DEADLINE_EXCEEDED:
+                return Unreachable(self._advice("it did not answer in time"))
+            case grpc.StatusCode.UNIMPLEMENTED:
+                return Refused(f"the head is of another version and can't do that: {words}")
+            case (
+                grpc.StatusCode.INVALID_ARGUMENT
+                | grpc.StatusCode.FAILED_PRECONDITION
+                | grpc.StatusCode.ALREADY_EXISTS
+                | grpc.StatusCode.PERMISSION_DENIED
+                | grpc.StatusCode.UNAUTHENTICATED
+                | grpc.StatusCode.RESOURCE_EXHAUSTED
+                | grpc.StatusCode.OUT_OF_RANGE
+                | grpc.StatusCode.ABORTED
+            ):
+                return Refused(words, _field_problems(error))
+            case _ if is_outage(error):
+                return Unreachable(self._advice(words))
+            case _:
+                return HermesError(f"the head failed ({error.code().name}): {words}")
+
+    def _advice(self, reason: str) -> str:
+        lines = [f"no head answers at {self.address}: {reason}"]
+        if self.address.embedded:
+            lines += [
+                "start one for yourself:   hermesctl local start   (or add --local to submit)",
+                "or name another:          --head HOST:PORT, or HERMES_HEAD",
+            ]
+        elif self.address.socket is not None:
+            lines.append("is `hermesd head` running, and may you open its socket?")
+        else:
+            lines.append("is `hermesd head` running there, or the tunnel to it?")
+        return "\n".join(lines)
+
+
+class Backoff:
+    """Waits that double, with jitter, until the patience is used up."""
+
+    def __init__(self, patience_seconds: float) -> None:
+        self._patience_seconds = patience_seconds
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew, because the head answered."""
+        self._wait_seconds = _FIRST_WAIT_SECONDS
+        self._give_up = time.monotonic() + self._patience_seconds
+
+    async def wait(self) -> bool:
+        """Wait for the next try; False when the patience is used up."""
+        pause = self._wait_seconds * random.uniform(0.75, 1.25)
+        if time.monotonic() + pause > self._give_up:
+            return False
+        self._wait_seconds = min(2 * self._wait_seconds, _LONGEST_WAIT_SECONDS)
+        await asyncio.sleep(pause)
+        return True
+
+
+def is_outage(error: aio.AioRpcError) -> bool:
+    """Whether the head was not there, rather than saying no."""
+    # A partition shows as UNAVAILABLE or as INTERNAL from the transport itself.
+    return error.code() is grpc.StatusCode.UNAVAILABLE or (
+        error.code() is grpc.StatusCode.INTERNAL and "from Core" in (error.details() or "")
+    )
+
+
+def _field_problems(error: aio.AioRpcError) -> list[Problem]:
+    for key, value in error.trailing_metadata() or ():
+        if key == ERRORS_KEY and isinstance(value, bytes):
+            return [
+                Problem(e.expected, e.field_path, e.value, e.nearest)
+                for e in FieldErrors.FromString(value).errors
+            ]
+    return []

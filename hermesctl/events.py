@@ -1,0 +1,65 @@
+"""What a follower of the journal sees: one record an event, its kind a word.
+
+Rule: as in records.py, whose words for grants and metrics it uses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hermesctl.records import MetricValue, Quantum
+
+
+class EventKind(StrEnum):
+    """What happened; the journal's public events."""
+
+    SUBMITTED = "submitted"
+    LAUNCHED = "launched"
+    STARTED = "started"
+    REPORTED = "reported"
+    QUANTUM_ENDED = "quantum-ended"
+    MILESTONE_PASSED = "milestone-passed"
+    RENEWED = "renewed"
+    SUSPEND_ASKED = "suspend-asked"
+    SUSPENDED = "suspended"
+    CHECKPOINTED = "checkpointed"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    CANCELLED = "cancelled"
+    PAUSED = "paused"
+    RESUMED = "resumed"
+    EXTENDED = "extended"
+    RETRIED = "retried"
+    REMOVED = "removed"
+    NODE_JOINED = "node-joined"
+    NODE_SILENT = "node-silent"
+    NODE_LOST = "node-lost"
+    STUDY_FINISHED = "study-finished"
+    POLICY_FAILED = "policy-failed"
+    DEVICE_FAILED = "device-failed"
+    # An event of a newer head that this client has no word for.
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One entry of the journal that is for people; `sequence` is where a follower goes on."""
+
+    sequence: int
+    at_unix_seconds: float
+    study: str
+    trial: str
+    attempt: int
+    device: str
+    kind: EventKind
+    step: int
+    loss: float | None
+    quantum: Quantum | None
+    tier: str
+    reason: str
+    seconds: float | None
+    successor: str
+    percent: float | None
+    metrics: tuple[MetricValue, ...]

@@ -1,0 +1,131 @@
+"""Streams that go on by themselves: the journal's events and a trial's output.
+
+Rule: after a break the stream is asked for again from the last thing seen, so nothing is missed
+and nothing comes twice; only a head that stays away for `reconnect_seconds` ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import TypeAlias
+
+from hermesctl import from_wire
+from hermesctl.connection import Backoff, Connection
+from hermesctl.errors import Unreachable
+from hermesctl.events import Event, EventKind
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+
+# As long as a lease: until then the trials themselves go on without the head.
+RECONNECT_SECONDS = 600.0
+
+OnGap: TypeAlias = Callable[[Unreachable], None]
+
+
+async def watch(
+    connection: Connection,
+    *,
+    study: str = "",
+    after: int = 0,
+    reports: bool = False,
+    once: bool = False,
+    reconnect_seconds: float = RECONNECT_SECONDS,
+    on_gap: OnGap | None = None,
+) -> AsyncGenerator[Event, None]:
+    """Public events after the sequence number `after`; without `once` it never ends.
+
+    `on_gap` is told of each break. Raises Unreachable when the first connection fails, or a later
+    one for `reconnect_seconds`.
+    """
+    backoff = Backoff(connection.patience_seconds)
+    while True:
+        request = pb.WatchJournalRequest(
+            after_sequence=after, study=study, reports=reports, once=once
+        )
+        try:
+            async with aclosing(
+                connection.stream(connection.stub.WatchJournal, request)
+            ) as responses:
+                async for response in responses:
+                    backoff = Backoff(reconnect_seconds)
+                    for message in response.events:
+                        if message.sequence > after:
+                            after = message.sequence
+                            yield from_wire.event(message)
+            if once:
+                return
+        except Unreachable as error:
+            if on_gap is not None:
+                on_gap(error)
+            if not await backoff.wait():
+                raise
+
+
+async def follow_study(
+    connection: Connection,
+    study: str,
+    *,
+    after: int = 0,
+    reports: bool = True,
+    reconnect_seconds: float = RECONNECT_SECONDS,
+    on_gap: OnGap | None = None,
+) -> AsyncGenerator[Event, None]:
+    """A study's events until it has finished (or was removed) and all of them were seen."""
+
+    def events(after: int, once: bool) -> AsyncGenerator[Event, None]:
+        return watch(
+            connection,
+            study=study,
+            after=after,
+            reports=reports,
+            once=once,
+            reconnect_seconds=reconnect_seconds,
+            on_gap=on_gap,
+        )
+
+    once = await _finished(connection, study)
+    while True:
+        async with aclosing(events(after, once)) as stream:
+            async for event in stream:
+                after = event.sequence
+                yield event
+                if event.kind is EventKind.REMOVED and not event.trial:
+                    return
+                # A study that was extended has finished before; only the last time counts.
+                if event.kind is EventKind.STUDY_FINISHED and not once:
+                    break
+        if once:
+            return
+        once = await _finished(connection, study)
+
+
+async def follow_logs(
+    connection: Connection,
+    trial: str,
+    *,
+    offset: int = 0,
+    follow: bool = False,
+    reconnect_seconds: float = RECONNECT_SECONDS,
+    on_gap: OnGap | None = None,
+) -> AsyncGenerator[bytes, None]:
+    """What a trial printed, from the byte `offset` on (negative: counted from the end)."""
+    backoff = Backoff(connection.patience_seconds)
+    while True:
+        request = pb.TailLogsRequest(trial=trial, offset=offset, follow=follow)
+        try:
+            async with aclosing(connection.stream(connection.stub.TailLogs, request)) as chunks:
+                async for chunk in chunks:
+                    backoff = Backoff(reconnect_seconds)
+                    offset = chunk.offset + len(chunk.data)
+                    yield chunk.data
+            return
+        except Unreachable as error:
+            if on_gap is not None:
+                on_gap(error)
+            if not await backoff.wait():
+                raise
+
+
+async def _finished(connection: Connection, study: str) -> bool:
+    response = await connection.call(connection.stub.GetStudy, pb.GetStudyRequest(study=study))
+    return response.study.finished

@@ -1,0 +1,248 @@
+"""The wire's messages -> records. Rule: pure translation; an unknown enum is no reason to fail.
+
+A head that is one minor version newer may say words that this client does not know: they become
+`other` (events), `waiting` (states) or their bare text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from google.protobuf.descriptor import EnumDescriptor
+
+from hermesctl import records
+from hermesctl.events import Event, EventKind
+from hermesctl.records import TrialState
+from hermesctl.schema import short_enum_name
+from hermesctl.study_writer import study_data, value_data
+from hermesctl.yaml_text import Data
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1 import types_pb2 as types
+
+
+def enum_word(enum: EnumDescriptor, number: int) -> str:
+    """`park-only` for FIDELITY_PARK_ONLY; empty for the unspecified or unknown value."""
+    if number == 0 or number not in enum.values_by_number:
+        return ""
+    return short_enum_name(enum, number).replace("_", "-")
+
+
+def trial_state(number: int) -> TrialState:
+    """The state; a newer head's unknown state counts as waiting."""
+    word = enum_word(types.TrialState.DESCRIPTOR, number)
+    return TrialState(word) if word in set(TrialState) else TrialState.WAITING
+
+
+def values(named: Iterable[types.NamedValue]) -> dict[str, Data]:
+    """Hyper-parameters as plain data."""
+    return {item.name: value_data(item.value) for item in named}
+
+
+def metrics(messages: Iterable[pb.MetricValue]) -> tuple[records.MetricValue, ...]:
+    """Metric values, in the order in which the head tells them."""
+    return tuple(records.MetricValue(m.name, m.last, m.best) for m in messages)
+
+
+def checkpoint(message: types.Checkpoint) -> records.Checkpoint:
+    """A checkpoint."""
+    return records.Checkpoint(
+        message.id, message.step, message.sha256, message.size_bytes, tuple(message.nodes)
+    )
+
+
+def quantum(message: types.Quantum) -> records.Quantum:
+    """A grant."""
+    return records.Quantum(
+        seconds=message.seconds if message.HasField("seconds") else None,
+        until_step=message.until_step if message.HasField("until_step") else None,
+        loss=message.loss if message.HasField("loss") else None,
+    )
+
+
+def failure(message: pb.Failure) -> records.Failure:
+    """A failed run."""
+    return records.Failure(
+        device=message.device,
+        kind=message.error_kind,
+        detail=message.detail,
+        step=message.step,
+        at_unix_seconds=message.at_unix_seconds,
+        attempt=message.attempt,
+    )
+
+
+def trial(message: pb.Trial) -> records.Trial:
+    """A trial."""
+    return records.Trial(
+        id=message.id,
+        study=message.study,
+        number=message.number,
+        state=trial_state(message.state),
+        paused=message.paused,
+        params=values(message.parameters),
+        step=message.step,
+        planned_steps=message.planned_steps,
+        signal=message.signal if message.HasField("signal") else None,
+        metric=message.metric if message.HasField("metric") else None,
+        metrics=metrics(message.metrics),
+        attempt=message.attempt,
+        preemptions=message.preemptions,
+        device=message.device,
+        quantum=quantum(message.quantum) if message.HasField("quantum") else None,
+        kept_tier=enum_word(types.Tier.DESCRIPTOR, message.kept_tier),
+        kept_node=message.kept_node,
+        fidelity=enum_word(types.Fidelity.DESCRIPTOR, message.fidelity),
+        fidelity_reason=message.fidelity_reason,
+        busy_seconds=message.busy_seconds,
+        overhead_seconds=message.overhead_seconds,
+        checkpoint=checkpoint(message.checkpoint) if message.HasField("checkpoint") else None,
+        failures=tuple(failure(f) for f in message.failures),
+        reason=message.reason,
+        examples_per_second=message.examples_per_second,
+        steps_per_second=message.steps_per_second,
+        memory_bytes=message.memory_bytes,
+        cpu_use=message.cpu_use,
+        milestone_percent=message.milestone_percent,
+        rank=message.rank,
+        framework=message.framework,
+        argv=tuple(message.argv),
+    )
+
+
+def study(message: pb.Study) -> records.Study:
+    """A study."""
+    return records.Study(
+        id=message.id,
+        spec=study_data(message.spec),
+        owner=message.owner,
+        submitted_unix_seconds=message.submitted_unix_seconds,
+        counts={trial_state(c.state): c.count for c in message.counts if c.count},
+        best_trial=message.best_trial,
+        best_metric=message.best_metric if message.HasField("best_metric") else None,
+        busy_seconds=message.busy_seconds,
+        overhead_seconds=message.overhead_seconds,
+        preemptions=message.preemptions,
+        remaining_seconds=(
+            message.remaining_seconds if message.HasField("remaining_seconds") else None
+        ),
+        finished=message.finished,
+        finished_unix_seconds=(
+            message.finished_unix_seconds if message.HasField("finished_unix_seconds") else None
+        ),
+        checkpoint_bytes=message.checkpoint_bytes,
+        code_sha256=message.code_sha256,
+        submit_directory=message.submit_directory,
+        metric=message.spec.metric.name,
+        policy=message.spec.schedule.policy.name,
+    )
+
+
+def study_detail(message: pb.GetStudyResponse) -> records.StudyDetail:
+    """A study with its trials in the order of their numbers."""
+    return records.StudyDetail(
+        study=study(message.study),
+        trials=tuple(sorted(map(trial, message.trials), key=lambda t: t.number)),
+        next_up=tuple(message.next_up),
+        journal_sequence=message.journal_sequence,
+    )
+
+
+def usage(message: types.Usage) -> records.Usage:
+    """A measurement of use."""
+    return records.Usage(message.utilization, message.memory_bytes)
+
+
+def trial_detail(message: pb.GetTrialResponse) -> records.TrialDetail:
+    """A trial with its last output."""
+    return records.TrialDetail(
+        trial(message.trial), message.output_tail, tuple(map(usage, message.usage))
+    )
+
+
+def node(message: pb.Node) -> records.Node:
+    """A node."""
+    return records.Node(
+        id=message.id,
+        connected=message.connected,
+        devices=tuple(map(device, message.devices)),
+        facts=tuple(message.facts),
+        version=message.version,
+        silent_seconds=message.silent_seconds,
+    )
+
+
+def device(message: pb.DeviceStatus) -> records.Device:
+    """A device and who is on it."""
+    return records.Device(
+        id=message.device.id,
+        node=message.device.node,
+        kind=message.device.kind,
+        memory_bytes=message.device.memory_bytes,
+        cores=tuple(message.device.cores),
+        trial=message.trial,
+        reserved_for=message.reserved_for,
+        healthy=message.healthy,
+        reason=message.reason,
+        usage=usage(message.usage),
+        busy_seconds=message.busy_seconds,
+    )
+
+
+def curve(message: pb.GetCurveResponse) -> records.Curve:
+    """A curve."""
+    return records.Curve(
+        message.metric,
+        tuple(message.steps),
+        tuple(message.values),
+        tuple(message.metrics_available),
+    )
+
+
+def explanation(message: pb.ExplainTrialResponse) -> records.Explanation:
+    """Why a trial runs or waits."""
+    return records.Explanation(
+        trial=message.trial,
+        summary=message.summary,
+        ranking=tuple(
+            records.Ranked(r.trial, r.words, trial_state(r.state)) for r in message.ranking
+        ),
+        last_decision=message.last_decision,
+        policy=message.policy,
+    )
+
+
+def event(message: pb.PublicEvent) -> Event:
+    """A public event."""
+    word = enum_word(pb.PublicEventKind.DESCRIPTOR, message.kind)
+    return Event(
+        sequence=message.sequence,
+        at_unix_seconds=message.at_unix_seconds,
+        study=message.study,
+        trial=message.trial,
+        attempt=message.attempt,
+        device=message.device,
+        kind=EventKind(word) if word in set(EventKind) else EventKind.OTHER,
+        step=message.step,
+        loss=message.loss if message.HasField("loss") else None,
+        quantum=quantum(message.quantum) if message.HasField("quantum") else None,
+        tier=enum_word(types.Tier.DESCRIPTOR, message.tier),
+        reason=message.reason,
+        seconds=message.seconds if message.HasField("seconds") else None,
+        successor=message.successor,
+        percent=message.percent if message.HasField("percent") else None,
+        metrics=metrics(message.metrics),
+    )
+
+
+def server_info(message: pb.ServerInfoResponse) -> records.ServerInfo:
+    """What the head says of itself."""
+    return records.ServerInfo(
+        version=message.version,
+        cluster_id=message.cluster_id,
+        started_unix_seconds=message.started_unix_seconds,
+        policies=tuple(message.policies),
+        placements=tuple(message.placements),
+        read_only=message.read_only,
+        read_only_reason=message.read_only_reason,
+        journal_sequence=message.journal_sequence,
+    )

@@ -1,0 +1,281 @@
+"""What the SDK hands out: frozen records of studies, trials and nodes.
+
+Rule: units are in the names, absent is None, enums are the words of the study file. Nothing here
+knows the wire; from_wire.py makes these from its messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from hermesctl.yaml_text import Data
+
+Params: TypeAlias = Mapping[str, Data]
+
+
+class TrialState(StrEnum):
+    """Where a trial stands; `waiting` is one that never ran or is suspended."""
+
+    WAITING = "waiting"
+    STARTING = "starting"
+    RUNNING = "running"
+    SUSPENDING = "suspending"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    CANCELLED = "cancelled"
+
+    @property
+    def final(self) -> bool:
+        """Whether it ended; a trial that ended can still be extended or retried."""
+        return self in (self.COMPLETED, self.FAILED, self.STOPPED, self.CANCELLED)
+
+    @property
+    def on_device(self) -> bool:
+        """Whether it occupies a device now."""
+        return self in (self.STARTING, self.RUNNING, self.SUSPENDING)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricValue:
+    """A metric's newest and best value."""
+
+    name: str
+    last: float
+    best: float
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The durable form of a trial's progress, and the nodes that hold its files."""
+
+    id: str
+    step: int
+    sha256: str
+    size_bytes: int
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failed run of a trial."""
+
+    device: str
+    kind: str
+    detail: str
+    step: int
+    at_unix_seconds: float
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Quantum:
+    """A grant of device time; whichever limit is met first ends it."""
+
+    seconds: float | None
+    until_step: int | None
+    loss: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One point of a study's space and how far its training is."""
+
+    id: str
+    study: str
+    number: int
+    state: TrialState
+    paused: bool
+    params: Params
+    step: int
+    planned_steps: int
+    signal: float | None
+    metric: float | None
+    metrics: tuple[MetricValue, ...]
+    attempt: int
+    preemptions: int
+    device: str
+    quantum: Quantum | None
+    kept_tier: str
+    kept_node: str
+    fidelity: str
+    fidelity_reason: str
+    busy_seconds: float
+    overhead_seconds: float
+    checkpoint: Checkpoint | None
+    failures: tuple[Failure, ...]
+    reason: str
+    examples_per_second: float
+    steps_per_second: float
+    memory_bytes: int
+    cpu_use: float
+    milestone_percent: float
+    rank: int
+    framework: str
+    argv: tuple[str, ...]
+
+    @property
+    def overhead_share(self) -> float:
+        """Share of its device time that went into starting and suspending."""
+        return share(self.overhead_seconds, self.busy_seconds)
+
+    @property
+    def progress(self) -> float | None:
+        """Share of the planned steps done; None while the plan is not known."""
+        return min(1.0, self.step / self.planned_steps) if self.planned_steps > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """A submitted search. `spec` is its study file's content as plain data."""
+
+    id: str
+    spec: Mapping[str, Data]
+    owner: str
+    submitted_unix_seconds: float
+    counts: Mapping[TrialState, int]
+    best_trial: str
+    best_metric: float | None
+    busy_seconds: float
+    overhead_seconds: float
+    preemptions: int
+    remaining_seconds: float | None
+    finished: bool
+    finished_unix_seconds: float | None
+    checkpoint_bytes: int
+    code_sha256: str
+    submit_directory: str
+    metric: str
+    policy: str
+
+    @property
+    def trial_count(self) -> int:
+        """All its trials."""
+        return sum(self.counts.values())
+
+    @property
+    def overhead_share(self) -> float:
+        """Share of its device time that went into starting and suspending."""
+        return share(self.overhead_seconds, self.busy_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class StudyDetail:
+    """A study with its trials by number; `next_up` is the order in which they would run next."""
+
+    study: Study
+    trials: tuple[Trial, ...]
+    next_up: tuple[str, ...]
+    journal_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrialDetail:
+    """A trial, the last lines of what it printed, and its use of the device over time."""
+
+    trial: Trial
+    output_tail: str
+    usage: tuple[Usage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What was used over one interval: a share of the device, and memory."""
+
+    utilization: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What a submit led to.
+
+    `identical_to` names the study that was there already, in which case nothing new was begun
+    and `study` is that one. After a dry run `study` is empty.
+    """
+
+    study: str
+    trials: tuple[Trial, ...]
+    identical_to: str
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device of a node, and who is on it."""
+
+    id: str
+    node: str
+    kind: str
+    memory_bytes: int
+    cores: tuple[int, ...]
+    trial: str
+    reserved_for: str
+    healthy: bool
+    reason: str
+    usage: Usage
+    busy_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node daemon and its devices; `facts` are what it found out about its machine."""
+
+    id: str
+    connected: bool
+    devices: tuple[Device, ...]
+    facts: tuple[str, ...]
+    version: str
+    silent_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A metric's values by step."""
+
+    metric: str
+    steps: tuple[int, ...]
+    values: tuple[float, ...]
+    metrics_available: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A trial's place in the policy's present order, in the policy's words."""
+
+    trial: str
+    words: str
+    state: TrialState
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a trial runs or waits."""
+
+    trial: str
+    summary: str
+    ranking: tuple[Ranked, ...]
+    last_decision: str
+    policy: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """The head: its version and what it can do."""
+
+    version: str
+    cluster_id: str
+    started_unix_seconds: float
+    policies: tuple[str, ...]
+    placements: tuple[str, ...]
+    read_only: bool
+    read_only_reason: str
+    journal_sequence: int
+
+
+def share(part: float, rest: float) -> float:
+    """`part` as a share of both; 0 when there is nothing yet."""
+    return part / (part + rest) if part + rest > 0 else 0.0

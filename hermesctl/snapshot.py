@@ -1,0 +1,167 @@
+"""A directory -> the deterministic tar that travels to the head, named by its sha256.
+
+Rule: the same content gives the same bytes: entries sorted, times and owners left out. What is
+rebuilt anyway (caches, environments), what `.hermesignore` names and what the study links as
+`data` stays behind; a snapshot over the limit is refused by naming its largest entries.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from hermesctl.errors import SnapshotError
+from hermesctl.ignore_rules import IgnoreRules
+from hermesctl.text import count, printable, size
+
+SIZE_BYTES_MAX = 256 << 20
+FILES_MAX = 20_000
+IGNORE_FILE = ".hermesignore"
+_LARGEST_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A finished tar: an open file at its start, its sha256 in hex, and its size."""
+
+    tar: IO[bytes]
+    sha256: str
+    size_bytes: int
+    files: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    path: Path
+    name: str
+    info: os.stat_result
+    link: str | None
+
+
+@contextmanager
+def snapshot(
+    directory: Path, data: tuple[str, ...] = (), size_bytes_max: int = SIZE_BYTES_MAX
+) -> Iterator[Snapshot]:
+    """Pack `directory`, without the entries named by `data`, into a temporary file.
+
+    Raises SnapshotError when it can't be read, is too large, or holds a link to a directory
+    outside of itself.
+    """
+    members = sorted(_members(directory, data), key=lambda m: m.name)
+    _check_limits(directory, members, size_bytes_max)
+    with tempfile.TemporaryFile(prefix="hermes-snapshot-") as stream:
+        with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
+            for member in members:
+                _add(tar, member)
+        digest = hashlib.sha256()
+        stream.seek(0)
+        while block := stream.read(1 << 20):
+            digest.update(block)
+        size_bytes = stream.tell()
+        stream.seek(0)
+        yield Snapshot(stream, digest.hexdigest(), size_bytes, len(members))
+
+
+def _members(directory: Path, data: tuple[str, ...]) -> Iterator[_Member]:
+    linked = {os.path.normpath(directory / entry) for entry in data}
+    rules = IgnoreRules.read(directory / IGNORE_FILE)
+    # Bounds the walk itself: a home directory named by mistake is found out early.
+    seen = 0
+    pending = [""]
+    while pending:
+        folder = pending.pop()
+        for entry in _listed(directory / folder):
+            name = f"{folder}/{entry.name}" if folder else entry.name
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if os.path.normpath(entry.path) in linked or rules.ignores(name, is_folder):
+                continue
+            if is_folder:
+                # A virtual environment under whatever name.
+                if not os.path.exists(os.path.join(entry.path, "pyvenv.cfg")):
+                    pending.append(name)
+                continue
+            member = _member(directory, Path(entry.path), name)
+            if member is None:
+                continue
+            seen += 1
+            yield member
+            if seen > 10 * FILES_MAX:
+                return
+
+
+def _listed(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError as error:
+        raise _unreadable(folder, error) from None
+
+
+def _member(root: Path, path: Path, name: str) -> _Member | None:
+    info = path.lstat()
+    if stat.S_ISREG(info.st_mode):
+        return _Member(path, name, info, None)
+    if not stat.S_ISLNK(info.st_mode):
+        return None  # sockets, pipes, devices
+    target = os.readlink(path)
+    inside = os.path.normpath(path.parent / target)
+    if not os.path.isabs(target) and Path(inside).is_relative_to(os.path.normpath(root)):
+        return _Member(path, name, info, target)
+    if path.is_dir():
+        raise SnapshotError(
+            f"{printable(name)}: a link to a directory outside of {printable(str(root))}; "
+            f"name it under `data:` (it is then linked, not copied) or in {IGNORE_FILE}"
+        )
+    # What the program would read through the link is what travels.
+    return _Member(path, name, path.stat(), None) if path.is_file() else None
+
+
+def _check_limits(directory: Path, members: list[_Member], size_bytes_max: int) -> None:
+    total = sum(m.info.st_size for m in members)
+    if total <= size_bytes_max and len(members) <= FILES_MAX:
+        return
+    weights: dict[str, int] = {}
+    for member in members:
+        entry, slash, _ = member.name.partition("/")
+        weights[entry + slash] = weights.get(entry + slash, 0) + member.info.st_size
+    largest = sorted(weights.items(), key=lambda item: (-item[1], item[0]))[:_LARGEST_SHOWN]
+    listed = ", ".join(f"{printable(name)} ({size(weight)})" for name, weight in largest)
+    raise SnapshotError(
+        f"{printable(str(directory))} holds {count(len(members), 'file')} of {size(total)}, more "
+        f"than {FILES_MAX} files or {size(size_bytes_max)}. Largest: {listed}. Name data sets "
+        f"under `data:` (they are then linked, not copied) and the rest in {IGNORE_FILE}"
+    )
+
+
+def _add(tar: tarfile.TarFile, member: _Member) -> None:
+    entry = tarfile.TarInfo(member.name)
+    executable = member.info.st_mode & stat.S_IXUSR
+    entry.mode = 0o755 if executable else 0o644
+    if member.link is not None:
+        entry.type = tarfile.SYMTYPE
+        entry.linkname = member.link
+        entry.mode = 0o777
+        tar.addfile(entry)
+        return
+    try:
+        with member.path.open("rb") as stream:
+            # As long as it is now; it may have grown since it was listed.
+            entry.size = os.fstat(stream.fileno()).st_size
+            tar.addfile(entry, stream)
+    except OSError as error:
+        raise _unreadable(member.path, error) from None
+
+
+def _unreadable(path: Path, error: OSError) -> SnapshotError:
+    reason = error.strerror or str(error)
+    return SnapshotError(
+        f"{printable(str(path))}: {reason}. Make it readable or name it in {IGNORE_FILE}"
+    )

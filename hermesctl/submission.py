@@ -1,0 +1,174 @@
+"""What a person submits -> a spec with its working directory, or every reason why not.
+
+Rule: the working directory is what travels, and all paths in the spec are relative to it or
+absolute. It is the directory of the study file, or the present one where only there the program
+is found (a sweep file kept in a folder of its own), or the script's own directory.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hermesctl import study_file
+from hermesctl.errors import Place, Problem, StudyFileError, UsageError
+from hermesctl.schema import build_spec
+from hermesctl.study_file import Document, Scalar, Table, place_of
+from hermesctl.text import printable
+from hermesctl.trees import tree_of, with_value
+from hermesd.pb.hermes.v1.types_pb2 import StudySpec
+
+_STUDY_SUFFIXES = frozenset({".yaml", ".yml", ".json"})
+_ENVVAR_MACRO = re.compile(r"\$\{envvar:([^}]*)\}\Z")
+# What a program's result may depend on; everything else stays with the submitter.
+_TAKEN = frozenset(
+    {"PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "HOME", "USER"}
+    | {"LANG", "LC_ALL", "TZ", "PYTHONHASHSEED", "PYTHONUNBUFFERED", "TMPDIR"}
+)
+_TAKEN_PREFIXES = (
+    *("TF_", "KERAS_", "XLA_", "TORCH_", "PYTORCH_", "CUDA_CACHE_", "NCCL_"),
+    *("OMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "HF_HOME", "HF_DATASETS_"),
+)
+_SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|CREDENTIAL|API_?KEY")
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A study ready to be sent; `document` still knows where each field was written."""
+
+    spec: StudySpec
+    directory: Path
+    notes: tuple[str, ...]
+    document: Document
+
+    def located(self, problems: tuple[Problem, ...]) -> list[Problem]:
+        """The head's problems with the lines of the file that they are about."""
+        return [replace(p, place=place_of(self.document.root, p.field_path)) for p in problems]
+
+
+def open_study(path: Path) -> Document:
+    """The study that `path`, a study file or a script, stands for; a script's is bare."""
+    if path.suffix in _STUDY_SUFFIXES:
+        return study_file.read(path)
+    if path.suffix != ".py":
+        raise UsageError(
+            f"{printable(str(path))}: expected a study file (.yaml, .yml, .json) or a script (.py)"
+        )
+    if not path.is_file():
+        raise UsageError(f"{printable(str(path))}: there is no such script")
+    name = path.name
+    place = Place(str(path))
+    table = with_value(Table((), place), ["program"], Scalar(name, name, place))
+    table = with_value(table, ["method"], Scalar("grid", "grid", place))
+    return Document(table, ())
+
+
+def from_document(document: Document, home: Path) -> Prepared:
+    """The study of a document found in the directory `home`.
+
+    Raises StudyFileError with all problems, those of the parsing included.
+    """
+    spec, problems, notes = build_spec(document.root)
+    problems = [*document.problems, *problems]
+    directory = _working_directory(spec, home)
+    problems += _checked_paths(spec, directory, document)
+    if problems:
+        raise StudyFileError(sorted(problems, key=_order))
+    return Prepared(spec, directory, tuple(notes), document)
+
+
+def from_data(data: Mapping[str, object], directory: Path) -> Prepared:
+    """The study given as a dict, its program in `directory`."""
+    return from_document(Document(tree_of(data, "study"), ()), directory)
+
+
+def interpreter(python: str, directory: Path) -> str:
+    """The absolute path of a study's `python`, a name on PATH or a path; default: the
+    submitter's.
+
+    Raises UsageError when there is no such program.
+    """
+    if not python:
+        return _submitters_python()
+    has_folder = "/" in python
+    candidate = str(directory / Path(python).expanduser()) if has_folder else python
+    found = shutil.which(candidate)
+    if found is None:
+        raise UsageError(f"python: {printable(python)}: expected an interpreter that can be run")
+    return os.path.abspath(found)
+
+
+def inherited_environment(
+    spec: StudySpec, environment: Mapping[str, str], extra: Mapping[str, str]
+) -> dict[str, str]:
+    """The variables that the trials get: those that matter to a program, those that its command
+    names, and `extra`. Anything that looks like a secret goes only if it is named."""
+    named = {m[1] for word in spec.command if (m := _ENVVAR_MACRO.match(word))}
+    taken = {
+        name: value
+        for name, value in environment.items()
+        if name in named
+        or ((name in _TAKEN or name.startswith(_TAKEN_PREFIXES)) and not _SECRET.search(name))
+    }
+    return dict(sorted({**taken, **extra}.items()))
+
+
+def _submitters_python() -> str:
+    # `hermesctl` found on PATH may live in an environment of its own: then `python` means the
+    # submitter's. Named by its path, or used from a script, its own interpreter is meant.
+    started = os.path.abspath(sys.argv[0])
+    if shutil.which("hermesctl") == started:
+        found = shutil.which("python") or shutil.which("python3")
+        if found is not None:
+            return os.path.abspath(found)
+    return sys.executable
+
+
+def _working_directory(spec: StudySpec, home: Path) -> Path:
+    if os.path.isabs(spec.program):
+        return Path(spec.program).parent
+    names = [spec.program] if spec.program else list(spec.command)
+    for directory in (home, Path.cwd()):
+        if any(_is_within(directory, name) for name in names):
+            return directory
+    return home
+
+
+def _is_within(directory: Path, name: str) -> bool:
+    path = Path(os.path.normpath(directory / name))
+    return bool(name) and path.is_relative_to(directory) and path.is_file()
+
+
+def _checked_paths(spec: StudySpec, directory: Path, document: Document) -> list[Problem]:
+    problems: list[Problem] = []
+
+    def refuse(expected: str, path: str, value: str, near: str = "") -> None:
+        place = place_of(document.root, path)
+        problems.append(Problem(expected, path, value, near, place))
+
+    if spec.program:
+        if _is_within(directory, spec.program):
+            program = Path(os.path.normpath(directory / spec.program))
+            spec.program = str(program.relative_to(directory))
+        else:
+            scripts = [p.name for p in directory.glob("*.py")]
+            near = next(iter(difflib.get_close_matches(spec.program, scripts, 1)), "")
+            refuse(f"a file below {directory}", "program", spec.program, near)
+    for position, entry in enumerate(spec.data):
+        target = directory / Path(entry).expanduser()
+        if not target.exists():
+            refuse(f"something that is there in {directory}", f"data[{position}]", entry)
+        elif entry.startswith("~") or ".." in Path(entry).parts:
+            spec.data[position] = os.path.abspath(target)
+    return problems
+
+
+def _order(problem: Problem) -> tuple[int, int]:
+    place = problem.place
+    return (place.line or 0, place.column or 0) if place else (0, 0)

@@ -1,0 +1,119 @@
+"""Study trees that were not read from a file: from plain data, and changed by flags.
+
+Rule: a changed part keeps the flag as its place, so an error names what the person typed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
+
+from hermesctl.errors import Place, Problem, StudyFileError, UsageError
+from hermesctl.scalars import INT64_MAX, INT64_MIN
+from hermesctl.study_file import Broken, Entry, Items, Node, Scalar, Table, parse_value
+
+_GOALS = ("minimize", "maximize")
+
+
+def tree_of(data: Mapping[str, object], source: str) -> Table:
+    """The tree of a study given as a dict. NumPy's scalars count as numbers.
+
+    Raises StudyFileError for what no study file can hold.
+    """
+    problems: list[Problem] = []
+    tree = _node(data, "", Place(source), problems)
+    if problems:
+        raise StudyFileError(problems)
+    assert isinstance(tree, Table)
+    return tree
+
+
+def with_value(table: Table, keys: Sequence[str], node: Node) -> Table:
+    """`table` with `node` at the path `keys`; mappings on the way are made where missing."""
+    key, *rest = keys
+    old = next((e for e in table.entries if e.key == key), None)
+    if rest:
+        below = old.node if old and isinstance(old.node, Table) else Table((), node.place)
+        node = with_value(below, rest, node)
+    if old is None:
+        return Table((*table.entries, Entry(key, node.place, node)), table.place)
+    new = Entry(key, old.place, node)
+    return Table(tuple(new if e is old else e for e in table.entries), table.place)
+
+
+def with_flags(
+    table: Table,
+    *,
+    name: str | None = None,
+    metric: str | None = None,
+    grid: Sequence[str] = (),
+    settings: Sequence[str] = (),
+) -> Table:
+    """`table` changed by `--name`, `--metric`, `--grid` and `--set`, in this order.
+
+    Raises UsageError for a flag that has not its form, StudyFileError for a bad value.
+    """
+    if name is not None:
+        table = with_value(table, ["name"], Scalar(name, name, Place("--name")))
+    if metric is not None:
+        table = with_value(table, ["metric"], _metric(metric))
+    for flag in grid:
+        key, text = _split("--grid", flag, "name=value,value")
+        source = f"--grid {flag}"
+        values = parse_value(f"[{text}]", source)
+        entry = Entry("values", Place(source), values)
+        axis = Table((entry,), Place(source))
+        table = with_value(table, ["parameters", key], axis)
+    for flag in settings:
+        path, text = _split("--set", flag, "key=value, for example parameters.epochs.value=5")
+        table = with_value(table, path.split("."), parse_value(text, f"--set {flag}"))
+    return table
+
+
+def _metric(flag: str) -> Node:
+    place = Place(f"--metric {flag}")
+    name, colon, goal = flag.rpartition(":")
+    if not colon or goal not in _GOALS:
+        # A colon may be part of a metric's own name.
+        return Scalar(flag, flag, place)
+    entries = (("name", name), ("goal", goal))
+    return Table(tuple(Entry(k, place, Scalar(v, v, place)) for k, v in entries), place)
+
+
+def _split(option: str, flag: str, form: str) -> tuple[str, str]:
+    key, equals, text = flag.partition("=")
+    if not equals or not key or not all(key.split(".")):
+        raise UsageError(f"{option} {flag}: expected {form}")
+    return key, text
+
+
+def _node(data: object, path: str, place: Place, problems: list[Problem]) -> Node:
+    def refuse(expected: str) -> Node:
+        problems.append(Problem(expected, path, repr(data), place=place))
+        return Broken(place)
+
+    match data:
+        case None | bool() | str():
+            return Scalar(data, "" if data is None else str(data), place)
+        case Integral():
+            value = int(data)
+            fits = INT64_MIN <= value <= INT64_MAX
+            return Scalar(value, str(value), place) if fits else refuse("64 bits")
+        case Real():
+            real = float(data)
+            finite = math.isfinite(real)
+            return Scalar(real, repr(real), place) if finite else refuse("a finite number")
+        case Mapping():
+            entries: list[Entry] = []
+            for key, value in data.items():
+                if not isinstance(key, str):
+                    return refuse("text as keys")
+                below = f"{path}.{key}" if path else key
+                entries.append(Entry(key, place, _node(value, below, place, problems)))
+            return Table(tuple(entries), place)
+        case list() | tuple() | range():
+            items = (_node(v, f"{path}[{i}]", place, problems) for i, v in enumerate(data))
+            return Items(tuple(items), place)
+        case _:
+            return refuse("text, a number, true, false, a list or a mapping")
