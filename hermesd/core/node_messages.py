@@ -200,10 +200,24 @@ class Found:
     step: int
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The head has the outcome of this run safe; nothing of it need be remembered."""
+
+    run: RunId
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Nothing is to run or stay parked on this node: write everything down and end it."""
+
+    deadline_seconds: float
+
+
 HostFact: TypeAlias = (
     Started | Planned | Progress | Judged | Parked | Saved | Left | Completed | Failed | Gone
 )
-Input: TypeAlias = Order | Leased | Found | HostFact
+Input: TypeAlias = Order | Leased | Found | Known | Leave | HostFact
 
 # --- actions for the shell ------------------------------------------------------------------
 

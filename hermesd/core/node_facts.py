@@ -1,0 +1,168 @@
+"""What a node makes of the facts that its hosts state; those of an older attempt are void."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_never
+
+from hermesd.core.events import (
+    Checkpointed,
+    FidelityKnown,
+    ParkLost,
+    RunCompleted,
+    RunFailed,
+    RunStarted,
+    RunSuspended,
+)
+from hermesd.core.model import Tier, Time
+from hermesd.core.node_messages import (
+    Assignment,
+    Completed,
+    Failed,
+    Found,
+    Gone,
+    HostFact,
+    Judged,
+    Left,
+    Parked,
+    Planned,
+    Progress,
+    Saved,
+    Started,
+)
+from hermesd.core.node_stay import Condition, Stay
+from hermesd.core.node_table import NodeTable
+
+_FOUND = {
+    "starting": Condition.STARTING,
+    "running": Condition.RUNNING,
+    "parked": Condition.PARKED,
+    "ended": Condition.HALTING,
+}
+
+
+def found(node: NodeTable, fact: Found, now: Time) -> None:
+    """Take over a run that a daemon before this one started."""
+    order, run = fact.assignment, fact.assignment.run
+    stay = Stay(order, _FOUND[fact.condition], now, now, process=run, step=fact.step)
+    stay.saved = now
+    running = stay.condition is Condition.RUNNING
+    stay.grants(0, order.launch.quantum, now if running else None)
+    node.stays[run.trial] = stay
+    node.attempts[run.trial] = run.attempt
+    if stay.condition.on_device:
+        node.holders.update(dict.fromkeys(order.launch.devices, run))
+
+
+def fact(node: NodeTable, fact: HostFact, now: Time) -> None:
+    """Fold one fact in and say what the head must know."""
+    run = fact.report.run if isinstance(fact, Progress) else fact.run
+    stay = node.stays.get(run.trial)
+    if stay is None:
+        return
+    if stay.condition is Condition.STARTING and run == stay.assignment.launch.parked:
+        _lost_on_resume(node, stay, fact, now)
+    if stay.process != run:
+        return
+    match fact:
+        case Started(_, step):
+            _started(node, stay, step, now)
+        case Planned(_, steps):
+            stay.planned = steps
+        case Progress():
+            _progress(node, stay, fact)
+        case Judged():
+            if stay.judged != fact:
+                stay.judged = fact
+                node.tell(FidelityKnown(run, fact.fidelity, fact.reason, fact.framework))
+        case Parked():
+            _parked(node, stay, fact, now)
+        case Saved(_, checkpoint):
+            stay.saved, stay.trained, stay.saving = now, 0.0, None
+            node.tell(Checkpointed(run, checkpoint))
+        case Left() | Completed() | Failed() | Gone():
+            _ended(node, stay, fact, now)
+        case _:
+            assert_never(fact)
+
+
+def _lost_on_resume(node: NodeTable, stay: Stay, fact: HostFact, now: Time) -> None:
+    """The parked process ended before it was told to go on."""
+    if isinstance(fact, Left | Completed | Failed | Gone):
+        node.end(stay, ParkLost(fact.run, "the parked process ended"), now)
+
+
+def _started(node: NodeTable, stay: Stay, step: int, now: Time) -> None:
+    if stay.condition not in (Condition.STARTING, Condition.HALTING):
+        return
+    stay.step, stay.start_seconds = step, now - stay.received
+    stay.saved, stay.saving = now - stay.trained, None
+    if stay.condition is Condition.STARTING:
+        stay.enter(Condition.RUNNING, now)
+        stay.granted = now
+    node.tell(RunStarted(stay.run, step, stay.start_seconds, stay.planned))
+
+
+def _progress(node: NodeTable, stay: Stay, fact: Progress) -> None:
+    stay.step = fact.report.step
+    node.tell(stay.planned_report(fact.report), fact.points)
+    if stay.condition is Condition.RUNNING:
+        for event in stay.passes(fact.report):
+            node.tell(event)
+
+
+def _parked(node: NodeTable, stay: Stay, fact: Parked, now: Time) -> None:
+    if stay.ending is not None or stay.final or stay.condition is Condition.WAITING:
+        return
+    stay.step = fact.step
+    stay.memory_bytes = fact.memory_bytes or stay.memory_bytes
+    if node.cheapest(stay) is not Tier.PARK:
+        if stay.condition is not Condition.HALTING:
+            stay.asked = now
+        stay.enter(Condition.HALTING, now)
+        node.demote(stay, now)
+        return
+    if stay.condition is not Condition.PARKED:
+        stay.trained = now - stay.saved
+        stay.enter(Condition.PARKED, now)
+        node.free(stay)
+    stay.outcome = stay.left(Tier.PARK, fact.step, None, fact.cause, now)
+    node.tell(stay.outcome)
+
+
+def _ended(node: NodeTable, stay: Stay, fact: Left | Completed | Failed | Gone, now: Time) -> None:
+    run = fact.run
+    match fact:
+        case Left(_, tier, step, checkpoint, cause):
+            if stay.condition is Condition.DEMOTING and checkpoint is not None:
+                demoted = RunSuspended(run, Tier.CHECKPOINT, step, checkpoint, 0.0, "demoted")
+                if stay.next is not None and stay.next.launch.parked == run:
+                    stay.next = _from(stay.next, demoted)
+                node.end(stay, demoted, now)
+            else:
+                left = stay.left(tier, step, checkpoint, cause, now)
+                node.process_gone(stay, left, cause or "it was ended", now)
+        case Completed(_, step, checkpoint):
+            node.process_gone(stay, RunCompleted(run, step, checkpoint), "it ended", now)
+        case Failed(_, kind, detail, signature, step):
+            if stay.failing is not None:
+                kind, detail = stay.failing
+            failed = RunFailed(run, kind, detail, signature, step)
+            node.process_gone(stay, failed, detail, now)
+        case Gone(_, reason):
+            if stay.ending is not None:
+                node.process_gone(
+                    stay, stay.left(Tier.KILL, stay.step, None, reason, now), reason, now
+                )
+            else:
+                lost = RunFailed(run, "lost", reason, "", stay.step)
+                node.process_gone(stay, lost, reason, now)
+        case _:
+            assert_never(fact)
+
+
+def _from(order: Assignment, demoted: RunSuspended) -> Assignment:
+    """The order to let a parked process go on, as one to restore what it was written to."""
+    assert demoted.checkpoint is not None
+    launch = replace(order.launch, parked=None, checkpoint=demoted.checkpoint.id)
+    return replace(order, launch=launch, checkpoint=demoted.checkpoint)

@@ -1,0 +1,189 @@
+"""What a node does with runs: orders and facts go in, actions and events for the head come out.
+
+Pure: the daemon and the simulator drive this same machine. Its promises: each attempt is
+started at most once; a device has one run that is not parked; every order is answered by an
+event; nothing is started while the lease is out. `now` is boot time in seconds.
+"""
+
+from __future__ import annotations
+
+import math
+
+from hermesd.core import node_facts, node_orders
+from hermesd.core.commands import Kill, Release, Renew, Stop, Suspend
+from hermesd.core.events import RunFailed
+from hermesd.core.model import LiveRun, RunId, Time
+from hermesd.core.node_messages import (
+    Action,
+    Assignment,
+    Extend,
+    Fence,
+    Found,
+    Input,
+    Known,
+    Leased,
+    Leave,
+    LetGo,
+    Save,
+    Spawn,
+)
+from hermesd.core.node_stay import Condition, Stay
+from hermesd.core.node_table import NodeTable, NodeTerms, checkpoint_name
+
+__all__ = ["NodeMachine", "NodeTerms"]
+
+
+class NodeMachine:
+    """The runs of one node."""
+
+    def __init__(self, terms: NodeTerms) -> None:
+        self.table = NodeTable(terms)
+        self._forwarded = -math.inf
+
+    def handle(self, message: Input, now: Time) -> list[Action]:
+        """What to do about an order of the head or a fact from a host."""
+        match message:
+            case Assignment():
+                node_orders.launch(self.table, message, now)
+            case Renew():
+                node_orders.renew(self.table, message, now)
+            case Suspend() | Stop():
+                node_orders.suspend(self.table, message, now)
+            case Kill():
+                node_orders.kill(self.table, message, now)
+            case Release():
+                node_orders.release(self.table, message, now)
+            case Leave():
+                node_orders.leave(self.table, message, now)
+            case Leased(expires):
+                self._leased(expires)
+            case Known(run):
+                self._known(run)
+            case Found():
+                node_facts.found(self.table, message, now)
+            case _:
+                node_facts.fact(self.table, message, now)
+        return self._flush(now)
+
+    def tick(self, now: Time) -> list[Action]:
+        """What time alone causes."""
+        for stay in list(self.table.stays.values()):
+            if self._due(stay) <= now:
+                self._overdue(stay, now)
+        return self._flush(now)
+
+    @property
+    def deadline(self) -> Time | None:
+        """When `tick` has something to do if nothing happens before."""
+        due = min(map(self._due, self.table.stays.values()), default=math.inf)
+        return None if due == math.inf else due
+
+    def live(self) -> tuple[LiveRun, ...]:
+        """Every run accepted here whose outcome the head has not acknowledged."""
+        return tuple(run for stay in self.table.stays.values() for run in stay.live())
+
+    @property
+    def lease(self) -> Time:
+        """Until when (boot time) what runs here may go on unheard."""
+        return self.table.lease
+
+    def _leased(self, expires: Time) -> None:
+        table = self.table
+        table.lease = max(table.lease, expires)
+        if table.lease - self._forwarded >= table.terms.lease_step_seconds:
+            self._forwarded = table.lease
+            table.out.append(Extend(table.lease))
+
+    def _known(self, run: RunId) -> None:
+        stay = self.table.stays.get(run.trial)
+        if stay and stay.process is None and stay.outcome and stay.outcome.run == run:
+            del self.table.stays[run.trial]
+
+    # -- time ------------------------------------------------------------------------------------
+
+    def _due(self, stay: Stay) -> Time:
+        if stay.ending is not None:
+            return math.inf if stay.fenced else stay.ending + self.table.terms.end_seconds
+        match stay.condition:
+            case Condition.WAITING:
+                return stay.received + stay.assignment.suspend_deadline_seconds
+            case Condition.STARTING:
+                return stay.since + self.table.terms.start_seconds
+            case Condition.RUNNING:
+                return min(stay.quantum_due, stay.save_due)
+            case Condition.HALTING | Condition.DEMOTING:
+                return math.inf if stay.limit is None else stay.limit
+            case Condition.PARKED | Condition.ENDED:
+                return math.inf
+
+    def _overdue(self, stay: Stay, now: Time) -> None:
+        table = self.table
+        if stay.ending is not None:
+            assert stay.process is not None
+            stay.fenced = True
+            table.out.append(Fence(stay.process))
+        elif stay.condition is Condition.WAITING:
+            self._never_started(stay, now)
+        elif stay.condition is Condition.STARTING:
+            seconds = f"{table.terms.start_seconds:g} s"
+            stay.failing = ("hung", f"no first iteration within {seconds} of the start")
+            table.kill_process(stay, now)
+        elif stay.condition is Condition.RUNNING:
+            if stay.quantum_due <= now:
+                for event in stay.expire():
+                    table.tell(event)
+            if stay.save_due <= now:
+                stay.saving = now
+                table.out.append(Save(stay.run, checkpoint_name(stay.run, now)))
+        else:
+            table.kill_process(stay, now)
+
+    def _never_started(self, stay: Stay, now: Time) -> None:
+        busy = map(self.table.holders.get, stay.assignment.launch.devices)
+        held = ", ".join(str(run) for run in busy if run is not None)
+        detail = f"the device is held by {held}" if held else "no lease came from the head"
+        if stay.process is None:
+            self.table.end(stay, RunFailed(stay.run, "not_started", detail, "", 0), now)
+        else:
+            self.table.kill_process(stay, now)
+
+    # -- after every input -----------------------------------------------------------------------
+
+    def _flush(self, now: Time) -> list[Action]:
+        for stay in list(self.table.stays.values()):
+            if stay.condition is Condition.WAITING and stay.ending is None:
+                self._start(stay, now)
+        self._spare_memory(now)
+        out, self.table.out = self.table.out, []
+        return out
+
+    def _start(self, stay: Stay, now: Time) -> None:
+        """Start or let go what waits, once its device is free and the lease is good."""
+        table, launch = self.table, stay.assignment.launch
+        if now >= table.lease or any(name in table.holders for name in launch.devices):
+            return
+        table.holders.update(dict.fromkeys(launch.devices, stay.run))
+        limit = launch.quantum.until_step if launch.quantum.exact else None
+        if stay.process is None:
+            checkpoint = stay.assignment.checkpoint
+            stay.step = checkpoint.step if checkpoint else 0
+            table.out.append(Spawn(stay.assignment, checkpoint, limit))
+        else:
+            table.out.append(LetGo(stay.assignment, limit))
+        stay.process = stay.run
+        stay.enter(Condition.STARTING, now)
+
+    def _spare_memory(self, now: Time) -> None:
+        """Write down the longest parked trials while the parked hold more than they may."""
+        budget = self.table.terms.parked_memory_bytes
+        if budget is None:
+            return
+        parked = [s for s in self.table.stays.values() if s.condition is Condition.PARKED]
+        held = sum(stay.memory_bytes for stay in parked)
+        for stay in sorted(parked, key=lambda one: one.since):
+            if held <= budget:
+                return
+            if stay.restorable and stay.ending is None:
+                held -= stay.memory_bytes
+                stay.enter(Condition.DEMOTING, now)
+                self.table.demote(stay, now)

@@ -1,0 +1,147 @@
+"""What a node does with the head's orders; each is answered by an event, now or later."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hermesd.core.commands import Kill, Release, Renew, Stop, Suspend
+from hermesd.core.events import ParkLost, QuantumEnded, RunStarted, RunSuspended
+from hermesd.core.model import Fidelity, RunId, Tier, Time
+from hermesd.core.node_messages import Assignment, Forget, Leave
+from hermesd.core.node_stay import Condition, Stay
+from hermesd.core.node_table import NodeTable
+
+
+def launch(node: NodeTable, order: Assignment, now: Time) -> None:
+    """Accept an attempt; an old or doubled one only gets the answer again."""
+    run, parked = order.run, order.launch.parked
+    if run.attempt <= node.attempts.get(run.trial, 0):
+        return _say_again(node, run)
+    node.attempts[run.trial] = run.attempt
+    stay = node.stays.get(run.trial)
+    if stay is None or stay.condition is Condition.ENDED:
+        fresh = node.wait(order, now)
+        if parked is not None:
+            node.end(fresh, ParkLost(parked, "no parked process of it is here"), now)
+    elif stay.condition is Condition.PARKED and parked == stay.run and stay.ending is None:
+        again = replace(
+            stay,
+            assignment=order,
+            received=now,
+            asked=None,
+            limit=None,
+            outcome=None,
+            passed=0.0,
+        )
+        again.enter(Condition.WAITING, now)
+        again.grants(0, order.launch.quantum, None)
+        node.stays[run.trial] = again
+    else:
+        stay.next = order
+        if parked != stay.run or stay.condition.on_device:
+            node.kill_process(stay, now)
+
+
+def _say_again(node: NodeTable, run: RunId) -> None:
+    stay = node.stays.get(run.trial)
+    if stay is None or stay.run != run:
+        return
+    if stay.outcome is not None:
+        node.tell(stay.outcome)
+    elif stay.condition is Condition.RUNNING:
+        node.tell(RunStarted(stay.run, stay.step, stay.start_seconds, stay.planned))
+
+
+def renew(node: NodeTable, order: Renew, now: Time) -> None:
+    """Take over a newer grant; an answer that was lost is given again."""
+    stay = node.current(order.run)
+    if stay is None:
+        return
+    if order.grant > stay.grant:
+        began = stay.granted if order.extends else now
+        running = stay.condition is Condition.RUNNING
+        stay.grants(order.grant, order.quantum, began if running else None)
+    elif stay.over and order.grant == stay.grant:
+        node.tell(QuantumEnded(stay.run, stay.grant, stay.step))
+
+
+def suspend(node: NodeTable, order: Suspend | Stop, now: Time) -> None:
+    """Give the device back, for now or for good."""
+    stay = node.current(order.run)
+    if stay is None:
+        return
+    if stay.outcome is not None:
+        _answer(node, stay, order.reason)
+    elif stay.condition is Condition.WAITING:
+        stay.asked = now
+        _end_waiting(node, stay, order.reason, now)
+    elif stay.condition in (Condition.STARTING, Condition.RUNNING):
+        stay.final = isinstance(order, Stop)
+        wanted = Tier.CHECKPOINT if isinstance(order, Stop) else order.tier
+        node.halt(stay, _tier(node, stay, wanted), order.deadline_seconds, now)
+
+
+def _answer(node: NodeTable, stay: Stay, reason: str) -> None:
+    """The outcome again. One that speaks of an older attempt ends nothing that is asked now."""
+    assert stay.outcome is not None
+    if stay.outcome.run == stay.run:
+        node.tell(stay.outcome)
+    else:
+        node.tell(RunSuspended(stay.run, Tier.KILL, 0, None, 0.0, reason))
+
+
+def _end_waiting(node: NodeTable, stay: Stay, reason: str, now: Time) -> None:
+    if stay.process is None:
+        node.end(stay, stay.left(Tier.KILL, stay.step, None, reason, now), now)
+    else:
+        node.kill_process(stay, now)
+
+
+def _tier(node: NodeTable, stay: Stay, wanted: Tier | None) -> Tier:
+    """The tier asked for, unless it does not free the device or would lose the trial."""
+    cheapest = node.cheapest(stay)
+    if cheapest is not Tier.PARK:
+        return cheapest if wanted in (None, Tier.PARK) else wanted
+    park_only = stay.judged is not None and stay.judged.fidelity is Fidelity.PARK_ONLY
+    return Tier.PARK if wanted is None or (park_only and not stay.final) else wanted
+
+
+def kill(node: NodeTable, order: Kill, now: Time) -> None:
+    """End whatever this attempt and older ones have here."""
+    stay = node.stays.get(order.run.trial)
+    if stay is None or stay.run.attempt > order.run.attempt:
+        node.current(order.run)
+        return
+    if stay.next is not None and stay.next.run.attempt <= order.run.attempt:
+        node.tell(RunSuspended(stay.next.run, Tier.KILL, 0, None, 0.0, order.reason))
+        stay.next = None
+    if stay.outcome is not None and stay.process is None:
+        _answer(node, stay, order.reason)
+    else:
+        stay.asked = now if stay.asked is None else stay.asked
+        _end_waiting(node, stay, order.reason, now)
+
+
+def release(node: NodeTable, order: Release, now: Time) -> None:
+    """No process of this trial is to be kept; nor its files, if they are to be forgotten."""
+    stay = node.stays.get(order.trial)
+    if stay is not None and stay.process is not None:
+        stay.forget = stay.forget or order.forget
+        node.kill_process(stay, now)
+    elif order.forget:
+        node.stays.pop(order.trial, None)
+        node.attempts.pop(order.trial, None)
+        node.out.append(Forget(order.trial))
+
+
+def leave(node: NodeTable, order: Leave, now: Time) -> None:
+    """Bring every process to an end, with its progress written down where that can be done."""
+    for stay in list(node.stays.values()):
+        if stay.condition in (Condition.STARTING, Condition.RUNNING):
+            node.halt(stay, Tier.CHECKPOINT, order.deadline_seconds, now)
+        elif stay.condition is Condition.PARKED and stay.restorable:
+            stay.enter(Condition.DEMOTING, now)
+            node.demote(stay, now)
+        elif stay.condition in (Condition.PARKED, Condition.WAITING):
+            stay.asked = now
+            _end_waiting(node, stay, "the node daemon stops", now)

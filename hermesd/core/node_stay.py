@@ -1,0 +1,188 @@
+"""One trial's stay on a node: where it stands, what it was granted, what is due when.
+
+A stay keeps no list of what happened; it is what the node's machine must remember to carry
+out the next order once and to notice that a limit is met.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from hermesd.core.events import (
+    MilestonePassed,
+    ParkLost,
+    QuantumEnded,
+    Reported,
+    RunCompleted,
+    RunFailed,
+    RunSuspended,
+)
+from hermesd.core.model import Checkpoint, Fidelity, LiveRun, Quantum, RunId, Tier, Time
+from hermesd.core.node_messages import Assignment, Judged
+
+Outcome = RunSuspended | RunCompleted | RunFailed | ParkLost
+
+RESTORABLE = frozenset(
+    {
+        Fidelity.EXACT,
+        Fidelity.EXACT_IF_DETERMINISTIC,
+        Fidelity.PARAMETERS_EXACT,
+        Fidelity.AUTHOR,
+    }
+)
+
+
+class Condition(StrEnum):
+    """Where a stay is. WAITING: accepted, but its device or the lease is not there yet."""
+
+    WAITING = "waiting"
+    STARTING = "starting"
+    RUNNING = "running"
+    HALTING = "halting"
+    PARKED = "parked"
+    DEMOTING = "demoting"
+    ENDED = "ended"
+
+    @property
+    def on_device(self) -> bool:
+        return self in ON_DEVICE
+
+
+ON_DEVICE = frozenset({Condition.STARTING, Condition.RUNNING, Condition.HALTING})
+_LIVE_WORDS = {
+    Condition.WAITING: "starting",
+    Condition.STARTING: "starting",
+    Condition.RUNNING: "running",
+    Condition.HALTING: "running",
+    Condition.PARKED: "parked",
+    Condition.DEMOTING: "parked",
+    Condition.ENDED: "ended",
+}
+
+
+@dataclass(slots=True)
+class Stay:
+    """A trial on this node.
+
+    `process` is the run whose attempt the live process was last told, None while there is no
+    process; `next` a newer attempt that waits for this one's process to be gone. `since` is
+    when the present condition was entered; `granted` when the quantum began; `saved` when the
+    last durable checkpoint was taken, moved by the time that was not trained, and `trained` what
+    was trained since then when the process was parked. `asked` and `limit` are when the device
+    was asked back and by when, `ending` when the process was told to end.
+    """
+
+    assignment: Assignment
+    condition: Condition
+    since: Time
+    received: Time
+    process: RunId | None = None
+    next: Assignment | None = None
+    step: int = 0
+    planned: int | None = None
+    start_seconds: float = 0.0
+    judged: Judged | None = None
+    grant: int = 0
+    quantum: Quantum = field(default_factory=Quantum)
+    granted: Time | None = None
+    over: bool = False
+    passed: float = 0.0
+    trained: float = 0.0
+    saved: Time = 0.0
+    saving: Time | None = None
+    asked: Time | None = None
+    limit: Time | None = None
+    ending: Time | None = None
+    fenced: bool = False
+    failing: tuple[str, str] | None = None
+    final: bool = False
+    forget: bool = False
+    memory_bytes: int = 0
+    outcome: Outcome | None = None
+
+    @property
+    def run(self) -> RunId:
+        return self.assignment.run
+
+    def enter(self, condition: Condition, now: Time) -> None:
+        self.condition = condition
+        self.since = now
+
+    # -- the quantum ---------------------------------------------------------------------------
+
+    def grants(self, grant: int, quantum: Quantum, began: Time | None) -> None:
+        """A new quantum; `began` is None until the program runs."""
+        self.grant, self.quantum, self.granted, self.over = grant, quantum, began, False
+
+    def passes(self, report: Reported) -> list[MilestonePassed | QuantumEnded]:
+        """What a report of the running program means for its quantum; each said once."""
+        said: list[MilestonePassed | QuantumEnded] = []
+        loss = report.chunks[-1].mean if report.chunks else math.nan
+        for percent, below in sorted((m.percent, m.loss) for m in self.quantum.milestones):
+            if percent > self.passed and loss <= below:
+                self.passed = percent
+                said.append(MilestonePassed(self.run, percent, loss, report.step))
+        until, target = self.quantum.until_step, self.quantum.loss
+        met = (until is not None and report.step >= until) or (
+            target is not None and loss <= target
+        )
+        return said + (self.expire() if met else [])
+
+    def expire(self) -> list[MilestonePassed | QuantumEnded]:
+        """The quantum is over, if it was not before."""
+        if self.over:
+            return []
+        self.over = True
+        return [QuantumEnded(self.run, self.grant, self.step)]
+
+    @property
+    def quantum_due(self) -> Time:
+        """When the seconds of the quantum are over."""
+        if self.over or self.granted is None or self.quantum.seconds is None:
+            return math.inf
+        return self.granted + self.quantum.seconds
+
+    # -- checkpoints -----------------------------------------------------------------------------
+
+    @property
+    def restorable(self) -> bool:
+        """Whether this trial can go on from a checkpoint at all."""
+        return self.judged is not None and self.judged.fidelity in RESTORABLE
+
+    @property
+    def save_due(self) -> Time:
+        """When a durable checkpoint is to be asked for (again, if none came)."""
+        if not self.restorable:
+            return math.inf
+        return max(self.saved, self.saving or 0.0) + self.assignment.durability_seconds
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def left(
+        self, tier: Tier, step: int, kept: Checkpoint | None, cause: str, now: Time
+    ) -> Outcome:
+        """The outcome of a run whose process is gone from its device, or parked on it."""
+        if self.failing is not None:
+            kind, detail = self.failing
+            return RunFailed(self.run, kind, detail, "", step)
+        if tier is Tier.CHECKPOINT and kept is None:
+            tier = Tier.KILL
+        seconds = now - self.asked if self.asked is not None else 0.0
+        memory = self.memory_bytes if tier is Tier.PARK else 0
+        return RunSuspended(self.run, tier, step, kept, seconds, cause, memory)
+
+    def planned_report(self, report: Reported) -> Reported:
+        """The report with what is known of the program's length."""
+        return replace(report, planned_steps=report.planned_steps or self.planned)
+
+    def live(self) -> list[LiveRun]:
+        """The runs of this stay as Hello names them."""
+        runs = [(self.run, _LIVE_WORDS[self.condition], self.step)]
+        if self.process is not None and self.process != self.run:
+            runs.append((self.process, "parked", self.step))
+        listed = [LiveRun(run, word, self.assignment.launch.devices, at) for run, word, at in runs]
+        if self.next is not None:
+            listed.append(LiveRun(self.next.run, "starting", self.next.launch.devices))
+        return listed

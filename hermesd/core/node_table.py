@@ -1,0 +1,123 @@
+"""A node's runs and devices, and the few steps that every order and fact is made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hermesd.core.events import ParkLost, RunEvent, RunFailed
+from hermesd.core.model import DeviceId, RunId, Tier, Time, TrialId
+from hermesd.core.node_messages import Action, Assignment, Demote, End, Forget, Halt, Series, Tell
+from hermesd.core.node_stay import Condition, Outcome, Stay
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTerms:
+    """A node's own settings.
+
+    `cheapest` is the cheapest tier that frees each device (park on a CPU slot, checkpoint on a
+    GPU). `parked_memory_bytes` is what parked trials may hold together, None for any amount. A
+    program has `start_seconds` to its first boundary; a host that was told to end its program
+    has `end_seconds`. Leases are passed on every `lease_step_seconds`.
+    """
+
+    cheapest: Mapping[DeviceId, Tier]
+    parked_memory_bytes: int | None = None
+    start_seconds: float = 900.0
+    end_seconds: float = 10.0
+    lease_step_seconds: float = 5.0
+
+
+@dataclass(slots=True)
+class NodeTable:
+    """The runs of one node; what is to be done is collected in `out`.
+
+    `holders` says which run is on each device, `attempts` the newest attempt ever accepted of
+    each trial: an attempt that is not newer is never started.
+    """
+
+    terms: NodeTerms
+    lease: Time = -math.inf
+    stays: dict[TrialId, Stay] = field(default_factory=dict)
+    holders: dict[DeviceId, RunId] = field(default_factory=dict)
+    attempts: dict[TrialId, int] = field(default_factory=dict)
+    out: list[Action] = field(default_factory=list)
+
+    def tell(self, event: RunEvent, points: tuple[Series, ...] = ()) -> None:
+        """Say something to the head."""
+        self.out.append(Tell(event, points))
+
+    def current(self, run: RunId) -> Stay | None:
+        """The stay that this run is; None, and answered, if it never was here."""
+        stay = self.stays.get(run.trial)
+        if stay is not None and stay.run == run:
+            return stay
+        if run.attempt > self.attempts.get(run.trial, 0):
+            self.tell(RunFailed(run, "lost", "this node does not know the run", "", 0))
+        return None
+
+    def cheapest(self, stay: Stay) -> Tier:
+        """The cheapest tier that frees the devices of this stay."""
+        tiers = {self.terms.cheapest.get(name) for name in stay.assignment.launch.devices}
+        return Tier.PARK if tiers <= {Tier.PARK} else Tier.CHECKPOINT
+
+    def wait(self, order: Assignment, now: Time) -> Stay:
+        """A new stay that waits for its device."""
+        stay = Stay(order, Condition.WAITING, now, now)
+        stay.grants(0, order.launch.quantum, None)
+        self.stays[order.run.trial] = stay
+        return stay
+
+    def halt(self, stay: Stay, tier: Tier, seconds: float, now: Time) -> None:
+        """Ask for the device back."""
+        stay.enter(Condition.HALTING, now)
+        stay.asked, stay.limit = now, now + seconds
+        self.out.append(Halt(stay.run, tier, seconds, stay.final))
+
+    def demote(self, stay: Stay, now: Time) -> None:
+        """Ask for what is parked to be written down."""
+        stay.limit = now + stay.assignment.suspend_deadline_seconds
+        self.out.append(Demote(stay.run, checkpoint_name(stay.run, now)))
+
+    def kill_process(self, stay: Stay, now: Time) -> None:
+        """Ask for the process to be ended, once."""
+        if stay.process is not None and stay.ending is None:
+            stay.ending = now
+            self.out.append(End(stay.process))
+
+    def process_gone(self, stay: Stay, outcome: Outcome, reason: str, now: Time) -> None:
+        """The process is gone: an outcome of the run, or the loss of what was parked."""
+        assert stay.process is not None
+        if stay.condition is Condition.WAITING and stay.asked is not None:
+            outcome = stay.left(Tier.KILL, stay.step, None, reason, now)
+        elif not stay.condition.on_device:
+            outcome = ParkLost(stay.process, reason)
+        self.end(stay, outcome, now)
+
+    def end(self, stay: Stay, outcome: Outcome, now: Time) -> None:
+        """The stay is over; what waited for its process may start."""
+        self.free(stay)
+        stay.enter(Condition.ENDED, now)
+        stay.process, stay.ending, stay.outcome = None, None, outcome
+        self.tell(outcome)
+        trial, following = stay.run.trial, stay.next
+        if stay.forget:
+            del self.stays[trial]
+            self.attempts.pop(trial, None)
+            self.out.append(Forget(trial))
+        elif following is not None:
+            fresh = self.wait(following, now)
+            if following.launch.parked is not None:
+                self.end(fresh, ParkLost(following.launch.parked, "it ended while parked"), now)
+
+    def free(self, stay: Stay) -> None:
+        """The devices of this stay are free."""
+        for device, run in list(self.holders.items()):
+            if run.trial == stay.run.trial:
+                del self.holders[device]
+
+
+def checkpoint_name(run: RunId, now: Time) -> str:
+    """A checkpoint's directory: unique, since attempts never repeat and boot time only grows."""
+    return f"a{run.attempt}-t{int(now * 1000)}"
