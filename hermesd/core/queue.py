@@ -91,10 +91,12 @@ class StudyQueue:
     def _top(self, heap: list[Entry], count: int, eligible: Callable[[Trial], bool]) -> list[Entry]:
         found: list[Entry] = []
         passed_over: list[Entry] = []
+        last: Entry | None = None
         while heap and len(found) < count:
-            entry = heapq.heappop(heap)
+            entry, before = heapq.heappop(heap), last
+            last = entry
             trial = self.state.trials.get(entry.trial)
-            if trial is not None and trial.version == entry.version:
+            if trial is not None and trial.version == entry.version and entry != before:
                 (found if eligible(trial) else passed_over).append(entry)
         for entry in (*found, *passed_over):
             heapq.heappush(heap, entry)
