@@ -1,1 +1,44 @@
-"""What a trial can occupy on this machine: CPU slots and GPUs."""
+"""What a node lends to trials. Rule: a device is lent again only when its release was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from hermesd.core.model import Device, DeviceId, NodeId, Tier
+
+
+class Use(NamedTuple):
+    """How busy a device is (0 to 1) and what memory is taken on it, in bytes."""
+
+    utilization: float
+    memory_bytes: int
+
+
+class DeviceProvider(Protocol):
+    """One kind of device on this machine."""
+
+    @property
+    def cheapest(self) -> Tier:
+        """The cheapest tier that frees such a device."""
+        ...
+
+    async def find(self, node: NodeId) -> tuple[Device, ...]:
+        """The devices there are now."""
+        ...
+
+    def fact(self) -> str:
+        """What was found, for people."""
+        ...
+
+    def environment(self, device: DeviceId) -> Mapping[str, str]:
+        """What a program must see in its environment to use this device and no other."""
+        ...
+
+    async def released(self, device: DeviceId, pids: frozenset[int]) -> str | None:
+        """Wait until none of these processes holds the device; why not, if that never comes."""
+        ...
+
+    async def use(self) -> Mapping[DeviceId, Use]:
+        """What each device does at present."""
+        ...

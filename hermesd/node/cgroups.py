@@ -1,0 +1,143 @@
+"""Cgroups of live trials, where the system lets us have them.
+
+Rule: `<root>/<trial>/run/{host,work}`: a park freezes `work` alone, a fence ends `run`. What is
+possible is found out by trying, and said in words; without cgroups, processes are found as
+descendants and sessions, which a program can escape from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """The two groups of a trial."""
+
+    host: Path
+    work: Path
+
+
+class Cgroups(Protocol):
+    """Where trials' processes live."""
+
+    @property
+    def fact(self) -> str:
+        """What can and cannot be done here, for people."""
+        ...
+
+    def create(self, name: str) -> Groups | None:
+        """The groups of the trial of this name; None without cgroups."""
+        ...
+
+    def kill(self, name: str) -> None:
+        """Send SIGKILL to everything of the trial, stopped or not."""
+        ...
+
+    def members(self, name: str) -> set[int]:
+        """The processes of the trial."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Take away the trial's empty groups."""
+        ...
+
+
+class NoCgroups:
+    """A system that gives us none."""
+
+    def __init__(self, reason: str) -> None:
+        self.fact = f"no cgroups ({reason}): a program that leaves its session cannot be stopped"
+
+    def create(self, name: str) -> Groups | None:
+        return None
+
+    def kill(self, name: str) -> None:
+        pass
+
+    def members(self, name: str) -> set[int]:
+        return set()
+
+    def remove(self, name: str) -> None:
+        pass
+
+
+class Hierarchy:
+    """A writable hierarchy at `root`: v2, or the v1 freezer."""
+
+    def __init__(self, root: Path, version: int) -> None:
+        self._root = root
+        self._v2 = version == 2
+        kind = "cgroup v2" if self._v2 else "the cgroup v1 freezer"
+        self.fact = f"{kind} at {root}: park, fence and kill reach every process of a trial"
+
+    def create(self, name: str) -> Groups | None:
+        run = self._root / name / "run"
+        groups = Groups(run / "host", run / "work")
+        for path in (groups.host, groups.work):
+            path.mkdir(parents=True, exist_ok=True)
+        return groups
+
+    def kill(self, name: str) -> None:
+        run = self._root / name / "run"
+        with contextlib.suppress(FileNotFoundError):
+            if self._v2:
+                (run / "cgroup.kill").write_text("1")
+                return
+            # A v1 freezer holds back even SIGKILL; frozen first, nothing forks away from it.
+            (run / "freezer.state").write_text("FROZEN")
+            for pid in self.members(name):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            for path in (run / "work", run):
+                (path / "freezer.state").write_text("THAWED")
+
+    def members(self, name: str) -> set[int]:
+        pids: set[int] = set()
+        for group in ("host", "work"):
+            with contextlib.suppress(FileNotFoundError):
+                text = (self._root / name / "run" / group / "cgroup.procs").read_text()
+                pids.update(int(pid) for pid in text.split())
+        return pids
+
+    def remove(self, name: str) -> None:
+        for path in ("run/host", "run/work", "run", "."):
+            with contextlib.suppress(OSError):
+                (self._root / name / path).rmdir()
+
+
+def detect(name: str) -> Cgroups:
+    """What this system offers to the node `name`: v2, else the v1 freezer, else nothing."""
+    reasons = []
+    mounts = Path("/proc/self/mounts").read_text().splitlines()
+    for version, kind, option in ((2, "cgroup2", ""), (1, "cgroup", "freezer")):
+        for mount in (line.split() for line in mounts):
+            if mount[2] != kind or (option and option not in mount[3].split(",")):
+                continue
+            root = Path(mount[1] + _own_path(option)) / f"hermes-{name}"
+            probe = root / ".probe"
+            try:
+                probe.mkdir(parents=True, exist_ok=True)
+                usable = (probe / ("cgroup.kill" if version == 2 else "freezer.state")).exists()
+                probe.rmdir()
+            except OSError as error:
+                reasons.append(f"{root.parent}: {error.strerror}")
+                continue
+            if usable:
+                return Hierarchy(root, version)
+            reasons.append(f"{root.parent}: the kernel is too old")
+    return NoCgroups("; ".join(reasons) or "none is mounted")
+
+
+def _own_path(controller: str) -> str:
+    """The path of our own group in the hierarchy of this controller ("" is v2's)."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controller in controllers.split(","):
+            return path.rstrip("/")
+    return ""

@@ -1,0 +1,124 @@
+"""The checkpoints of a trial as they lie on this node's disk.
+
+Rule: only manifests are parsed (size-limited JSON); the files are hashed and never opened as
+what they are. A directory that does not verify is passed over, never removed as if it were
+superseded, unless two newer ones verify.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hermesd.node.frames import Frame
+
+MANIFEST = "manifest.json"
+MANIFEST_LIMIT_BYTES = 16 << 20
+KEPT = 2
+
+
+class Damaged(Exception):
+    """A checkpoint that is incomplete or not what its manifest says; names the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A checkpoint whose files are what its manifest says."""
+
+    path: Path
+    step: int
+    attempt: int
+    created: str
+    sha256: str
+    size_bytes: int
+
+    @property
+    def frame(self) -> Frame:
+        """As a host would report it."""
+        return {
+            "id": self.path.name,
+            "step": self.step,
+            "bytes": self.size_bytes,
+            "sha256": self.sha256,
+        }
+
+
+def verified(path: Path) -> Found:
+    """The checkpoint at `path`, every file hashed. Raises Damaged."""
+    manifest, digest = _manifest(path)
+    files = manifest["files"]
+    for name, expected in files.items():
+        file = path / name
+        if not file.resolve().is_relative_to(path.resolve()):
+            raise Damaged(f"{path}: {name} lies outside")
+        try:
+            found = _measure(file)
+        except OSError as error:
+            raise Damaged(f"{path}: {name}: {error.strerror}") from None
+        if found != expected:
+            raise Damaged(f"{path}: {name} is {found}, its manifest says {expected}")
+    size = sum(entry["bytes"] for entry in files.values())
+    created = str(manifest.get("created_utc", ""))
+    return Found(
+        path, int(manifest["step"]), int(manifest.get("attempt", 0)), created, digest, size
+    )
+
+
+def newest(folder: Path) -> Iterator[Found]:
+    """The checkpoints in `folder` that verify, furthest first; each is hashed when asked for."""
+    for path in _by_progress(folder):
+        try:
+            yield verified(path)
+        except Damaged:
+            continue
+
+
+def prune(folder: Path) -> None:
+    """Remove what is older than the two furthest checkpoints that verify."""
+    kept = [found.path for _, found in zip(range(KEPT), newest(folder), strict=False)]
+    if len(kept) < KEPT:
+        return
+    order = _by_progress(folder)
+    for path in order[order.index(kept[-1]) + 1 :]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _by_progress(folder: Path) -> list[Path]:
+    """Complete checkpoints by step and time, furthest first, judged by their manifests alone."""
+    ranked: list[tuple[int, str, Path]] = []
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path.suffix == ".partial" or not path.is_dir():
+            continue
+        try:
+            manifest, _ = _manifest(path)
+        except Damaged:
+            continue
+        ranked.append((int(manifest["step"]), str(manifest.get("created_utc", "")), path))
+    return [path for _, _, path in sorted(ranked, reverse=True)]
+
+
+def _manifest(path: Path) -> tuple[dict[str, Any], str]:
+    try:
+        with open(path / MANIFEST, "rb") as file:
+            body = file.read(MANIFEST_LIMIT_BYTES)
+        manifest = json.loads(body)
+    except (OSError, ValueError, RecursionError) as error:
+        raise Damaged(f"{path}: no readable manifest: {error}") from None
+    if (
+        not isinstance(manifest, dict)
+        or not isinstance(manifest.get("files"), dict)
+        or not isinstance(manifest.get("step"), int)
+    ):
+        raise Damaged(f"{path}: its manifest names no step and files")
+    return manifest, hashlib.sha256(body).hexdigest()
+
+
+def _measure(path: Path) -> dict[str, Any]:
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256")
+        return {"sha256": digest.hexdigest(), "bytes": file.tell()}

@@ -1,0 +1,102 @@
+"""Code snapshots: fetched once by content, unpacked safely, copied for each trial.
+
+Rule: nothing from an archive lands outside its directory (tarfile's `data` filter), and what
+was unpacked is complete or not there. Each trial works in its own copy; entries that the study
+names as data are links to the originals.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import tarfile
+import tempfile
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+# What the text of a program must hold for it to be worth a warm interpreter with the framework.
+_FRAMEWORKS = {"keras": re.compile(rb"\bkeras\b"), "tensorflow": re.compile(rb"\btensorflow\b")}
+_SCAN_LIMIT_BYTES = 4 << 20
+
+
+class CodeError(Exception):
+    """A snapshot that cannot be used; says why."""
+
+
+async def fetch(sha256: str, parts: AsyncIterator[bytes], folder: Path) -> Path:
+    """The unpacked snapshot `sha256` in `folder`; `parts` are asked for only if it is missing.
+
+    Raises CodeError when the content is not what the name says or does not unpack.
+    """
+    if not _SHA256.fullmatch(sha256):
+        raise CodeError(f"code_sha256: {sha256!r}, expected 64 hexadecimal digits")
+    target = folder / sha256
+    if target.is_dir():
+        return target
+    folder.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256()
+    with tempfile.TemporaryFile(dir=folder) as file:
+        async for part in parts:
+            digest.update(part)
+            file.write(part)
+        if digest.hexdigest() != sha256:
+            raise CodeError(f"code snapshot {sha256}: what came is {digest.hexdigest()}")
+        file.seek(0)
+        partial = Path(tempfile.mkdtemp(prefix="partial-", dir=folder))
+        try:
+            _unpack(file, partial, sha256)
+            os.chmod(partial, 0o755)
+            os.rename(partial, target)
+        except OSError:
+            if not target.is_dir():  # else another trial of the study was faster
+                raise
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    return target
+
+
+def _unpack(file: object, target: Path, sha256: str) -> None:
+    try:
+        with tarfile.open(fileobj=file) as archive:  # type: ignore[call-overload]
+            archive.extractall(target, filter="data")
+    except (tarfile.TarError, EOFError) as error:
+        raise CodeError(f"code snapshot {sha256}: {error}") from None
+
+
+def working_copy(snapshot: Path, target: Path, origin: str, data: Iterable[str]) -> None:
+    """A writable copy of a snapshot at `target`, made beside it and renamed.
+
+    `data` are paths relative to `origin`, the directory that the snapshot was taken of, or
+    absolute; they become links. Raises CodeError when one of them is not there.
+    """
+    partial = target.with_name(target.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    shutil.copytree(snapshot, partial, symlinks=True)
+    for entry in data:
+        source = Path(origin, entry)
+        if not source.exists():
+            raise CodeError(f"data: {entry!r}: {source} is not on this machine")
+        if os.path.isabs(entry):
+            continue
+        link = Path(os.path.normpath(partial / entry))
+        if partial not in link.parents:
+            continue  # it lies beside the working directory: the program is told its own way
+        link.parent.mkdir(parents=True, exist_ok=True)
+        if not link.is_symlink() and not link.exists():
+            link.symlink_to(source)
+    shutil.rmtree(target, ignore_errors=True)
+    os.rename(partial, target)
+
+
+def framework_of(folder: Path) -> str | None:
+    """The framework whose name the Python files of a program mention, `keras` first."""
+    text = b""
+    for path in sorted(folder.rglob("*.py")):
+        if len(text) > _SCAN_LIMIT_BYTES:
+            break
+        if path.is_file():
+            text += path.read_bytes()[:_SCAN_LIMIT_BYTES]
+    return next((name for name, word in _FRAMEWORKS.items() if word.search(text)), None)

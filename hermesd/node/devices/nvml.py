@@ -1,0 +1,111 @@
+"""NVIDIA GPUs, through the driver's management library.
+
+Rule: every call goes to one thread of its own (a hung driver must not stop the daemon), and a
+machine without a driver simply has no GPU, and says so. A GPU is released when the driver lists
+none of our processes on it any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from hermesd.core.model import Device, DeviceId, NodeId, Tier
+from hermesd.node.devices import Use
+
+RELEASE_SECONDS = 30.0
+_POLL_SECONDS = 0.05
+
+Answer = TypeVar("Answer")
+
+
+class Gpus:
+    """The GPUs of this machine. Until the driver can set memory aside, a suspend ends the process."""
+
+    cheapest = Tier.CHECKPOINT
+
+    def __init__(self, release_seconds: float = RELEASE_SECONDS) -> None:
+        self._thread = ThreadPoolExecutor(1, "nvml")
+        self._release_seconds = release_seconds
+        self._uuids: dict[DeviceId, str] = {}
+        self._words = "0 GPUs"
+
+    async def _ask(self, question: Callable[[Any], Answer]) -> Answer:
+        def answer() -> Answer:
+            import pynvml
+
+            return question(pynvml)
+
+        return await asyncio.get_running_loop().run_in_executor(self._thread, answer)
+
+    async def find(self, node: NodeId) -> tuple[Device, ...]:
+        try:
+            found, driver = await self._ask(_inventory)
+        except Exception as error:  # the library's own errors have no common type we may name
+            self._words = f"0 GPUs ({error})"
+            return ()
+        devices = [
+            Device(f"{node}/gpu{index}", node, kind, memory)
+            for index, (_, kind, memory) in enumerate(found)
+        ]
+        self._uuids = {device.id: uuid for device, (uuid, _, _) in zip(devices, found, strict=True)}
+        count = len(found)
+        self._words = (
+            f"{count} GPU{'' if count == 1 else 's'} (driver {driver});"
+            " a suspend ends the process after a checkpoint"
+        )
+        return tuple(devices)
+
+    def fact(self) -> str:
+        return self._words
+
+    def environment(self, device: DeviceId) -> Mapping[str, str]:
+        return {"CUDA_VISIBLE_DEVICES": self._uuids[device], "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+    async def released(self, device: DeviceId, pids: frozenset[int]) -> str | None:
+        uuid = self._uuids[device]
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._release_seconds
+        while True:
+            try:
+                holding = await self._ask(lambda nvml: _processes(nvml, uuid)) & pids
+            except Exception as error:
+                return f"the driver does not answer: {error}"
+            if not holding:
+                return None
+            if loop.time() >= until:
+                return f"process {min(holding)} still holds it"
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def use(self) -> Mapping[DeviceId, Use]:
+        try:
+            return {
+                name: await self._ask(lambda nvml, uuid=uuid: _use(nvml, uuid))  # type: ignore[misc]
+                for name, uuid in self._uuids.items()
+            }
+        except Exception:
+            return {}
+
+
+def _inventory(nvml: Any) -> tuple[list[tuple[str, str, int]], str]:
+    nvml.nvmlInit()
+    found = []
+    for index in range(nvml.nvmlDeviceGetCount()):
+        gpu = nvml.nvmlDeviceGetHandleByIndex(index)
+        memory = nvml.nvmlDeviceGetMemoryInfo(gpu).total
+        found.append((nvml.nvmlDeviceGetUUID(gpu), nvml.nvmlDeviceGetName(gpu), memory))
+    return found, nvml.nvmlSystemGetDriverVersion()
+
+
+def _processes(nvml: Any, uuid: str) -> set[int]:
+    gpu = nvml.nvmlDeviceGetHandleByUUID(uuid)
+    listed = nvml.nvmlDeviceGetComputeRunningProcesses(gpu)
+    return {process.pid for process in listed}
+
+
+def _use(nvml: Any, uuid: str) -> Use:
+    gpu = nvml.nvmlDeviceGetHandleByUUID(uuid)
+    busy = nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100
+    return Use(busy, nvml.nvmlDeviceGetMemoryInfo(gpu).used)

@@ -1,0 +1,88 @@
+"""What a node has to tell its head, kept in order until the head has it safe.
+
+Rule: everything with a number is sent again after a reconnect, from the first that was not
+acknowledged, with the number it had. While more than `ROOM` messages wait, nobody who can wait
+adds more: hosts keep their own events meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import NamedTuple
+
+from hermesd.pb.hermes.v1 import node_pb2 as pb
+from hermesd.wire import NodeEvent
+
+ROOM = 1000
+
+
+class Entry(NamedTuple):
+    """A numbered message and the event that it carries."""
+
+    sequence: int
+    event: NodeEvent
+    message: pb.AttachRequest
+
+
+class Outbox:
+    """Numbered messages in order, and unnumbered ones that go first."""
+
+    def __init__(self) -> None:
+        self.last = 0
+        self._waiting: deque[Entry] = deque()
+        self._sent = 0
+        self._urgent: deque[pb.AttachRequest] = deque()
+        self._changed = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+
+    def put(self, event: NodeEvent, message: pb.AttachRequest) -> None:
+        """Number a message and queue it."""
+        self.last += 1
+        message.sequence = self.last
+        self._waiting.append(Entry(self.last, event, message))
+        if len(self._waiting) >= ROOM:
+            self._room.clear()
+        self._changed.set()
+
+    def urge(self, message: pb.AttachRequest) -> None:
+        """Queue a message that is worth something only now: heartbeat, usage, part of a file."""
+        self._urgent.append(message)
+        self._changed.set()
+
+    async def room(self) -> None:
+        """Wait until more may be added."""
+        await self._room.wait()
+
+    def acknowledge(self, sequence: int) -> list[Entry]:
+        """Forget what the head has safe up to `sequence`; those are returned."""
+        done = []
+        while self._waiting and self._waiting[0].sequence <= sequence:
+            done.append(self._waiting.popleft())
+        self._sent = max(0, self._sent - len(done))
+        if len(self._waiting) < ROOM:
+            self._room.set()
+        return done
+
+    def rewind(self) -> None:
+        """A new stream: send everything again that was not acknowledged."""
+        self._sent = 0
+        self._urgent.clear()
+        self._changed.set()
+
+    async def take(self) -> pb.AttachRequest:
+        """The next message to send; waits for one."""
+        while True:
+            if self._urgent:
+                return self._urgent.popleft()
+            if self._sent < len(self._waiting):
+                self._sent += 1
+                return self._waiting[self._sent - 1].message
+            self._changed.clear()
+            await self._changed.wait()
+
+    @property
+    def empty(self) -> bool:
+        """Whether the head has everything safe."""
+        return not self._waiting

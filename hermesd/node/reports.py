@@ -1,0 +1,163 @@
+"""A host's words as facts of the node's machine: pure, no I/O.
+
+Rule: losses turn "lower is better" here and nowhere else; the points stay as reported.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from hermesd.core.events import Reported
+from hermesd.core.losses import REPORT_CHUNKS, Chunk, chunked
+from hermesd.core.model import Checkpoint, Fidelity, Goal, NodeId, RunId, Tier
+from hermesd.core.node_messages import (
+    Completed,
+    Failed,
+    HostFact,
+    Judged,
+    Left,
+    Parked,
+    Planned,
+    Progress,
+    Saved,
+    Series,
+    Started,
+)
+from hermesd.node.frames import Frame
+
+
+def fact_of(frame: Frame, trial: str, goal: Goal, signal: str, node: NodeId) -> HostFact | None:
+    """The fact that a host's event states; None for kinds that state none.
+
+    Raises KeyError, TypeError or ValueError when a field is missing or of the wrong kind.
+    """
+    run = RunId(trial, int(frame["attempt"]))
+    match frame["kind"]:
+        case "started" | "resumed":
+            return Started(run, int(frame["step"]))
+        case "planned":
+            return Planned(run, int(frame["steps"]))
+        case "fidelity":
+            return Judged(
+                run,
+                Fidelity(frame["level"]),
+                str(frame.get("reason") or ""),
+                str(frame.get("framework") or ""),
+            )
+        case "reported":
+            return progress(run, frame, goal, signal)
+        case "parked":
+            memory, cause = int(frame.get("memory_bytes") or 0), str(frame.get("cause") or "")
+            return Parked(run, int(frame["step"]), memory, cause)
+        case "checkpointed":
+            return Saved(run, checkpoint_of(frame, run, node))
+        case "suspended":
+            kept = frame.get("checkpoint")
+            return Left(
+                run,
+                Tier(frame["tier"]),
+                int(frame["step"]),
+                checkpoint_of(kept, run, node) if kept else None,
+                str(frame.get("cause") or ""),
+            )
+        case "completed":
+            kept = frame.get("checkpoint")
+            final = checkpoint_of(kept, run, node) if kept else None
+            return Completed(run, int(frame["step"]), final)
+        case "failed":
+            return Failed(
+                run,
+                str(frame["error_kind"]),
+                str(frame.get("detail") or ""),
+                str(frame.get("error_signature") or ""),
+                int(frame.get("step") or 0),
+            )
+        case _:
+            return None
+
+
+def checkpoint_of(frame: Frame, run: RunId, node: NodeId) -> Checkpoint:
+    """A checkpoint by its global name: the trial's, then that of its directory."""
+    return Checkpoint(
+        f"{run.trial}@{frame['id']}",
+        run.trial,
+        run.attempt,
+        int(frame["step"]),
+        str(frame["sha256"]),
+        int(frame["bytes"]),
+        (node,),
+    )
+
+
+def progress(run: RunId, frame: Frame, goal: Goal, signal: str) -> Progress:
+    """A report: the signal as chunks, every metric as points."""
+    points = [(int(step), {k: float(v) for k, v in m.items()}) for step, m in frame["points"]]
+    sign = -1.0 if goal is Goal.MAXIMIZE else 1.0
+    losses = [(step, sign * metrics[signal]) for step, metrics in points if signal in metrics]
+    summary = frame["signal"]
+    ends = [float(summary[key]) for key in ("min", "max") if summary.get(key) is not None]
+    extremes = [sign * value for value in ends if math.isfinite(value)]
+    finite = all(math.isfinite(loss) for _, loss in losses) and len(extremes) == len(ends)
+    chunks: tuple[Chunk, ...] = ()
+    if losses:
+        chunks = _stretched(_chunks(int(frame["first_step"]), losses), extremes)
+    series = series_of(points)
+    return Progress(
+        Reported(
+            run,
+            int(frame["last_step"]),
+            chunks,
+            tuple((one.metric, one.values[-1]) for one in series),
+            busy_seconds=float(frame["busy_seconds"]),
+            cpu_seconds=float(frame.get("cpu_seconds") or 0.0),
+            examples=int(frame.get("examples") or 0),
+            memory_bytes=int(frame.get("memory_bytes") or 0),
+            not_finite=not finite,
+        ),
+        series,
+    )
+
+
+def series_of(points: Iterable[tuple[int, dict[str, float]]]) -> tuple[Series, ...]:
+    """The points by metric."""
+    by_metric: dict[str, tuple[list[int], list[float]]] = {}
+    for step, metrics in points:
+        for metric, value in metrics.items():
+            steps, values = by_metric.setdefault(metric, ([], []))
+            steps.append(step)
+            values.append(value)
+    return tuple(Series(metric, tuple(s), tuple(v)) for metric, (s, v) in by_metric.items())
+
+
+def _chunks(first: int, losses: Sequence[tuple[int, float]]) -> tuple[Chunk, ...]:
+    """The finite losses from `first` on as at most 16 chunks.
+
+    A loss that stands for thinned iterations before it counts for all of them.
+    """
+    stretches: list[list[tuple[int, int, float]]] = [[]]
+    for step, loss in losses:
+        if math.isfinite(loss):
+            stretches[-1].append((first, step, loss))
+        elif stretches[-1]:
+            stretches.append([])
+        first = step + 1
+    made = []
+    for stretch in stretches:
+        for part in chunked(0, [loss for _, _, loss in stretch]):
+            begin, end = stretch[part.first_step][0], stretch[part.last_step][1]
+            size = end - begin + 1
+            made.append(Chunk(begin, end, size, part.mean * size, part.low, part.high))
+    return tuple(made[-REPORT_CHUNKS:])
+
+
+def _stretched(chunks: tuple[Chunk, ...], extremes: Sequence[float]) -> tuple[Chunk, ...]:
+    """The chunks with the extremes of all iterations, thinned ones included, as low and high."""
+    if not chunks or not extremes:
+        return chunks
+    made = list(chunks)
+    lowest = min(range(len(made)), key=lambda i: made[i].low)
+    made[lowest] = made[lowest]._replace(low=min(made[lowest].low, *extremes))
+    highest = max(range(len(made)), key=lambda i: made[i].high)
+    made[highest] = made[highest]._replace(high=max(made[highest].high, *extremes))
+    return tuple(made)
