@@ -13,7 +13,9 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ["hermesd", "hermesctl", "trainer_shim", "protos", "examples", "benchmarks", "tests"]
 GENERATED = ROOT / "hermesd" / "pb" / "hermes"
 
+# A test file reads as a list of sentences: it may be longer than what it tests.
 FILE_LINES = 320
+TEST_FILE_LINES = 640
 FUNCTION_LINES = 75
 # Names that say nothing collect everything.
 BANNED_NAMES = {"base", "common", "helper", "helpers", "manager", "misc", "util", "utils"}
@@ -50,7 +52,8 @@ def test_a_source_file_is_tidy(path: Path) -> None:
     tree = ast.parse(text)
     assert ast.get_docstring(tree), "a module says what it is for"
     lines = text.count("\n")
-    assert lines <= FILE_LINES, f"{lines} lines: a file holds one idea"
+    limit = TEST_FILE_LINES if path.is_relative_to(ROOT / "tests") else FILE_LINES
+    assert lines <= limit, f"{lines} lines: a file holds one idea"
     assert path.stem not in BANNED_NAMES, "a name says what is inside"
     for function in functions(tree):
         length = (function.end_lineno or function.lineno) - function.lineno + 1
