@@ -1,0 +1,135 @@
+"""The journal: acknowledged entries per second, and how long a restart of a large head takes.
+
+`python -m benchmarks.journal [--trials N] [--points N]`; the defaults are 100,000 and 10,000,000.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.decisions import study
+from benchmarks.report import median, publish, quantile
+from hermesd.core.commands import Launch
+from hermesd.core.events import NodeJoined, Reported, RunCompleted, RunStarted
+from hermesd.core.losses import chunked
+from hermesd.core.model import Device, Quantum, RunId
+from hermesd.core.state import State
+from hermesd.head import snapshot
+from hermesd.head.journal import Journal, Snapshot, opened
+from hermesd.head.points import Points
+from hermesd.head.replay import replay
+from hermesd.record import Entry
+
+BATCH = 100
+DEVICE = Device("n/cpu:0", "n", "cpu", 1 << 34, (0,))
+
+
+async def rate(journal: Journal, writers: int, batch: int, rounds: int) -> tuple[float, float]:
+    """Acknowledged entries a second and the 99th percentile of an acknowledgement's seconds."""
+    entry = RunStarted(RunId("bench/0", 1), 0, 0.1)
+    waits: list[float] = []
+
+    async def write() -> None:
+        for _ in range(rounds):
+            begun = time.perf_counter()
+            await journal.append([(0.0, entry, "")] * batch)
+            waits.append(time.perf_counter() - begun)
+
+    begun = time.perf_counter()
+    await asyncio.gather(*(write() for _ in range(writers)))
+    return writers * batch * rounds / (time.perf_counter() - begun), quantile(waits, 0.99)
+
+
+async def rates() -> list[list[str | float]]:
+    rows: list[list[str | float]] = []
+    for writers, batch, rounds in ((1, 1, 300), (32, 1, 100), (1, BATCH, 200), (8, BATCH, 50)):
+        with tempfile.TemporaryDirectory() as folder:
+            async with opened(Path(folder)) as journal:
+                measured = [await rate(journal, writers, batch, rounds) for _ in range(5)]
+        rows.append(
+            [
+                f"{writers} writer{'s' if writers > 1 else ''}, {batch} a transaction",
+                median([each for each, _ in measured]),
+                median([wait for _, wait in measured]) * 1e3,
+            ]
+        )
+    return rows
+
+
+def life(trials: int, points: int) -> Iterator[tuple[list[Entry], list[Points]]]:
+    """What a node reports of one trial after the other, and what the head decides."""
+    each = points // trials
+    yield [study("best_first", trials), NodeJoined("n", "boot", (DEVICE,), ())], []
+    losses = [1.0 / (1 + step) for step in range(each)]
+    steps = list(range(1, each + 1))
+    chunks = chunked(1, losses)
+    for number in range(trials):
+        run = RunId(f"bench/{number}", 1)
+        report = Reported(run, each, chunks, (("loss", losses[-1]),), each, 1.0, 1.0, 3200, 1 << 28)
+        entries: list[Entry] = [
+            Launch(run, (DEVICE.id,), Quantum(1.0), "not probed yet"),
+            RunStarted(run, 0, 0.1),
+            report,
+            RunCompleted(run, each),
+        ]
+        yield entries, [Points(run, "loss", steps, losses)]
+
+
+async def fill(journal: Journal, trials: int, points: int) -> State:
+    """Write a head's whole life; the state that it ends in."""
+    state = State()
+    lines: list[tuple[float, Entry, str]] = []
+    waiting: list[Points] = []
+    for index, (entries, series) in enumerate(life(trials, points)):
+        for entry in entries:
+            state.apply(entry, float(index))
+            lines.append((float(index), entry, ""))
+        waiting += series
+        if len(lines) >= 2_000:
+            await journal.append(lines, waiting)
+            for each in waiting:
+                journal.close_run(each.run)
+            lines, waiting = [], []
+    await journal.append(lines, waiting)
+    return state
+
+
+async def restart(trials: int, points: int) -> list[list[str | float]]:
+    rows: list[list[str | float]] = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        async with opened(folder) as journal:
+            state = await fill(journal, trials, points)
+            entries = journal.last
+        size = sum(path.stat().st_size for path in folder.iterdir())
+        for label in ("replay of every entry", "snapshot"):
+            begun = time.perf_counter()
+            async with opened(folder) as journal:
+                replayed = await replay(journal)
+                seconds = time.perf_counter() - begun
+                assert not replayed.fault
+                assert len(replayed.state.trials) == trials
+                if label != "snapshot":
+                    parts = tuple(snapshot.write(snapshot.taken(state)))
+                    await journal.save_snapshot(Snapshot(journal.last, snapshot.shape(), parts))
+            rows.append([label, trials, points, entries, size / 1e6, seconds])
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trials", type=int, default=100_000)
+    parser.add_argument("--points", type=int, default=10_000_000)
+    options = parser.parse_args()
+    publish("journal", ["writing", "entries_per_s", "ack_p99_ms"], asyncio.run(rates()))
+    columns = ["restart from", "trials", "points", "entries", "size_mb", "seconds"]
+    publish("restart", columns, asyncio.run(restart(options.trials, options.points)))
+
+
+if __name__ == "__main__":
+    main()
