@@ -20,6 +20,7 @@ from hermesctl.errors import Refused, StudyFileError
 from hermesctl.records import Submission, Trial
 from hermesctl.schema import build_extension
 from hermesctl.snapshot import snapshot
+from hermesctl.study_file import Table
 from hermesctl.study_writer import study_data
 from hermesctl.submission import (
     Prepared,
@@ -196,15 +197,15 @@ class AsyncClient(AsyncReader):
     async def extend(
         self,
         *targets: Target,
-        stop: Mapping[str, object] | None = None,
-        parameters: Mapping[str, object] | None = None,
+        stop: Mapping[str, object] | Table | None = None,
+        parameters: Mapping[str, object] | Table | None = None,
     ) -> list[str]:
         """Let trials go on for longer: raise `stop` rules ({"max_steps": 1000}) or change
         `parameters` ({"epochs": 20}). Finished trials go on from their last checkpoint."""
         await self._check_version()
         rules, values, problems = build_extension(
-            tree_of(stop, "stop") if stop else None,
-            tree_of(parameters, "parameters") if parameters else None,
+            tree_of(stop, "stop") if isinstance(stop, Mapping) else stop,
+            tree_of(parameters, "parameters") if isinstance(parameters, Mapping) else parameters,
         )
         if problems:
             raise StudyFileError(problems)

@@ -10,7 +10,7 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import grpc
 from grpc import aio
@@ -19,7 +19,11 @@ from hermesctl.address import Address
 from hermesctl.errors import HermesError, NotFound, Problem, Refused, Unreachable
 from hermesctl.text import printable
 from hermesd.pb.hermes.v1.control_pb2 import FieldErrors
-from hermesd.pb.hermes.v1.control_pb2_grpc import ControlServiceAsyncStub, ControlServiceStub
+from hermesd.pb.hermes.v1.control_pb2_grpc import ControlServiceStub
+
+if TYPE_CHECKING:
+    # The type of an asyncio channel's stub is only in the generated .pyi.
+    from hermesd.pb.hermes.v1.control_pb2_grpc import ControlServiceAsyncStub
 
 PATIENCE_SECONDS = 10.0
 CALL_TIMEOUT_SECONDS = 60.0

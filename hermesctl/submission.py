@@ -83,6 +83,17 @@ def from_document(document: Document, home: Path) -> Prepared:
     return Prepared(spec, directory, tuple(notes), document)
 
 
+def from_changed_spec(document: Document, directory: Path) -> Prepared:
+    """A study made from one that the head has: its paths are the head's affair.
+
+    Raises StudyFileError.
+    """
+    spec, problems, notes = build_spec(document.root)
+    if problems:
+        raise StudyFileError(problems)
+    return Prepared(spec, directory, tuple(notes), document)
+
+
 def from_data(data: Mapping[str, object], directory: Path) -> Prepared:
     """The study given as a dict, its program in `directory`."""
     return from_document(Document(tree_of(data, "study"), ()), directory)

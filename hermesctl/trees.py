@@ -71,6 +71,16 @@ def with_flags(
     return table
 
 
+def parse_assignments(flags: Sequence[str], section: str) -> tuple[Table | None, Table | None]:
+    """`--set` flags as two tables: those below `section`, and the rest; None where empty."""
+    tree = with_flags(Table((), Place("--set")), settings=flags)
+    inside = next((e.node for e in tree.entries if e.key == section), None)
+    rest = Table(tuple(e for e in tree.entries if e.key != section), tree.place)
+    if inside is not None and not isinstance(inside, Table):
+        raise UsageError(f"--set {section}: expected {section}.KEY=VALUE")
+    return inside, rest if rest.entries else None
+
+
 def _metric(flag: str) -> Node:
     place = Place(f"--metric {flag}")
     name, colon, goal = flag.rpartition(":")

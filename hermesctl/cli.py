@@ -1,0 +1,91 @@
+"""`hermesctl`: the command line, put together.
+
+Rule: results on stdout, the rest on stderr, exit codes as in errors.py.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from hermesctl.async_client import AsyncClient
+from hermesctl.commands import local, node, study, trial
+from hermesctl.commands.doctor import doctor
+from hermesctl.commands.submit import preview, submit
+from hermesctl.commands.watch import best, logs, status, tail, top, why
+from hermesctl.errors import Unreachable
+from hermesctl.options import HeadOption, OutputOption
+from hermesctl.output import Format, emit, row
+from hermesctl.running import HermesGroup, root_head, run
+from hermesctl.tables import facts_table
+from hermesctl.terminal import stdout
+from hermesctl.versions import client_version
+from hermesctl.yaml_text import Data
+
+_DAILY, _NOUNS, _SETUP = "Every day", "By noun", "Set-up"
+
+app = typer.Typer(
+    cls=HermesGroup,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="""Share devices between the trials of a hyper-parameter search.
+
+    Begin with:
+
+      hermesctl submit train.py --grid learning_rate=1e-3,5e-4 --local --follow
+
+    Exit codes: 0 done, 1 internal error, 2 usage or study file, 3 not found, 4 refused,
+    5 no head answers, 6 waited for a study of which trials failed, 130 interrupted.
+    """,
+)
+for command in (submit, preview, status, top, tail, logs, best, why):
+    app.command(rich_help_panel=_DAILY)(command)
+app.add_typer(study.app, name="study", rich_help_panel=_NOUNS)
+app.add_typer(trial.app, name="trial", rich_help_panel=_NOUNS)
+app.add_typer(node.app, name="node", rich_help_panel=_NOUNS)
+app.add_typer(local.app, name="local", rich_help_panel=_SETUP)
+app.command(rich_help_panel=_SETUP)(doctor)
+
+
+@app.callback()
+def root(head: HeadOption = None) -> None:
+    """What stands before the command."""
+    root_head.set(head)
+
+
+@app.command(rich_help_panel=_SETUP)
+def version(head: HeadOption = None, output: OutputOption = Format.TABLE) -> None:
+    """Print the versions of this client and of the head, if one answers."""
+
+    async def body(client: AsyncClient) -> None:
+        document: dict[str, Data] = {"client": client_version(), "head": None}
+        words = "no head answers"
+        try:
+            info = await client.server_info()
+        except Unreachable:
+            pass
+        else:
+            document["head"] = row(info)
+            words = info.version
+            if info.read_only:
+                words += f" (read-only: {info.read_only_reason})"
+        facts = [("hermesctl", client_version()), ("head", words)]
+        emit(stdout(), output, document, [document], lambda _: facts_table(facts))
+
+    run(body, head=head)
+
+
+def main() -> None:
+    """The entry point."""
+    for stream in (sys.stdout, sys.stderr):
+        # A locale without our characters is no reason to fail.
+        if stream is not None and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    app(prog_name="hermesctl")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""`hermesctl local`: your own head and node on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Annotated
+
+import typer
+
+from hermesctl import local
+from hermesctl.errors import ExitCode
+from hermesctl.options import OutputOption
+from hermesctl.output import Format, emit
+from hermesctl.tables import facts_table
+from hermesctl.terminal import say, stdout
+
+app = typer.Typer(
+    no_args_is_help=True, help="Start and stop your own head and node on this machine."
+)
+
+
+@app.command()
+def start(
+    slots: Annotated[
+        int | None,
+        typer.Option(min=1, max=1024, help="CPU slots; default: one for each core."),
+    ] = None,
+) -> None:
+    """Start your head and node in the background, unless they run."""
+    process = asyncio.run(local.start(os.environ, slots=slots, say=say))
+    say("it runs already" if process is None else "it runs; hermesctl local stop ends it")
+
+
+@app.command()
+def stop() -> None:
+    """End your head and node; trials are checkpointed and go on after the next start."""
+    stopped = asyncio.run(local.stop(os.environ, say=say))
+    say("stopped" if stopped else "it does not run")
+
+
+@app.command()
+def status(output: OutputOption = Format.TABLE) -> None:
+    """Say whether your head runs, and where everything is. Exit code 5: it does not run."""
+    found = asyncio.run(local.find(os.environ))
+    document = {
+        "answers": found.answers,
+        "pid": found.pid,
+        "socket": str(found.socket),
+        "state": str(found.state),
+        "log": str(found.state / "local.log"),
+    }
+    if found.answers:
+        words = "runs"
+    elif found.pid is not None:
+        words = "a process is there and does not answer"
+    else:
+        words = "does not run; hermesctl local start"
+    facts = [
+        ("local head", words),
+        ("process", str(found.pid or "-")),
+        *((name, str(document[name])) for name in ("socket", "state", "log")),
+    ]
+    emit(stdout(), output, document, [document], lambda _: facts_table(facts))
+    if not found.answers:
+        raise typer.Exit(ExitCode.UNREACHABLE)

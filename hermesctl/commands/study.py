@@ -1,0 +1,220 @@
+"""`hermesctl study`: list, show and change studies."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Group
+from rich.text import Text
+
+from hermesctl.async_client import AsyncClient
+from hermesctl.commands.watch import study_document
+from hermesctl.errors import UsageError
+from hermesctl.options import (
+    HeadOption,
+    NameOption,
+    OutputOption,
+    SetOption,
+    StudyArgument,
+    YesOption,
+)
+from hermesctl.output import Format, emit, plain, row
+from hermesctl.running import NounGroup, confirm, run
+from hermesctl.study_file import Document
+from hermesctl.submission import from_changed_spec
+from hermesctl.tables import studies_table, trials_table
+from hermesctl.terminal import say, stdout
+from hermesctl.text import count, printable, size
+from hermesctl.trees import parse_assignments, tree_of, with_flags
+from hermesctl.views import next_commands, status_view
+from hermesctl.yaml_text import to_yaml
+
+app = typer.Typer(
+    cls=NounGroup, help="List, show and change studies. Without a verb: the list, or one study."
+)
+
+
+@app.command("ls")
+def list_studies(head: HeadOption = None, output: OutputOption = Format.TABLE) -> None:
+    """List the studies."""
+
+    async def body(client: AsyncClient) -> None:
+        studies = [study async for study in client.studies()]
+        rows = [row(study) for study in studies]
+        emit(stdout(), output, {"studies": rows}, rows, lambda wide: studies_table(studies, wide))
+
+    run(body, head=head)
+
+
+@app.command()
+def show(
+    study: StudyArgument,
+    file: Annotated[bool, typer.Option("--file", help="Print its study file instead.")] = False,
+    head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Show a study and its trials."""
+
+    async def body(client: AsyncClient) -> None:
+        detail = await client.study(study)
+        if file:
+            stdout().print(Text(to_yaml(detail.study.spec)), end="", soft_wrap=True)
+            return
+        rows = [row(trial) for trial in detail.trials]
+        document = {**study_document(detail), "trials": rows}
+        metric = detail.study.metric
+        emit(
+            stdout(),
+            output,
+            document,
+            rows,
+            lambda wide: Group(
+                status_view(detail), Text(), trials_table(detail.trials, metric, wide)
+            ),
+        )
+
+    run(body, head=head)
+
+
+@app.command()
+def pause(study: StudyArgument, head: HeadOption = None) -> None:
+    """Suspend all trials of a study until it is resumed; nothing is lost."""
+
+    async def body(client: AsyncClient) -> None:
+        say(f"{count(len(await client.pause(study)), 'trial')} paused")
+
+    run(body, head=head)
+
+
+@app.command()
+def resume(study: StudyArgument, head: HeadOption = None) -> None:
+    """Let a paused study's trials run again."""
+
+    async def body(client: AsyncClient) -> None:
+        say(f"{count(len(await client.resume(study)), 'trial')} resumed")
+
+    run(body, head=head)
+
+
+@app.command()
+def stop(study: StudyArgument, yes: YesOption = False, head: HeadOption = None) -> None:
+    """End all trials of a study that have not ended; results and checkpoints stay.
+
+    `study retry` takes it back.
+    """
+
+    async def body(client: AsyncClient) -> None:
+        detail = await client.study(study)
+        going = [t for t in detail.trials if not t.state.final]
+        if len(going) > 1:
+            name = printable(detail.study.id)
+            confirm(f"Stop {count(len(going), 'trial')} of {name}?", yes=yes)
+        say(f"{count(len(await client.stop(detail.study)), 'trial')} stopped")
+
+    run(body, head=head)
+
+
+@app.command()
+def retry(study: StudyArgument, head: HeadOption = None) -> None:
+    """Run failed, stopped and cancelled trials again, from their last checkpoint."""
+
+    async def body(client: AsyncClient) -> None:
+        say(f"{count(len(await client.retry(study)), 'trial')} will run again")
+
+    run(body, head=head)
+
+
+@app.command()
+def extend(study: StudyArgument, settings: SetOption = None, head: HeadOption = None) -> None:
+    """Let trials go on for longer, finished ones from their last checkpoint.
+
+    A key is a hyper-parameter, or a rule under `stop`:
+
+      hermesctl study extend digits --set epochs=20
+
+      hermesctl study extend digits --set stop.max_seconds=2h
+    """
+    rules, values = parse_assignments(settings or [], "stop")
+
+    async def body(client: AsyncClient) -> None:
+        extended = await client.extend(study, stop=rules, parameters=values)
+        say(f"{count(len(extended), 'trial')} extended")
+
+    run(body, head=head)
+
+
+@app.command()
+def clone(
+    study: StudyArgument,
+    settings: SetOption = None,
+    name: NameOption = None,
+    head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Submit a study once more with changes, over the very same code.
+
+    hermesctl study clone digits --set schedule.policy=hermes --name digits-hermes
+    """
+
+    async def body(client: AsyncClient) -> None:
+        original = (await client.study(study)).study
+        tree = with_flags(tree_of(original.spec, original.id), name=name, settings=settings or ())
+        prepared = from_changed_spec(Document(tree, ()), Path(original.submit_directory))
+        submission = await client.clone(original, prepared)
+        document = {"study": submission.study, "trials": plain(submission.trials)}
+        emit(stdout(), output, document, [document], lambda _: next_commands(submission.study))
+
+    run(body, head=head)
+
+
+@app.command("rm")
+def remove(study: StudyArgument, yes: YesOption = False, head: HeadOption = None) -> None:
+    """Forget a study: its trials, results, checkpoints and working copies."""
+
+    async def body(client: AsyncClient) -> None:
+        found = (await client.study(study)).study
+        name, held = printable(found.id), size(found.checkpoint_bytes)
+        confirm(
+            f"Remove {name} with {count(found.trial_count, 'trial')} and {held} of checkpoints?",
+            yes=yes or found.trial_count == 0,
+        )
+        await client.remove(found)
+        say(f"{name} removed")
+
+    run(body, head=head)
+
+
+@app.command()
+def export(
+    study: StudyArgument,
+    to: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where to; default: stdout.")
+    ] = None,
+    head: HeadOption = None,
+) -> None:
+    """Write a study as JSON Lines: itself, its trials, its journal, its points."""
+
+    async def body(client: AsyncClient) -> None:
+        if to is None:
+            console = stdout()
+            async for data in client.export(study):
+                console.file.write(data.decode(errors="replace"))
+            return
+        partial = to.with_name(f".{to.name}.partial")
+        try:
+            with partial.open("wb") as stream:
+                async for data in client.export(study):
+                    stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            partial.replace(to)
+        except OSError as error:
+            raise UsageError(f"{printable(str(to))}: {error.strerror}") from None
+        finally:
+            partial.unlink(missing_ok=True)
+        say(f"written to {printable(str(to))} ({size(to.stat().st_size)})")
+
+    run(body, head=head)

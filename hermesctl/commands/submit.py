@@ -1,0 +1,263 @@
+"""`submit` and `preview`: from a file, or a script and flags, to a study.
+
+Rule: after Ctrl-C it is said whether the request was sent; an identical study is never run twice
+unasked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from hermesctl.async_client import AsyncClient
+from hermesctl.errors import ExitCode, UsageError
+from hermesctl.live import follow_to_the_end
+from hermesctl.options import (
+    EnvOption,
+    FileArgument,
+    GridOption,
+    HeadOption,
+    LocalOption,
+    MetricOption,
+    NameOption,
+    OutputOption,
+    SetOption,
+    YesOption,
+)
+from hermesctl.output import Format, emit, plain, row
+from hermesctl.records import Submission
+from hermesctl.running import outcome, run
+from hermesctl.study_file import Document, Table
+from hermesctl.study_writer import study_text
+from hermesctl.submission import Prepared, from_document, open_study
+from hermesctl.tables import cell, grid, params_text, value_text, varying
+from hermesctl.terminal import say, stdout
+from hermesctl.text import count, printable
+from hermesctl.trees import with_flags
+from hermesctl.views import next_commands
+
+_PREVIEWED = 20
+
+
+class _Sent(Enum):
+    NOTHING = auto()
+    REQUEST = auto()
+    ANSWERED = auto()
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far a submit has come, for whoever interrupts it."""
+
+    local: bool
+    sent: _Sent = _Sent.NOTHING
+    study: str = ""
+
+
+def submit(
+    file: FileArgument,
+    grid: GridOption = None,
+    settings: SetOption = None,
+    metric: MetricOption = None,
+    name: NameOption = None,
+    env: EnvOption = None,
+    local: LocalOption = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Show the trials until the study has finished.")
+    ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Return when the study has finished (6: trials failed).")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check and expand it; store nothing.")
+    ] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Run it although an identical study exists.")
+    ] = False,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the study file it stands for.")
+    ] = None,
+    yes: YesOption = False,
+    head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Submit a study: a file, or a script with a grid.
+
+    Examples:
+
+      hermesctl submit study.yaml --local --follow
+
+      hermesctl submit train.py --grid learning_rate=1e-3,5e-4 --grid optimizer=sgd,adam --local
+
+      hermesctl submit study.yaml --set schedule.policy=round_robin --dry-run
+    """
+    prepared = prepare(file, grid, settings, metric, name)
+    if save is not None:
+        _save(save, prepared, yes)
+    environment = _environment(env or [])
+    progress = _Progress(local)
+
+    async def body(client: AsyncClient) -> ExitCode | None:
+        progress.sent = _Sent.REQUEST
+        submission = await client.submit(
+            prepared, again=again, dry_run=dry_run, environment=environment
+        )
+        progress.sent, progress.study = _Sent.ANSWERED, submission.study
+        console = stdout()
+        if dry_run:
+            _preview(console, prepared, submission, output)
+            return None
+        _announce(console, submission, output, following=follow)
+        if follow:
+            after = None if submission.identical_to else 0
+            detail = await follow_to_the_end(client, submission.study, console, after)
+            return outcome(detail)
+        return outcome(await client.wait(submission)) if wait else None
+
+    run(body, head=head, local=local, interrupted=lambda: _interrupted(progress))
+
+
+def preview(
+    file: FileArgument,
+    grid: GridOption = None,
+    settings: SetOption = None,
+    metric: MetricOption = None,
+    local: LocalOption = False,
+    head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Show the trials that a study would have; store nothing.
+
+    The head checks and expands it, as it would on submit.
+    """
+    prepared = prepare(file, grid, settings, metric, None)
+
+    async def body(client: AsyncClient) -> None:
+        submission = await client.submit(prepared, dry_run=True)
+        _preview(stdout(), prepared, submission, output)
+
+    run(body, head=head, local=local)
+
+
+def prepare(
+    file: Path,
+    grid: list[str] | None,
+    settings: list[str] | None,
+    metric: str | None,
+    name: str | None,
+) -> Prepared:
+    """The study of a file and the flags that change it; raises UsageError."""
+    document = open_study(file)
+    if isinstance(document.root, Table):
+        changed = with_flags(
+            document.root, name=name, metric=metric, grid=grid or (), settings=settings or ()
+        )
+        document = Document(changed, document.problems)
+    return from_document(document, file.absolute().parent)
+
+
+def _environment(flags: list[str]) -> dict[str, str]:
+    variables = {}
+    for flag in flags:
+        name, equals, value = flag.partition("=")
+        if not name or not equals:
+            raise UsageError(f"--env {printable(flag)}: expected NAME=VALUE")
+        variables[name] = value
+    return variables
+
+
+def _save(path: Path, prepared: Prepared, yes: bool) -> None:
+    text = study_text(prepared.spec)
+    try:
+        if path.exists() and not yes and path.read_text() != text:
+            raise UsageError(f"{printable(str(path))}: it exists; add --yes to replace it")
+        path.write_text(text)
+    except OSError as error:
+        raise UsageError(f"{printable(str(path))}: {error.strerror}") from None
+    say(f"saved as {printable(str(path))}")
+
+
+def _announce(console: Console, submission: Submission, output: Format, *, following: bool) -> None:
+    for note in submission.notes:
+        say(f"note: {printable(note)}")
+    study = printable(submission.study)
+    if not output.for_people:
+        document = _document(submission)
+        emit(console, output, document, [document], lambda _: "")
+        return
+    if submission.identical_to:
+        console.print(
+            Text(f"{study} is this very study, submitted before; nothing new was begun.\n")
+            + Text("Add --again to run it once more.", style="dim")
+        )
+    else:
+        console.print(Text(f"{study}: {count(len(submission.trials), 'trial')}", style="bold"))
+    if not following:
+        console.print()
+        console.print(next_commands(submission.study))
+
+
+def _preview(console: Console, prepared: Prepared, submission: Submission, output: Format) -> None:
+    for note in submission.notes:
+        say(f"note: {printable(note)}")
+    trials = submission.trials
+    names = varying(trials)
+
+    def table(wide: bool) -> Any:
+        table = grid(">", *names)
+        shown = trials if wide else trials[:_PREVIEWED]
+        for trial in shown:
+            values = [cell(value_text(trial.params.get(name))) for name in names]
+            table.add_row(cell(str(trial.number)), *values)
+        return table
+
+    document = {**_document(submission), "policy": _policy(prepared)}
+    rows = [{"number": t.number, **row({"params": t.params})} for t in trials]
+    emit(console, output, {**document, "trials": rows}, rows, table)
+    if not output.for_people:
+        return
+    if output is Format.TABLE and len(trials) > _PREVIEWED:
+        console.print(cell(f"… and {len(trials) - _PREVIEWED} more (-o wide shows all)", "dim"))
+    fixed = {k: v for k, v in trials[0].params.items() if k not in names} if trials else {}
+    console.print()
+    console.print(cell(f"{count(len(trials), 'trial')}, policy {_policy(prepared)}"))
+    if fixed:
+        console.print(cell(f"the same in all: {params_text(fixed)}"))
+
+
+def _policy(prepared: Prepared) -> str:
+    return prepared.spec.schedule.policy.name or "of the head's choice"
+
+
+def _document(submission: Submission) -> dict[str, Any]:
+    return {
+        "study": submission.study,
+        "identical_to": submission.identical_to,
+        "trials": [trial.id for trial in submission.trials],
+        "notes": plain(submission.notes),
+    }
+
+
+def _interrupted(progress: _Progress) -> str:
+    study = printable(progress.study)
+    match progress.sent:
+        case _Sent.NOTHING:
+            return "nothing was submitted"
+        case _Sent.REQUEST:
+            return "the study may have been submitted: hermesctl study ls tells"
+        case _Sent.ANSWERED:
+            lines = [
+                f"{study} goes on" + (" in the background" if progress.local else ""),
+                f"  hermesctl top {study}           look again",
+                f"  hermesctl tail -f {study}       follow it as lines",
+                f"  hermesctl study stop {study}    end it",
+            ]
+            if progress.local:
+                lines.append("  hermesctl local stop           end your local head")
+            return "\n".join(lines)

@@ -1,0 +1,224 @@
+"""`hermesctl trial`: list, show and change trials."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from hermesctl.async_client import AsyncClient
+from hermesctl.charts import plot, sparkline
+from hermesctl.errors import UsageError
+from hermesctl.event_lines import quantum_text
+from hermesctl.options import (
+    HeadOption,
+    LatestStudyArgument,
+    OutputOption,
+    TrialArgument,
+    TrialsArgument,
+    YesOption,
+)
+from hermesctl.output import Format, emit, row
+from hermesctl.program_output import TerminalFilter
+from hermesctl.records import Trial, TrialDetail
+from hermesctl.running import NounGroup, chosen_study, confirm, run
+from hermesctl.tables import (
+    cell,
+    facts_table,
+    moment,
+    params_text,
+    state_cell,
+    step_text,
+    trials_table,
+)
+from hermesctl.terminal import say, stdout
+from hermesctl.text import count, duration, number, percent, printable, size
+from hermesctl.yaml_text import Data
+
+_PLOT_HEIGHT = 14
+_PLOT_WIDTH_MAX = 100
+_USAGE_WIDTH = 40
+
+app = typer.Typer(
+    cls=NounGroup,
+    help="List, show and change trials. Without a verb: a study's trials, or one trial.",
+)
+
+
+@app.command("ls")
+def list_trials(
+    study: LatestStudyArgument = None,
+    head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """List a study's trials."""
+
+    async def body(client: AsyncClient) -> None:
+        detail = await client.study(await chosen_study(client, study))
+        trials = detail.trials
+        rows = [row(trial) for trial in trials]
+        metric = detail.study.metric
+        document: dict[str, Data] = {"study": detail.study.id, "trials": rows}
+        emit(stdout(), output, document, rows, lambda wide: trials_table(trials, metric, wide))
+
+    run(body, head=head)
+
+
+@app.command()
+def show(
+    trial: TrialArgument, head: HeadOption = None, output: OutputOption = Format.TABLE
+) -> None:
+    """Show a trial: where it stands, what it used, why it failed, what it printed last."""
+
+    async def body(client: AsyncClient) -> None:
+        detail = await client.trial(trial)
+        document = row(detail)
+        emit(stdout(), output, document, [row(detail.trial)], lambda _: trial_view(detail))
+
+    run(body, head=head)
+
+
+@app.command()
+def curve(
+    trial: TrialArgument,
+    metric: Annotated[
+        str, typer.Option(metavar="NAME", help="Which metric; default: the signal.")
+    ] = "",
+    points: Annotated[int, typer.Option(min=0, help="At most so many points; 0: all.")] = 0,
+    head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Show a metric of a trial by step.
+
+    hermesctl trial curve digits/3 --metric val_loss -o csv > curve.csv
+    """
+
+    async def body(client: AsyncClient) -> None:
+        found = await client.curve(trial, metric, points)
+        console = stdout()
+        pairs = zip(found.steps, found.values, strict=True)
+        rows = [row({"step": step, found.metric or "signal": value}) for step, value in pairs]
+        width = min(_PLOT_WIDTH_MAX, max(20, console.width - 14))
+        lines = plot(found.steps, found.values, width, _PLOT_HEIGHT)
+        others = ", ".join(found.metrics_available)
+        view = Group(
+            cell(f"{found.metric or 'signal'}, {count(len(found.steps), 'point')}", "bold"),
+            *(cell(line) for line in lines),
+            cell(f"metrics: {others}" if others else "", "dim"),
+        )
+        emit(console, output, row(found), rows, lambda _: view)
+
+    run(body, head=head)
+
+
+@app.command()
+def pause(trials: TrialsArgument, head: HeadOption = None) -> None:
+    """Suspend trials until they are resumed; nothing is lost."""
+
+    async def body(client: AsyncClient) -> None:
+        say(f"{count(len(await client.pause(*trial_ids(trials))), 'trial')} paused")
+
+    run(body, head=head)
+
+
+@app.command()
+def resume(trials: TrialsArgument, head: HeadOption = None) -> None:
+    """Let paused trials run again."""
+
+    async def body(client: AsyncClient) -> None:
+        say(f"{count(len(await client.resume(*trial_ids(trials))), 'trial')} resumed")
+
+    run(body, head=head)
+
+
+@app.command()
+def stop(trials: TrialsArgument, yes: YesOption = False, head: HeadOption = None) -> None:
+    """End trials; results and checkpoints stay. `trial retry` takes it back."""
+
+    async def body(client: AsyncClient) -> None:
+        if len(trials) > 1:
+            confirm(f"Stop {count(len(trials), 'trial')}?", yes=yes)
+        say(f"{count(len(await client.stop(*trial_ids(trials))), 'trial')} stopped")
+
+    run(body, head=head)
+
+
+@app.command()
+def retry(trials: TrialsArgument, head: HeadOption = None) -> None:
+    """Run failed, stopped or cancelled trials again, from their last checkpoint."""
+
+    async def body(client: AsyncClient) -> None:
+        say(f"{count(len(await client.retry(*trial_ids(trials))), 'trial')} will run again")
+
+    run(body, head=head)
+
+
+def trial_view(detail: TrialDetail) -> RenderableType:
+    """Everything about one trial."""
+    trial = detail.trial
+    parts: list[RenderableType] = [facts_table(_facts(trial))]
+    if len(detail.usage) > 1:
+        shares = [u.utilization for u in detail.usage]
+        parts.append(cell(f"use over time  {sparkline(shares, _USAGE_WIDTH)}"))
+    for failure in trial.failures:
+        where = f"attempt {failure.attempt} on {failure.device or '?'}, step {failure.step}"
+        parts += [
+            Text(),
+            cell(f"failed: {failure.kind} ({where}, {moment(failure.at_unix_seconds)})", "red"),
+            *(cell(f"  {line}") for line in failure.detail.splitlines()),
+        ]
+    if detail.output_tail:
+        shown = TerminalFilter().feed(detail.output_tail.encode(errors="replace"))
+        lines = [line.rpartition("\r")[2] for line in shown.rstrip().splitlines()]
+        parts += [Text(), cell("last output", "bold"), *(cell(f"  {line}") for line in lines)]
+    return Group(*parts)
+
+
+def _facts(trial: Trial) -> list[tuple[str, str]]:
+    metrics = ", ".join(f"{m.name} {number(m.last)} (best {number(m.best)})" for m in trial.metrics)
+    state = state_cell(trial).plain
+    kept = f"{trial.kept_tier} on {trial.kept_node}" if trial.kept_tier else "-"
+    fidelity = trial.fidelity or "not known yet"
+    checkpoint = trial.checkpoint
+    saved = "none yet"
+    if checkpoint is not None:
+        saved = f"{checkpoint.id} at step {checkpoint.step}, {size(checkpoint.size_bytes)}"
+    rate = f"{trial.steps_per_second:.3g} steps/s"
+    if trial.examples_per_second:
+        rate += f", {trial.examples_per_second:.4g} examples/s"
+    return [
+        ("trial", trial.id),
+        ("state", f"{state}: {trial.reason}" if trial.reason else state),
+        ("parameters", params_text(trial.params)),
+        ("step", step_text(trial)),
+        ("signal", number(trial.signal)),
+        ("metric", number(trial.metric) if trial.metric is not None else "no metric seen"),
+        ("metrics", metrics or "-"),
+        ("rank", str(trial.rank or "-")),
+        ("device", trial.device or "-"),
+        ("quantum", quantum_text(trial.quantum) if trial.quantum else "-"),
+        ("milestone", f"{trial.milestone_percent:g} %" if trial.milestone_percent else "-"),
+        ("kept", kept),
+        ("resumes", f"{fidelity}: {trial.fidelity_reason}" if trial.fidelity_reason else fidelity),
+        ("checkpoint", saved),
+        ("attempts", f"{trial.attempt} ({count(trial.preemptions, 'preemption')})"),
+        (
+            "device time",
+            f"{duration(trial.busy_seconds)}, {percent(trial.overhead_share)} overhead",
+        ),
+        ("speed", rate),
+        ("memory", size(trial.memory_bytes)),
+        ("CPU", f"{trial.cpu_use:.2f} cores"),
+        ("framework", trial.framework or "-"),
+        ("command", " ".join(trial.argv)),
+    ]
+
+
+def trial_ids(trials: list[str]) -> list[str]:
+    """The ids given; raises UsageError for one that is a study's."""
+    for trial in trials:
+        if "/" not in trial:
+            raise UsageError(f"{printable(trial)}: expected a trial, `study/17`")
+    return trials

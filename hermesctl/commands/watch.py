@@ -1,0 +1,239 @@
+"""The daily looks: `status`, `top`, `tail`, `logs`, `best`, `why`."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import aclosing
+from typing import Annotated
+
+import typer
+from rich.console import Console, Group
+from rich.text import Text
+
+from hermesctl import scalars
+from hermesctl.async_client import AsyncClient
+from hermesctl.errors import ExitCode, Unreachable, UsageError
+from hermesctl.event_lines import event_line
+from hermesctl.live import show_top
+from hermesctl.options import HeadOption, LatestStudyArgument, OutputOption, TrialArgument
+from hermesctl.output import Format, emit, json_line, plain, row, write
+from hermesctl.program_output import TerminalFilter
+from hermesctl.records import Study, StudyDetail, Trial
+from hermesctl.running import chosen_study, outcome, run
+from hermesctl.tables import cell, leaderboard, ranking_table
+from hermesctl.terminal import say, stdout
+from hermesctl.text import printable
+from hermesctl.views import status_view, study_progress
+from hermesctl.yaml_text import Data
+
+CountOption = Annotated[int, typer.Option("-n", "--count", min=1, help="How many trials.")]
+
+
+def status(
+    study: LatestStudyArgument = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until the study has finished.")
+    ] = False,
+    head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Show how a study is doing.
+
+    The exit code is 0 when the study could be shown. With --wait it tells how the study ended:
+    0 if no trial failed, 6 if some did.
+    """
+
+    async def body(client: AsyncClient) -> ExitCode | None:
+        chosen = await chosen_study(client, study)
+        detail = await (client.wait(chosen) if wait else client.study(chosen))
+        document = study_document(detail)
+        emit(stdout(), output, document, [document], lambda _: status_view(detail))
+        return outcome(detail) if wait else None
+
+    run(body, head=head, interrupted=lambda: "the study goes on; nothing was changed")
+
+
+def study_document(detail: StudyDetail) -> dict[str, Data]:
+    """A study for programs."""
+    study = detail.study
+    data = row(study)
+    data.update(
+        trials=study.trial_count,
+        progress=study_progress(detail.trials),
+        overhead_share=study.overhead_share,
+        next_up=list(detail.next_up),
+        journal_sequence=detail.journal_sequence,
+    )
+    return data
+
+
+def top(study: LatestStudyArgument = None, head: HeadOption = None) -> None:
+    """Show the devices and a study's trials, live."""
+
+    async def body(client: AsyncClient) -> None:
+        await show_top(client, await chosen_study(client, study), stdout())
+
+    run(body, head=head, interrupted=lambda: "the study goes on")
+
+
+def tail(
+    study: LatestStudyArgument = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it happens.")] = False,
+    after: Annotated[
+        int, typer.Option(min=0, metavar="SEQ", help="Only what came after this number.")
+    ] = 0,
+    reports: Annotated[
+        bool, typer.Option("--reports", help="Include each report of a loss.")
+    ] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", "-A", help="Of all studies and nodes, without end.")
+    ] = False,
+    head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Print what happened: results, milestones, switches, ends.
+
+    Each line begins with its sequence number; --after goes on from there.
+
+      hermesctl tail -f digits --reports
+    """
+    last = {"sequence": after}
+
+    async def body(client: AsyncClient) -> None:
+        console = stdout()
+        if everything:
+            stream = client.events(after=after, reports=reports, once=not follow, on_gap=say_gap)
+        elif follow:
+            chosen = await chosen_study(client, study)
+            stream = client.follow(chosen, after=after, reports=reports, on_gap=say_gap)
+        else:
+            chosen = await chosen_study(client, study)
+            stream = client.events(chosen, after=after, reports=reports, once=True)
+        async with aclosing(stream) as events:
+            async for event in events:
+                last["sequence"] = event.sequence
+                if output.for_people:
+                    console.print(event_line(event), soft_wrap=True)
+                else:
+                    write(console, json_line(row(event)))
+
+    if output not in (Format.TABLE, Format.WIDE, Format.JSON):
+        raise UsageError(f"-o {output}: expected table or json (a line each) for tail")
+    run(
+        body,
+        head=head,
+        interrupted=lambda: f"the trials go on; see the rest with --after {last['sequence']}",
+    )
+
+
+def logs(
+    trial: TrialArgument,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until it ends.")] = False,
+    last: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Only the end of it, such as 64KiB.")
+    ] = None,
+    head: HeadOption = None,
+) -> None:
+    """Print what a trial's program printed."""
+    offset = -_size(last) if last is not None else 0
+
+    async def body(client: AsyncClient) -> None:
+        on_terminal = sys.stdout is not None and sys.stdout.isatty()
+        console = stdout()
+        shown = TerminalFilter()
+        chunks = client.logs(trial, offset=offset, follow=follow, on_gap=say_gap)
+        async with aclosing(chunks) as stream:
+            async for chunk in stream:
+                if on_terminal:
+                    write(console, shown.feed(chunk))
+                else:
+                    _write_bytes(console, chunk)
+
+    run(body, head=head, interrupted=lambda: f"{printable(trial)} goes on")
+
+
+def best(
+    study: LatestStudyArgument = None,
+    count: CountOption = 10,
+    head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Show the leaderboard.
+
+    hermesctl best digits -n 1 -o json | jq .trials[0].params
+    """
+
+    async def body(client: AsyncClient) -> None:
+        chosen = (await client.study(await chosen_study(client, study))).study
+        trials = await client.best(chosen, count)
+        document = best_document(chosen, trials)
+        rows = [best_row(rank, trial) for rank, trial in enumerate(trials, start=1)]
+        emit(
+            stdout(),
+            output,
+            document,
+            rows,
+            lambda wide: leaderboard(trials, chosen.metric, wide),
+        )
+
+    run(body, head=head)
+
+
+def best_document(study: Study, trials: list[Trial]) -> dict[str, Data]:
+    """The leaderboard for programs; others build on its keys."""
+    rows = [best_row(rank, trial) for rank, trial in enumerate(trials, start=1)]
+    return {"study": study.id, "trials": rows}
+
+
+def best_row(rank: int, trial: Trial) -> dict[str, Data]:
+    """One trial of the leaderboard for programs."""
+    return {
+        "id": trial.id,
+        "rank": trial.rank or rank,
+        "metric": plain(trial.metric),
+        "step": trial.step,
+        "params": plain(trial.params),
+        "state": str(trial.state),
+        "fidelity": trial.fidelity,
+        "preemptions": trial.preemptions,
+        "overhead_share": plain(trial.overhead_share),
+        "checkpoint": trial.checkpoint.id if trial.checkpoint else None,
+    }
+
+
+def why(trial: TrialArgument, head: HeadOption = None, output: OutputOption = Format.TABLE) -> None:
+    """Say why a trial runs or waits, and what the policy would do next."""
+
+    async def body(client: AsyncClient) -> None:
+        explanation = await client.why(trial)
+        lines = [Text(printable(explanation.summary), style="bold")]
+        if explanation.last_decision:
+            lines.append(cell(f"last decision: {explanation.last_decision}"))
+        lines.append(cell(f"policy: {explanation.policy}", "dim"))
+        view = Group(*lines, Text(), ranking_table(explanation))
+        rows = [row(ranked) for ranked in explanation.ranking]
+        emit(stdout(), output, row(explanation), rows, lambda _: view)
+
+    run(body, head=head)
+
+
+def say_gap(error: Unreachable) -> None:
+    """Say that the head is away and what that means."""
+    say(f"{str(error).splitlines()[0]}; reconnecting, the trials go on")
+
+
+def _size(text: str) -> int:
+    size_bytes = int(text) if text.isdecimal() and len(text) < 19 else scalars.size_bytes(text)
+    if not size_bytes:
+        raise UsageError(f"--last {printable(text)}: expected a size such as 64KiB")
+    return size_bytes
+
+
+def _write_bytes(console: Console, chunk: bytes) -> None:
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.buffer.write(chunk)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        console.on_broken_pipe()

@@ -1,0 +1,128 @@
+"""Following a study on the terminal: a picture that moves, or lines where it can't.
+
+Rule: events drive what they can (the trails of the signals), one question a second to the head
+the rest; a head that is away for a while is a notice, not the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+
+from rich.console import Console
+from rich.live import Live as RichLive
+
+from hermesctl.async_client import AsyncClient
+from hermesctl.errors import HermesError, Unreachable
+from hermesctl.event_lines import event_line
+from hermesctl.events import EventKind
+from hermesctl.records import StudyDetail
+from hermesctl.terminal import is_live, say
+from hermesctl.views import SPARK_WIDTH, Live, final_view, live_view, top_view
+
+_REFRESH_SECONDS = 1.0
+# A study that is large asks for less of the head's time.
+_REFRESH_SHARE = 5
+_TRAILS_FETCHED = 64
+_LEADERBOARD_LENGTH = 10
+
+
+async def follow_to_the_end(
+    client: AsyncClient, study: str, console: Console, after: int | None = None
+) -> StudyDetail:
+    """Show a study until it has finished, then how it ended.
+
+    Without a terminal to draw on, the events after the sequence number `after` are printed as
+    lines (default: from now on).
+    """
+    if is_live(console):
+        await _draw(client, study, console, devices=False)
+    else:
+        await _print_lines(client, study, console, after)
+    detail = await client.study(study)
+    best = await client.best(detail.study, _LEADERBOARD_LENGTH)
+    console.print(final_view(detail, best))
+    return detail
+
+
+async def show_top(client: AsyncClient, study: str, console: Console) -> None:
+    """Show the devices and a study until it has finished; once, if it can't be redrawn."""
+    if is_live(console):
+        await _draw(client, study, console, devices=True)
+        return
+    live = await _asked(client, study, None, devices=True)
+    console.print(top_view(live, console.width, 1 << 30))
+
+
+async def _print_lines(
+    client: AsyncClient, study: str, console: Console, after: int | None
+) -> None:
+    if after is None:
+        after = (await client.study(study)).journal_sequence
+    follow = client.follow(study, after=after, reports=False, on_gap=_say_gap)
+    async with aclosing(follow) as events:
+        async for event in events:
+            console.print(event_line(event), soft_wrap=True)
+
+
+async def _draw(client: AsyncClient, study: str, console: Console, *, devices: bool) -> None:
+    live = await _asked(client, study, None, devices)
+    await _fetch_trails(client, live)
+
+    def picture() -> None:
+        view = top_view if devices else live_view
+        screen.update(view(live, console.width, console.height), refresh=True)
+
+    def gap(error: Unreachable) -> None:
+        live.notice = f"{str(error).splitlines()[0]}; reconnecting, the trials go on"
+
+    async def refresh() -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            try:
+                await _asked(client, study, live, devices)
+            except Unreachable as error:
+                gap(error)
+            picture()
+            await asyncio.sleep(max(_REFRESH_SECONDS, _REFRESH_SHARE * (loop.time() - began)))
+
+    with RichLive(console=console, auto_refresh=False, transient=True) as screen:
+        picture()
+        after = live.detail.journal_sequence
+        try:
+            async with asyncio.TaskGroup() as group:
+                refresher = group.create_task(refresh())
+                async with aclosing(client.follow(study, after=after, on_gap=gap)) as events:
+                    async for event in events:
+                        if event.kind is EventKind.REPORTED and event.loss is not None:
+                            live.reported(event.trial, event.loss)
+                refresher.cancel()
+        except* HermesError as errors:
+            raise errors.exceptions[0] from None
+
+
+async def _asked(client: AsyncClient, study: str, live: Live | None, devices: bool) -> Live:
+    detail = await client.study(study)
+    if live is None:
+        live = Live(detail)
+    live.detail = detail
+    live.nodes = await client.nodes() if devices else ()
+    live.notice = ""
+    return live
+
+
+async def _fetch_trails(client: AsyncClient, live: Live) -> None:
+    """The signals so far, so that the picture does not begin empty."""
+    for trial in live.detail.trials[:_TRAILS_FETCHED]:
+        if trial.step:
+            try:
+                curve = await client.curve(trial, max_points=SPARK_WIDTH)
+            except HermesError:
+                continue  # a picture without this trail is still right
+            for value in curve.values:
+                live.reported(trial.id, value)
+
+
+def _say_gap(error: Unreachable) -> None:
+    say(f"{str(error).splitlines()[0]}; reconnecting, the trials go on")

@@ -1,0 +1,125 @@
+"""From a command to its exit code: runs its coroutine with a client, asks before damage.
+
+Rule: Ctrl-C is no error of anybody's; it says what goes on without us and how to look at it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import difflib
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeAlias
+
+import typer
+from typer.core import TyperGroup
+
+from hermesctl.async_client import AsyncClient
+from hermesctl.errors import ExitCode, HermesError, NotFound, UsageError
+from hermesctl.records import StudyDetail, TrialState
+from hermesctl.terminal import say, show_error
+from hermesctl.text import printable
+
+Body: TypeAlias = Callable[[AsyncClient], Awaitable[ExitCode | None]]
+
+# What `hermesctl --head X command` says for the commands that don't say it themselves.
+root_head: contextvars.ContextVar[str | None] = contextvars.ContextVar("root_head", default=None)
+
+
+def run(
+    body: Body,
+    *,
+    head: str | None,
+    local: bool = False,
+    interrupted: Callable[[], str] | None = None,
+) -> None:
+    """Run `body` with a client and leave with its exit code.
+
+    `interrupted` says, after Ctrl-C, what is true now.
+    """
+    if head is not None and local:
+        raise UsageError("--head and --local: expected one of them")
+
+    async def with_client() -> ExitCode | None:
+        client = AsyncClient(head or root_head.get(), local=local)
+        async with client:
+            return await body(client)
+
+    try:
+        code = asyncio.run(with_client())
+    except KeyboardInterrupt:
+        if interrupted is not None:
+            say("\n" + interrupted())
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+    if code:
+        raise typer.Exit(code)
+
+
+class HermesGroup(TyperGroup):
+    """A group whose errors are one message and a stable exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except HermesError as error:
+            show_error(error)
+            raise typer.Exit(error.exit_code) from None
+
+
+class NounGroup(TyperGroup):
+    """A noun's commands. Without a verb it lists; an id instead of a verb shows that thing."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the verb that is meant before the arguments."""
+        words = [a for a in args if not a.startswith("-")]
+        asks_help = any(a in ("--help", "-h") for a in args)
+        if not asks_help and (not words or words[0] not in self.commands):
+            self._refuse_misspelt(words)
+            args = [self._verb(words), *args]
+        return super().parse_args(ctx, args)
+
+    def _verb(self, words: Sequence[str]) -> str:
+        lists_inside = "ls" in self.commands and self.name == "trial"
+        shows = bool(words) and not (lists_inside and "/" not in words[0])
+        return "show" if shows else "ls"
+
+    def _refuse_misspelt(self, words: Sequence[str]) -> None:
+        # `pasue digits` has two words; `digits` alone is an id.
+        near = difflib.get_close_matches(words[0], self.commands, 1, 0.7) if words[1:] else []
+        if near:
+            raise UsageError(
+                f"{self.name} {printable(words[0])}: expected one of {', '.join(self.commands)}; "
+                f"did you mean {near[0]}?"
+            )
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask; leave without having done anything unless the answer is yes.
+
+    Raises UsageError where nobody can be asked.
+    """
+    if yes:
+        return
+    if not (sys.stdin and sys.stdin.isatty()):
+        raise UsageError(f"{question} Nobody is here to ask; add --yes to do it")
+    if not typer.confirm(question, err=True):
+        say("nothing was done")
+        raise typer.Exit(ExitCode.OK)
+
+
+async def chosen_study(client: AsyncClient, study: str | None) -> str:
+    """The study that is meant: the one named, or the newest."""
+    if study is not None:
+        return study
+    newest = await client.latest_study()
+    if newest is None:
+        raise NotFound("there is no study yet; submit one: hermesctl submit study.yaml")
+    return newest.id
+
+
+def outcome(detail: StudyDetail) -> ExitCode:
+    """The exit code of a study that was waited for."""
+    failed = detail.study.counts.get(TrialState.FAILED, 0)
+    return ExitCode.TRIALS_FAILED if failed else ExitCode.OK

@@ -1,0 +1,240 @@
+"""Records -> tables. Rule: pure; every cell is made harmless, no table depends on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from rich.table import Table
+from rich.text import Text
+
+from hermesctl.records import Device, Explanation, Node, Params, Study, Trial, TrialState
+from hermesctl.text import cut, duration, number, percent, printable, size
+from hermesctl.yaml_text import Data
+
+STATE_STYLES = {
+    TrialState.WAITING: "dim",
+    TrialState.STARTING: "cyan",
+    TrialState.RUNNING: "green",
+    TrialState.SUSPENDING: "cyan",
+    TrialState.COMPLETED: "bold green",
+    TrialState.FAILED: "bold red",
+    TrialState.STOPPED: "yellow",
+    TrialState.CANCELLED: "yellow",
+}
+_VALUE_LENGTH = 24
+
+
+def grid(*headers: str) -> Table:
+    """An unboxed table; a header that begins with `>` is set to the right."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for header in headers:
+        right = header.startswith(">")
+        table.add_column(
+            printable(header.removeprefix(">")),
+            justify="right" if right else "left",
+            overflow="fold",
+        )
+    return table
+
+
+def cell(text: str, style: str = "") -> Text:
+    """A harmless cell."""
+    return Text(printable(text), style=style)
+
+
+def state_cell(trial: Trial) -> Text:
+    """Its state, `paused` where a person holds it back, and how it is kept meanwhile."""
+    words = "paused" if trial.paused and not trial.state.final else str(trial.state)
+    if trial.state is TrialState.WAITING and trial.kept_tier:
+        words += f" ({trial.kept_tier})"
+    return Text(words, style=STATE_STYLES[trial.state])
+
+
+def step_text(trial: Trial) -> str:
+    """`120/800`, or the step alone while the plan is unknown."""
+    return f"{trial.step}/{trial.planned_steps}" if trial.planned_steps else str(trial.step)
+
+
+def value_text(value: Data) -> str:
+    """A hyper-parameter's value, short."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list | tuple):
+        return cut("[" + ", ".join(value_text(v) for v in value) + "]", _VALUE_LENGTH)
+    return cut(str(value), _VALUE_LENGTH)
+
+
+def params_text(params: Params, names: Sequence[str] | None = None) -> str:
+    """`learning_rate=0.001 optimizer=adam`, of those named or of all."""
+    shown = params if names is None else {n: params[n] for n in names if n in params}
+    return " ".join(f"{name}={value_text(value)}" for name, value in shown.items())
+
+
+def varying(trials: Sequence[Trial]) -> list[str]:
+    """The hyper-parameters in which these trials differ; all of a single trial's."""
+    names = dict.fromkeys(name for trial in trials for name in trial.params)
+    if len(trials) < 2:
+        return list(names)
+    return [n for n in names if len({repr(t.params.get(n)) for t in trials}) > 1]
+
+
+def trials_table(trials: Sequence[Trial], metric: str, wide: bool) -> Table:
+    """Trials in the given order."""
+    extra = ("fidelity", ">preempted", ">busy", ">overhead", ">memory", "reason") if wide else ()
+    names = varying(trials)
+    headers = ("trial", "state", "device", ">step", f">{metric or 'metric'}", ">signal")
+    table = grid(*headers, *names, *extra)
+    for trial in trials:
+        cells = [
+            cell(trial.id),
+            state_cell(trial),
+            cell(trial.device or "-"),
+            cell(step_text(trial)),
+            cell(number(trial.metric)),
+            cell(number(trial.signal)),
+            *(cell(value_text(trial.params.get(name))) for name in names),
+        ]
+        if wide:
+            cells += [
+                cell(trial.fidelity or "-"),
+                cell(str(trial.preemptions)),
+                cell(duration(trial.busy_seconds)),
+                cell(percent(trial.overhead_share)),
+                cell(size(trial.memory_bytes)),
+                cell(cut(trial.reason, 60)),
+            ]
+        table.add_row(*cells)
+    return table
+
+
+def leaderboard(trials: Sequence[Trial], metric: str, wide: bool) -> Table:
+    """The best trials, best first."""
+    names = varying(trials)
+    extra = ("fidelity", "checkpoint") if wide else ()
+    head = (">rank", "trial", f">{metric or 'metric'}", ">step", "state")
+    table = grid(*head, *names, ">preempted", ">overhead", *extra)
+    for rank, trial in enumerate(trials, start=1):
+        cells = [
+            cell(str(trial.rank or rank)),
+            cell(trial.id, "bold" if rank == 1 else ""),
+            cell(number(trial.metric)),
+            cell(step_text(trial)),
+            state_cell(trial),
+            *(cell(value_text(trial.params.get(name))) for name in names),
+            cell(str(trial.preemptions)),
+            cell(percent(trial.overhead_share)),
+        ]
+        if wide:
+            cells += [cell(trial.fidelity or "-")]
+            cells += [cell(trial.checkpoint.id if trial.checkpoint else "-")]
+        table.add_row(*cells)
+    return table
+
+
+def studies_table(studies: Sequence[Study], wide: bool) -> Table:
+    """Studies in the given order."""
+    extra = ("owner", ">preempted", ">overhead", ">checkpoints") if wide else ()
+    table = grid("study", "submitted", "trials", ">best", "best trial", "policy", *extra)
+    for study in studies:
+        cells = [
+            cell(study.id),
+            cell(moment(study.submitted_unix_seconds)),
+            cell(counts_text(study)),
+            cell(number(study.best_metric)),
+            cell(study.best_trial or "-"),
+            cell(study.policy or "-"),
+        ]
+        if wide:
+            cells += [
+                cell(study.owner or "-"),
+                cell(str(study.preemptions)),
+                cell(percent(study.overhead_share)),
+                cell(size(study.checkpoint_bytes)),
+            ]
+        table.add_row(*cells)
+    return table
+
+
+def counts_text(study: Study) -> str:
+    """`16: 2 running, 14 waiting`."""
+    parts = [f"{study.counts[s]} {s}" for s in TrialState if study.counts.get(s)]
+    return f"{study.trial_count}: {', '.join(parts)}" if parts else "0"
+
+
+def nodes_table(nodes: Sequence[Node], wide: bool) -> Table:
+    """Nodes."""
+    extra = ("facts",) if wide else ()
+    table = grid("node", "state", "devices", ">busy", "version", *extra)
+    for node in nodes:
+        silent = f"silent for {duration(node.silent_seconds)}"
+        cells = [
+            cell(node.id),
+            cell("connected", "green") if node.connected else cell(silent, "red"),
+            cell(devices_text(node.devices)),
+            cell(f"{sum(1 for d in node.devices if d.trial)}/{len(node.devices)}"),
+            cell(node.version or "-"),
+        ]
+        if wide:
+            cells.append(cell("; ".join(node.facts)))
+        table.add_row(*cells)
+    return table
+
+
+def devices_text(devices: Sequence[Device]) -> str:
+    """`2 cpu, 1 NVIDIA H200`."""
+    kinds: dict[str, int] = {}
+    for device in devices:
+        kinds[device.kind] = kinds.get(device.kind, 0) + 1
+    return ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items())) or "0"
+
+
+def devices_table(devices: Sequence[Device]) -> Table:
+    """Devices, and who is on them."""
+    table = grid("device", "kind", "trial", "reserved for", ">use", ">memory", "health")
+    for device in devices:
+        memory = f"{size(device.usage.memory_bytes)} of {size(device.memory_bytes)}"
+        table.add_row(
+            cell(device.id),
+            cell(device.kind),
+            cell(device.trial or "-"),
+            cell(device.reserved_for or "-"),
+            cell(percent(device.usage.utilization)),
+            cell(memory),
+            cell("ok", "green") if device.healthy else cell(device.reason or "failed", "red"),
+        )
+    return table
+
+
+def ranking_table(explanation: Explanation) -> Table:
+    """The policy's present order, with the trial asked about marked."""
+    table = grid("", "trial", "state", "why")
+    for place, ranked in enumerate(explanation.ranking, start=1):
+        mine = "bold" if ranked.trial == explanation.trial else ""
+        style = STATE_STYLES[ranked.state]
+        table.add_row(
+            cell(str(place)),
+            cell(ranked.trial, mine),
+            cell(ranked.state, style),
+            cell(ranked.words),
+        )
+    return table
+
+
+def facts_table(facts: Sequence[tuple[str, str]]) -> Table:
+    """Names and what they are, one a line."""
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    for name, words in facts:
+        table.add_row(cell(name), cell(words))
+    return table
+
+
+def moment(unix_seconds: float | None) -> str:
+    """A time in UTC to the second; a dash for none."""
+    if not unix_seconds:
+        return "-"
+    return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

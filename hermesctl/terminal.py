@@ -1,0 +1,62 @@
+"""The two streams of the command line: results on stdout, everything else on stderr.
+
+Rule: colours, widths and movement follow the terminal (NO_COLOR, TERM=dumb, a pipe); a reader
+who went away ends us quietly; a table in a pipe is never cut.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NoReturn
+
+from rich.console import Console
+from rich.text import Text
+
+from hermesctl.errors import ExitCode, HermesError
+
+_PIPE_WIDTH = 240
+
+
+class QuietConsole(Console):
+    """A console whose reader may leave."""
+
+    def on_broken_pipe(self) -> NoReturn:
+        """End at once; nothing more could be read, and nothing is wrong."""
+        # What is still buffered would fail again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(ExitCode.OK)
+
+
+def stdout() -> Console:
+    """The console for results."""
+    return _console(to_stderr=False)
+
+
+def stderr() -> Console:
+    """The console for notes, questions and errors."""
+    return _console(to_stderr=True)
+
+
+def say(words: str) -> None:
+    """A note beside the result, harmless text already."""
+    stderr().print(Text(words, style="dim"))
+
+
+def show_error(error: HermesError) -> None:
+    """The error, as the last thing on stderr."""
+    text = Text("error: ", style="bold red")
+    text.append(str(error), style="not bold default")
+    stderr().print(text, soft_wrap=True)
+
+
+def is_live(console: Console) -> bool:
+    """Whether a picture may be redrawn in place."""
+    return console.is_terminal and not console.is_dumb_terminal
+
+
+def _console(*, to_stderr: bool) -> Console:
+    stream = sys.stderr if to_stderr else sys.stdout
+    piped = stream is None or not stream.isatty()
+    width = _PIPE_WIDTH if piped and "COLUMNS" not in os.environ else None
+    return QuietConsole(stderr=to_stderr, width=width, highlight=False, markup=False, emoji=False)

@@ -1,0 +1,206 @@
+"""What the terminal shows of one study: its status, the live view, the end.
+
+Rule: pure; functions of records and of how much room there is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from hermesctl.charts import progress_bar, sparkline
+from hermesctl.records import Node, Study, StudyDetail, Trial
+from hermesctl.tables import (
+    cell,
+    counts_text,
+    devices_table,
+    facts_table,
+    grid,
+    leaderboard,
+    moment,
+    params_text,
+    state_cell,
+    step_text,
+    varying,
+)
+from hermesctl.text import count, duration, number, percent, printable
+
+SPARK_WIDTH = 16
+_NEXT_SHOWN = 5
+
+
+@dataclass(slots=True)
+class Live:
+    """What a live view is drawn from; `trails` are the newest signals of each trial."""
+
+    detail: StudyDetail
+    nodes: Sequence[Node] = ()
+    notice: str = ""
+    trails: dict[str, deque[float]] = field(default_factory=dict)
+
+    def reported(self, trial: str, loss: float) -> None:
+        """Remember one more value of a trial's signal."""
+        self.trails.setdefault(trial, deque(maxlen=SPARK_WIDTH)).append(loss)
+
+
+def study_progress(trials: Sequence[Trial]) -> float:
+    """The share of all trials' steps that is done; a trial that ended counts as whole."""
+    if not trials:
+        return 0.0
+    return sum(1.0 if t.state.final else t.progress or 0.0 for t in trials) / len(trials)
+
+
+def status_view(detail: StudyDetail) -> RenderableType:
+    """Counts by state, best so far, estimated end, devices, overhead."""
+    study, trials = detail.study, detail.trials
+    facts = [
+        ("study", study.id),
+        ("submitted", moment(study.submitted_unix_seconds)),
+        ("trials", counts_text(study)),
+        ("progress", percent(study_progress(trials))),
+        ("policy", study.policy or "-"),
+        ("best so far", best_text(study, trials)),
+        ("devices", ", ".join(f"{t.device}: {t.id}" for t in trials if t.device) or "none in use"),
+        ("device time", f"{duration(study.busy_seconds)} training"),
+        ("overhead", overhead_text(study)),
+        ("ends", ending_text(study)),
+    ]
+    return facts_table(facts)
+
+
+def best_text(study: Study, trials: Sequence[Trial]) -> str:
+    """The best trial with its value and what it is made of."""
+    if not study.best_trial:
+        return "no metric seen yet"
+    best = next((t for t in trials if t.id == study.best_trial), None)
+    params = f"  {params_text(best.params, varying(trials))}" if best else ""
+    return f"{study.best_trial}  {study.metric or 'metric'} {number(study.best_metric)}{params}"
+
+
+def overhead_text(study: Study) -> str:
+    """The share of device time that switching took, and how often it was done."""
+    share = percent(study.overhead_share)
+    return f"{share} ({count(study.preemptions, 'preemption')})"
+
+
+def ending_text(study: Study) -> str:
+    """When it ended, or will at the present rate."""
+    if study.finished:
+        return moment(study.finished_unix_seconds)
+    if study.remaining_seconds is None:
+        return "not known yet"
+    return f"in about {duration(study.remaining_seconds)}"
+
+
+def live_view(live: Live, width: int, height: int) -> RenderableType:
+    """The live picture, in at most `height` lines where the trials are many."""
+    detail = live.detail
+    study, trials = detail.study, detail.trials
+    head = Text(overflow="ellipsis", no_wrap=True)
+    head.append(printable(study.id), style="bold")
+    head.append(f"  {counts_text(study)}", style="dim")
+    done = study_progress(trials)
+    bar = Text(progress_bar(done, max(10, min(40, width - 40))), style="green")
+    bar.append(f"  {percent(done)}  {ending_text(study)}", style="not green")
+    lines: list[RenderableType] = [head, bar]
+    lines.append(_live_trials(trials, live.trails, max(3, height - 8)))
+    upcoming = [f"{printable(t)}" for t in detail.next_up[:_NEXT_SHOWN]]
+    lines.append(_line("next up", ", ".join(upcoming) or "-"))
+    lines.append(_line("best", best_text(study, trials)))
+    lines.append(_line("switching", overhead_text(study)))
+    if live.notice:
+        lines.append(Text(printable(live.notice), style="bold yellow"))
+    return Group(*lines)
+
+
+def top_view(live: Live, width: int, height: int) -> RenderableType:
+    """The devices and who is on them, then the study."""
+    devices = [device for node in live.nodes for device in node.devices]
+    rest = height - len(devices) - 2
+    return Group(devices_table(devices), Text(), live_view(live, width, rest))
+
+
+def final_view(detail: StudyDetail, best: Sequence[Trial]) -> RenderableType:
+    """How a study ended: the leaderboard, the best parameters, the costs, where to look."""
+    study = detail.study
+    parts: list[RenderableType] = [
+        Text(f"{printable(study.id)}: {counts_text(study)}", style="bold"),
+        Text(),
+        leaderboard(best, study.metric, wide=False),
+        Text(),
+    ]
+    if best and best[0].metric is not None:
+        parts += [Text("best parameters", style="bold"), _params(best[0]), Text()]
+    parts.append(
+        facts_table(
+            [
+                ("preemptions", str(study.preemptions)),
+                ("switch overhead", percent(study.overhead_share)),
+                ("device time", duration(study.busy_seconds + study.overhead_seconds)),
+            ]
+        )
+    )
+    return Group(*parts, Text(), next_commands(study.id, best[0].id if best else ""))
+
+
+def next_commands(study: str, trial: str = "") -> RenderableType:
+    """Where to look further, ready to be copied."""
+    study, trial = printable(study), printable(trial or f"{study}/1")
+    rows = (
+        (f"hermesctl best {study}", "the leaderboard"),
+        (f"hermesctl tail -f {study}", "what happens"),
+        (f"hermesctl trial show {trial}", "one trial, with its last output"),
+        (f"hermesctl trial curve {trial}", "its loss"),
+        (f"hermesctl why {trial}", "why it runs or waits"),
+        (f"hermesctl study stop {study}", "end it; the results stay"),
+    )
+    table = grid("look further", "")
+    for command, meaning in rows:
+        table.add_row(cell(f"  {command}", "cyan"), cell(meaning, "dim"))
+    return table
+
+
+def _live_trials(
+    trials: Sequence[Trial], trails: Mapping[str, Sequence[float]], room: int
+) -> RenderableType:
+    names = varying(trials)
+    table = grid("trial", "state", "device", ">step", ">signal", "", ">metric", "parameters")
+    order = sorted(trials, key=_live_order)
+    for trial in order[:room]:
+        table.add_row(
+            cell(trial.id),
+            state_cell(trial),
+            cell(trial.device or "-"),
+            cell(step_text(trial)),
+            cell(number(trial.signal)),
+            cell(sparkline(trails.get(trial.id, ()), SPARK_WIDTH), "blue"),
+            cell(number(trial.metric)),
+            cell(params_text(trial.params, names), "dim"),
+        )
+    for column in table.columns:
+        column.no_wrap = True
+        column.overflow = "ellipsis"
+    hidden = len(order) - room
+    more = [cell(f"… and {count(hidden, 'trial')} more", "dim")] if hidden > 0 else []
+    return Group(table, *more)
+
+
+def _live_order(trial: Trial) -> tuple[bool, bool, int, int]:
+    """Those on a device first, then those that may still run, by rank."""
+    rank = trial.rank if trial.rank > 0 else 1 << 30
+    return (not trial.state.on_device, trial.state.final, rank, trial.number)
+
+
+def _params(trial: Trial) -> RenderableType:
+    return facts_table([(f"  {n}", str(v)) for n, v in trial.params.items()])
+
+
+def _line(name: str, words: str) -> Text:
+    text = Text(overflow="ellipsis", no_wrap=True)
+    text.append(f"{name:<10}", style="dim")
+    text.append(printable(words))
+    return text

@@ -1,0 +1,338 @@
+"""The SDK against a real gRPC server: what is sent, what is retried, what is raised."""
+
+from __future__ import annotations
+
+import io
+import math
+import tarfile
+import uuid
+from contextlib import aclosing
+from pathlib import Path
+
+import grpc
+import pytest
+
+from hermesctl import AsyncClient, Client, NotFound, Refused, StudyFileError, Unreachable
+from hermesctl.errors import HermesError, UsageError
+from hermesctl.records import TrialState
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1 import types_pb2 as types
+from tests.hermesctl.fake_head import FakeHead, HeadThread, event, trial
+
+OUTAGE = (grpc.StatusCode.UNAVAILABLE, "going away")
+
+
+async def test_submit_sends_the_code_and_the_spec(head: FakeHead, project: Path) -> None:
+    async with AsyncClient() as client:
+        submission = await client.submit(project / "study.yaml", environment={"SEED": "1"})
+    assert submission.study == "digits"
+    assert [t.id for t in submission.trials] == ["digits/1", "digits/2"]
+    assert submission.trials[1].params == {"lr": 0.05, "optimizer": "adam"}
+    assert submission.notes == ("a note",)
+    (request,) = head.of(pb.SubmitStudyRequest)
+    assert uuid.UUID(request.request_id)
+    assert request.spec.program == "train.py"
+    assert Path(request.spec.python).is_absolute()
+    assert request.submit_directory == str(project)
+    environment = {e.name: e.value.string_value for e in request.environment}
+    assert environment["SEED"] == "1"
+    with tarfile.open(fileobj=io.BytesIO(head.blobs[request.code_sha256])) as tar:
+        assert tar.getnames() == ["study.yaml", "train.py"]
+
+
+async def test_secrets_stay_with_the_submitter_unless_named(
+    head: FakeHead, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TF_API_TOKEN", "hidden")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hidden")
+    monkeypatch.setenv("MY_KEY", "named by the command")
+    monkeypatch.setenv("TF_DETERMINISTIC_OPS", "1")
+    spec = {"program": "train.py", "command": ["${program}", "${envvar:MY_KEY}"]}
+    async with AsyncClient() as client:
+        await client.submit(spec, directory=project)
+    (request,) = head.of(pb.SubmitStudyRequest)
+    sent = {e.name for e in request.environment}
+    assert {"MY_KEY", "TF_DETERMINISTIC_OPS", "PATH"} <= sent
+    assert not {"TF_API_TOKEN", "AWS_SECRET_ACCESS_KEY"} & sent
+
+
+@pytest.mark.parametrize("form", ["path", "dict", "spec"])
+async def test_a_study_may_be_a_path_a_dict_or_a_spec(
+    head: FakeHead, project: Path, form: str
+) -> None:
+    spec = types.StudySpec(program="train.py", method=types.SEARCH_METHOD_GRID)
+    source = {
+        "path": str(project / "train.py"),
+        "dict": {"program": "train.py", "method": "grid"},
+        "spec": spec,
+    }[form]
+    async with AsyncClient() as client:
+        await client.submit(source, directory=project, dry_run=True)
+    (request,) = head.of(pb.SubmitStudyRequest)
+    request.spec.ClearField("python")
+    assert request.spec == spec
+    assert request.validate_only
+    assert not head.blobs
+
+
+async def test_a_retry_keeps_its_request_id(head: FakeHead, project: Path) -> None:
+    head.failures["SubmitStudy"] = [OUTAGE, OUTAGE]
+    head.failures["PutBlob"] = [OUTAGE]
+    async with AsyncClient() as client:
+        assert (await client.submit(project / "study.yaml")).study == "digits"
+    requests = head.of(pb.SubmitStudyRequest)
+    assert len(requests) == 3
+    assert len({r.request_id for r in requests}) == 1
+    first, second = head.of(pb.PutBlobRequest)
+    assert first.data == second.data
+
+
+async def test_two_mutations_have_two_request_ids(head: FakeHead) -> None:
+    head.add_study("digits", trial(1), trial(2))
+    async with AsyncClient() as client:
+        assert await client.pause("digits") == ["digits/1", "digits/2"]
+        assert await client.pause("digits/2") == ["digits/2"]
+    ids = {r.request_id for r in head.of(pb.PauseTrialsRequest)}
+    assert len(ids) == 2
+
+
+async def test_field_errors_come_with_the_line_they_are_about(
+    head: FakeHead, project: Path
+) -> None:
+    head.failures["SubmitStudy"] = [(grpc.StatusCode.INVALID_ARGUMENT, "1 error")]
+    head.field_errors = [
+        pb.FieldError(field_path="parameters.lr.values[1]", value="0.05", expected="a larger value")
+    ]
+    async with AsyncClient() as client:
+        with pytest.raises(Refused, match=r"study\.yaml:7:19: parameters\.lr\.values\[1\]"):
+            await client.submit(project / "study.yaml")
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (grpc.StatusCode.NOT_FOUND, NotFound),
+        (grpc.StatusCode.FAILED_PRECONDITION, Refused),
+        (grpc.StatusCode.UNAUTHENTICATED, Refused),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, Refused),
+        (grpc.StatusCode.UNIMPLEMENTED, Refused),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, Unreachable),
+        (grpc.StatusCode.UNAVAILABLE, Unreachable),
+        (grpc.StatusCode.INTERNAL, HermesError),
+        (grpc.StatusCode.UNKNOWN, HermesError),
+    ],
+)
+async def test_every_status_has_its_error(
+    head: FakeHead, code: grpc.StatusCode, error: type[HermesError]
+) -> None:
+    head.failures["GetStudy"] = [(code, "words \x1b[31m")]
+    async with AsyncClient(patience_seconds=0) as client:
+        with pytest.raises(HermesError) as caught:
+            await client.study("digits")
+    assert type(caught.value) is error
+    assert "\x1b" not in str(caught.value)
+
+
+async def test_no_socket_is_said_at_once(state: Path) -> None:
+    async with AsyncClient(patience_seconds=1e9) as client:
+        with pytest.raises(Unreachable, match=r"no such socket\n.*hermesctl local start"):
+            await client.nodes()
+
+
+async def test_a_socket_that_nobody_serves_is_named(serving: HeadThread) -> None:
+    serving.down()
+    serving.socket.touch()
+    async with AsyncClient(patience_seconds=0) as client:
+        with pytest.raises(Unreachable, match=f"no head answers at unix:{serving.socket}"):
+            await client.nodes()
+
+
+async def test_an_incompatible_head_is_refused_but_can_be_stopped(
+    head: FakeHead, project: Path
+) -> None:
+    head.version = "7.3.0"
+    head.add_study("digits", trial(1))
+    async with AsyncClient() as client:
+        with pytest.raises(Refused, match=r"7\.3\.0, this is version 0\.1\.0"):
+            await client.submit(project / "study.yaml")
+        assert await client.stop("digits") == ["digits/1"]
+        assert (await client.study("digits")).study.id == "digits"
+
+
+async def test_all_pages_are_read(head: FakeHead) -> None:
+    for name in ("a", "b", "c"):
+        head.add_study(name, trial(1, name))
+    async with AsyncClient() as client:
+        assert [s.id async for s in client.studies()] == ["a", "b", "c"]
+        newest = await client.latest_study()
+    assert newest is not None
+    assert newest.id == "c"
+    assert newest.counts == {TrialState.WAITING: 1}
+
+
+async def test_follow_reconnects_from_the_last_event(head: FakeHead) -> None:
+    head.add_study("digits", trial(1))
+    reported, finished = pb.PUBLIC_EVENT_KIND_REPORTED, pb.PUBLIC_EVENT_KIND_STUDY_FINISHED
+    head.events = [event(n, reported, trial="digits/1", loss=1 / n) for n in range(1, 8)]
+    head.events.append(event(8, finished))
+    head.break_after = [3, 0, 2]
+    gaps: list[str] = []
+    seen = []
+    async with AsyncClient() as client:
+        async for one in client.follow("digits", on_gap=lambda e: gaps.append(str(e))):
+            seen.append(one.sequence)
+            if one.sequence == 8:
+                head.studies["digits"].finished = True
+    assert seen == list(range(1, 9))
+    assert len(gaps) == 3
+    assert [r.after_sequence for r in head.of(pb.WatchJournalRequest)][:4] == [0, 3, 3, 5]
+
+
+async def test_follow_survives_a_head_that_is_restarted(serving: HeadThread) -> None:
+    head = serving.head
+    head.add_study("digits", trial(1))
+    head.events = [event(1, pb.PUBLIC_EVENT_KIND_STARTED, trial="digits/1")]
+    seen: list[int] = []
+    async with AsyncClient() as client:
+        async for one in client.follow("digits"):
+            seen.append(one.sequence)
+            if one.sequence == 1:
+                serving.down()
+                head.events.append(event(2, pb.PUBLIC_EVENT_KIND_STUDY_FINISHED))
+                head.studies["digits"].finished = True
+                serving.up()
+    assert seen == [1, 2]
+
+
+async def test_follow_of_a_finished_study_ends_and_an_earlier_finish_does_not_count(
+    head: FakeHead,
+) -> None:
+    head.add_study("digits", trial(1), finished=True)
+    finished, extended = pb.PUBLIC_EVENT_KIND_STUDY_FINISHED, pb.PUBLIC_EVENT_KIND_EXTENDED
+    head.events = [event(1, finished), event(2, extended), event(3, finished)]
+    async with AsyncClient() as client:
+        assert [e.sequence async for e in client.follow("digits")] == [1, 2, 3]
+        assert [e async for e in client.follow("digits", after=3)] == []
+        assert (await client.wait("digits")).study.finished
+
+
+async def test_follow_gives_up_on_a_head_that_stays_away(serving: HeadThread) -> None:
+    head = serving.head
+    head.add_study("digits", trial(1))
+    head.events = [event(1, pb.PUBLIC_EVENT_KIND_STARTED)]
+    async with AsyncClient(patience_seconds=0) as client:
+        stream = client.follow("digits", reconnect_seconds=0)
+        assert (await anext(stream)).sequence == 1
+        serving.down()
+        with pytest.raises(Unreachable):
+            await anext(stream)
+
+
+async def test_leaving_a_stream_early_ends_it_at_the_head(head: FakeHead) -> None:
+    head.add_study("digits", trial(1))
+    head.events = [event(1, pb.PUBLIC_EVENT_KIND_STARTED)]
+    async with AsyncClient() as client:
+        async with aclosing(client.follow("digits")) as stream:
+            await anext(stream)
+        await client.nodes()  # the connection lives on
+        assert head.cancelled.wait(30)
+
+
+async def test_a_slow_reader_gets_everything(head: FakeHead) -> None:
+    head.add_study("digits", trial(1), finished=True)
+    reason = "x" * 10_000
+    head.events = [event(n, pb.PUBLIC_EVENT_KIND_STARTED, reason=reason) for n in range(1, 2001)]
+    async with AsyncClient() as client:
+        stream = client.follow("digits")
+        first = await anext(stream)
+        # While nobody reads, other calls go on and the head is held back, not filled up.
+        assert await client.nodes() == []
+        assert [first.sequence] + [e.sequence async for e in stream] == list(range(1, 2001))
+
+
+async def test_logs_go_on_from_the_last_byte(head: FakeHead) -> None:
+    head.output = bytes(range(256))
+    head.break_after = [5, 0, 3, 0]
+    async with AsyncClient() as client:
+        assert b"".join([c async for c in client.logs("digits/1")]) == head.output
+        assert b"".join([c async for c in client.logs("digits/1", offset=-9)]) == head.output[-9:]
+    assert [r.offset for r in head.of(pb.TailLogsRequest)] == [0, 14, 28, -9]
+
+
+async def test_a_checkpoint_is_downloaded_whole_or_not_at_all(
+    head: FakeHead, tmp_path: Path
+) -> None:
+    def chunk(name: str, offset: int, data: bytes) -> pb.DownloadCheckpointResponse:
+        return pb.DownloadCheckpointResponse(name=name, offset=offset, data=data)
+
+    head.checkpoint = [chunk("a.keras", 0, b"12"), chunk("a.keras", 2, b"3"), chunk("d/b", 0, b"")]
+    destination = tmp_path / "best"
+    async with AsyncClient() as client:
+        files = await client.download_checkpoint("digits/1", destination)
+        assert [str(f.relative_to(destination)) for f in files] == ["a.keras", "d/b"]
+        assert (destination / "a.keras").read_bytes() == b"123"
+        with pytest.raises(UsageError, match="expected a new directory"):
+            await client.download_checkpoint("digits/1", destination)
+        head.checkpoint = [chunk("a", 0, b"12"), chunk("a", 3, b"3")]
+        with pytest.raises(HermesError, match="gap"):
+            await client.download_checkpoint("digits/1", tmp_path / "gap")
+        head.checkpoint = []
+        with pytest.raises(HermesError, match="no files"):
+            await client.download_checkpoint("digits/1", tmp_path / "none")
+    assert [p.name for p in tmp_path.iterdir()] == ["best"]
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/x", "", "a/../../x", "x\x1b"])
+async def test_a_head_cannot_write_elsewhere(head: FakeHead, tmp_path: Path, name: str) -> None:
+    head.checkpoint = [pb.DownloadCheckpointResponse(name=name, data=b"x")]
+    async with AsyncClient() as client:
+        with pytest.raises(HermesError, match="a file name that is not one"):
+            await client.download_checkpoint("digits/1", tmp_path / "out" / "best")
+    assert not list((tmp_path / "out").iterdir())
+
+
+async def test_extend_speaks_the_study_files_words(head: FakeHead) -> None:
+    head.add_study("digits", trial(1))
+    async with AsyncClient() as client:
+        await client.extend("digits", stop={"max_seconds": "2h"}, parameters={"epochs": 20})
+        with pytest.raises(StudyFileError, match=r"stop\.max_step: unknown key.*max_steps"):
+            await client.extend("digits", stop={"max_step": 3})
+    (request,) = head.of(pb.ExtendStudyRequest)
+    assert request.stop.max_seconds == 7200
+    assert request.parameters == [types.NamedValue(name="epochs", value=types.Value(int_value=20))]
+
+
+async def test_what_the_head_says_becomes_records(head: FakeHead) -> None:
+    head.add_study("digits", trial(1, signal=math.nan, fidelity=types.FIDELITY_PARK_ONLY))
+    async with AsyncClient() as client:
+        (found,) = (await client.study("dig")).trials
+        explanation = await client.why("digits/1")
+        curve = await client.curve("digits/1", metric="accuracy")
+    assert found.signal is not None
+    assert math.isnan(found.signal)
+    assert found.metric is None
+    assert found.fidelity == "park-only"
+    assert explanation.ranking[0].words == "loss 0.2"
+    assert (curve.metric, curve.steps) == ("accuracy", (1, 2, 3))
+
+
+def test_the_blocking_client_does_the_same(head: FakeHead, project: Path) -> None:
+    with Client() as client:
+        submission = client.submit(project / "study.yaml")
+        assert [t.number for t in client.trials(submission)] == [1, 2]
+        head.events = [event(1, pb.PUBLIC_EVENT_KIND_STARTED)]
+        for one in client.follow(submission):
+            assert one.sequence == 1
+            break
+        assert head.cancelled.wait(30)
+        with pytest.raises(NotFound):
+            client.study("nothing")
+        assert client.best(submission, 1)[0].id == "digits/1"
+        assert b"".join(client.export(submission)).count(b"\n") == 2
+    client.close()
+
+
+async def test_the_blocking_client_works_inside_a_running_loop(head: FakeHead) -> None:
+    head.add_study("digits", trial(1))
+    with Client() as client:
+        assert [s.id for s in client.studies()] == ["digits"]
