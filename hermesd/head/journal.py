@@ -282,6 +282,10 @@ class Journal:
         sql = "SELECT DISTINCT metric FROM points WHERE trial = ? ORDER BY metric"
         return [row[0] for row in await self._select(sql, (trial,))]
 
+    async def trials_with_points(self) -> list[TrialId]:
+        """The trials that have any."""
+        return [row[0] for row in await self._select("SELECT DISTINCT trial FROM points", ())]
+
     async def submitted(self) -> list[str]:
         """The ids of all studies that ever were, removed ones too: none is given out again."""
         sql = "SELECT body ->> '$.study.id' FROM journal WHERE kind = 'Submitted'"

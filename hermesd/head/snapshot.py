@@ -10,8 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from functools import cache
-from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import hermesd
 from hermesd.core.model import (
@@ -22,6 +21,7 @@ from hermesd.core.model import (
     Slot,
     Study,
     StudyId,
+    Time,
     TrialId,
 )
 from hermesd.core.policy import Facts
@@ -50,6 +50,13 @@ TABLES: dict[str, tuple[Any, Any]] = {
 }
 
 
+class Taken(NamedTuple):
+    """The state at one moment."""
+
+    now: Time
+    tables: dict[str, list[tuple[Any, Any]]]
+
+
 @cache
 def _form(table: str) -> Form[tuple[tuple[Any, Any], ...]]:
     key, value = TABLES[table]
@@ -65,12 +72,19 @@ def shape() -> str:
     return digest.hexdigest()
 
 
-def write(state: State) -> Iterator[str]:
-    """The parts of the state. Between two parts the state must not change."""
-    yield json.dumps({"now": state.now})
-    for table in TABLES:
-        items = iter(getattr(state, table).items())
-        while piece := tuple(islice(items, PART_ITEMS)):
+def taken(state: State) -> Taken:
+    """The tables as they are now: what they hold is frozen, so listing it is enough."""
+    tables = {table: list(getattr(state, table).items()) for table in TABLES}
+    tables["active"] = [(study, dict(trials)) for study, trials in state.active.items()]
+    return Taken(state.now, tables)
+
+
+def write(taken: Taken) -> Iterator[str]:
+    """The parts of the state; may run in a thread of its own."""
+    yield json.dumps({"now": taken.now})
+    for table, items in taken.tables.items():
+        for start in range(0, len(items), PART_ITEMS):
+            piece = tuple(items[start : start + PART_ITEMS])
             yield f"{table} {_form(table).write(piece)}"
 
 

@@ -1,0 +1,115 @@
+"""Uploaded code snapshots by their content: one file each, named by its SHA-256.
+
+A blob is written beside, fsynced and renamed, so a name never stands for anything but the whole
+content. The head never opens what is inside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+CHUNK_BYTES = 256 * 1024
+NAME = re.compile(r"[0-9a-f]{64}")
+
+
+class TooLarge(Exception):
+    """The blob, or all blobs together, would exceed their limit."""
+
+
+class Blob(NamedTuple):
+    """What was stored."""
+
+    sha256: str
+    size_bytes: int
+
+
+class Blobs:
+    """The store in one directory, with a limit for each blob and for all of them."""
+
+    def __init__(self, directory: Path, limit_bytes: int, total_limit_bytes: int) -> None:
+        self._directory = directory
+        self._limit = limit_bytes
+        self._total_limit = total_limit_bytes
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for left in directory.glob("*.partial"):
+            left.unlink()
+
+    def path(self, sha256: str) -> Path | None:
+        """Where a blob lies; None if it is not there."""
+        if not NAME.fullmatch(sha256):
+            return None
+        path = self._directory / sha256
+        return path if path.exists() else None
+
+    async def put(self, chunks: AsyncIterator[bytes]) -> Blob:
+        """Store what the chunks make together. Raises TooLarge."""
+        room = min(self._limit, self._total_limit - self._total())
+        descriptor, name = tempfile.mkstemp(suffix=".partial", dir=self._directory)
+        partial = Path(name)
+        digest = hashlib.sha256()
+        size = 0
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                async for chunk in chunks:
+                    size += len(chunk)
+                    if size > room:
+                        raise TooLarge(
+                            f"more than {room} bytes: the limit is {self._limit} for one code"
+                            f" snapshot and {self._total_limit} for all (a .hermesignore keeps"
+                            " data out)"
+                        )
+                    await asyncio.to_thread(_take, file.write, digest.update, chunk)
+                file.flush()
+                await asyncio.to_thread(os.fsync, file.fileno())
+            partial.rename(self._directory / digest.hexdigest())
+        finally:
+            partial.unlink(missing_ok=True)
+        await asyncio.to_thread(self._sync)
+        return Blob(digest.hexdigest(), size)
+
+    async def read(self, path: Path) -> AsyncIterator[bytes]:
+        """The content in chunks."""
+        with path.open("rb") as file:
+            while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
+                yield chunk
+
+    def keep_only(self, referenced: Iterable[str], older_than: float) -> list[str]:
+        """Remove what nothing refers to and was stored before `older_than`; the names."""
+        keep = set(referenced)
+        gone = [
+            path
+            for path in self._directory.iterdir()
+            if path.name not in keep and path.stat().st_mtime < older_than
+        ]
+        for path in gone:
+            path.unlink()
+        return sorted(path.name for path in gone)
+
+    def remove(self, sha256: str) -> None:
+        """Remove a blob if it is there."""
+        if path := self.path(sha256):
+            path.unlink(missing_ok=True)
+
+    def _total(self) -> int:
+        return sum(path.stat().st_size for path in self._directory.iterdir())
+
+    def _sync(self) -> None:
+        directory = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+def _take(write: object, update: object, chunk: bytes) -> None:
+    assert callable(write)
+    assert callable(update)
+    write(chunk)
+    update(chunk)

@@ -1,0 +1,67 @@
+"""ControlService, put together from its parts: studies, trials, watching, files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hermesd
+from hermesd.core.model import StudyId, Time
+from hermesd.core.placement import PLACEMENTS
+from hermesd.head import views
+from hermesd.head.blobs import Blobs
+from hermesd.head.files import Files
+from hermesd.head.loop import Head
+from hermesd.head.nodes import Sessions
+from hermesd.head.relay import Relay
+from hermesd.head.studies import Studies
+from hermesd.head.trials import Trials
+from hermesd.head.watch import Watching
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1 import control_pb2_grpc
+from hermesd.policy import POLICIES
+
+
+class ControlService(Studies, Trials, Watching, Files, control_pb2_grpc.ControlServiceServicer):
+    """The servicer. Reads are answered from the state; changes go through the loop."""
+
+    def __init__(
+        self,
+        head: Head,
+        sessions: Sessions,
+        relay: Relay,
+        blobs: Blobs,
+        owner: str,
+        cluster_id: str,
+        taken: set[StudyId],
+    ) -> None:
+        self.head = head
+        self.sessions = sessions
+        self.relay = relay
+        self.blobs = blobs
+        self.owner = owner
+        self.cluster_id = cluster_id
+        self.taken = taken
+        self.started: Time = head.clock()
+
+    async def ListNodes(self, request: pb.ListNodesRequest, context: Any) -> pb.ListNodesResponse:
+        state, now = self.head.state, self.head.clock()
+        nodes = []
+        for node in state.nodes.values():
+            session = self.sessions.find(node.id)
+            silent = now - node.silent_since if node.silent_since is not None else 0.0
+            nodes.append(views.node_view(state, node, session.usage if session else {}, silent))
+        return pb.ListNodesResponse(nodes=nodes)
+
+    async def ServerInfo(
+        self, request: pb.ServerInfoRequest, context: Any
+    ) -> pb.ServerInfoResponse:
+        return pb.ServerInfoResponse(
+            version=hermesd.__version__,
+            cluster_id=self.cluster_id,
+            started_unix_seconds=self.started,
+            policies=sorted(POLICIES),
+            placements=sorted(PLACEMENTS),
+            read_only=bool(self.head.fault),
+            read_only_reason=self.head.fault,
+            journal_sequence=self.head.committed,
+        )

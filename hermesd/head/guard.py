@@ -1,0 +1,197 @@
+"""What stands before every method: who may call it, and what a failure says to the caller.
+
+The table names every method of every service; one that is missing fails the start-up, so nothing
+is ever open by oversight. An exception that is not a refusal never shows its text to a client:
+it is logged under an incident id, which is all that the client sees.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import grpc
+import structlog
+
+from hermesd.core.state import Rejected
+from hermesd.head.blobs import TooLarge
+from hermesd.head.journal import JournalBroken
+from hermesd.head.loop import ReadOnly
+from hermesd.head.refusals import NotFound, NotNow, Reused, TooMuch, Unreachable
+from hermesd.pb.hermes.v1 import control_pb2, node_pb2
+from hermesd.refusal import Refused
+
+log = structlog.get_logger()
+
+Handler: TypeAlias = grpc.RpcMethodHandler[Any, Any]
+
+ERRORS_KEY = "hermes-errors-bin"
+TEXT_LIMIT = 3_000
+
+
+class Role(StrEnum):
+    """Whose token a method wants."""
+
+    USER = "user"
+    NODE = "node"
+
+
+CONTROL_METHODS = (
+    "SubmitStudy", "PutBlob", "GetStudy", "ListStudies", "GetTrial", "ListTrials", "ListNodes",
+    "GetCurve", "ExplainTrial", "BestTrials", "PauseTrials", "ResumeTrials", "StopTrials",
+    "RetryTrials", "ExtendStudy", "RemoveStudy", "WatchJournal", "TailLogs", "ExportStudy",
+    "DownloadCheckpoint", "ServerInfo",
+)  # fmt: skip
+METHODS: Mapping[str, Role] = {
+    **{f"/hermes.v1.ControlService/{name}": Role.USER for name in CONTROL_METHODS},
+    "/hermes.v1.NodeService/Attach": Role.NODE,
+    "/hermes.v1.NodeService/GetBlob": Role.NODE,
+}
+
+_STATUS: Mapping[type[Exception], grpc.StatusCode] = {
+    Refused: grpc.StatusCode.INVALID_ARGUMENT,
+    NotFound: grpc.StatusCode.NOT_FOUND,
+    NotNow: grpc.StatusCode.FAILED_PRECONDITION,
+    Rejected: grpc.StatusCode.FAILED_PRECONDITION,
+    ReadOnly: grpc.StatusCode.FAILED_PRECONDITION,
+    Reused: grpc.StatusCode.ALREADY_EXISTS,
+    TooLarge: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    TooMuch: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Unreachable: grpc.StatusCode.UNAVAILABLE,
+    JournalBroken: grpc.StatusCode.UNAVAILABLE,
+}
+
+
+def undeclared() -> set[str]:
+    """Methods that are served and not in the table, or the other way round."""
+    served = {
+        f"/{service.full_name}/{method.name}"
+        for file in (control_pb2.DESCRIPTOR, node_pb2.DESCRIPTOR)
+        for service in file.services_by_name.values()
+        for method in service.methods
+    }
+    return served ^ set(METHODS)
+
+
+def token(path: Path) -> str:
+    """The token in a file, made at the first start; only its owner may read it.
+
+    Raises PermissionError if others can.
+    """
+    if not path.exists():
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(f"hermes_{secrets.token_urlsafe(32)}\n")
+    if path.stat().st_mode & 0o077:
+        raise PermissionError(f"{path} can be read by others: chmod 600 {path}")
+    return path.read_text(encoding="ascii").strip()
+
+
+class Guard(grpc.aio.ServerInterceptor):
+    """The interceptor. `tokens` by role, or None where the socket's permissions are enough."""
+
+    def __init__(self, tokens: Mapping[Role, str] | None) -> None:
+        if missing := undeclared():
+            raise RuntimeError(f"not in the table of methods: {sorted(missing)}")
+        self._tokens = tokens
+
+    async def intercept_service(  # type: ignore[override]  # generic where ours takes any
+        self,
+        continuation: Callable[
+            [grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any]]
+        ],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[Any, Any]:
+        method = handler_call_details.method
+        role = METHODS.get(method)
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return handler
+        if role is None or not self._admits(role, handler_call_details):
+            return grpc.unary_unary_rpc_method_handler(_denied)
+        return _guarded(handler, method)
+
+    def _admits(self, role: Role, details: grpc.HandlerCallDetails) -> bool:
+        if self._tokens is None:
+            return True
+        for key, value in details.invocation_metadata or ():
+            if key == "authorization" and isinstance(value, str):
+                wanted = f"Bearer {self._tokens[role]}"
+                return hmac.compare_digest(value.encode(), wanted.encode())
+        return False
+
+
+async def _denied(request: Any, context: Any) -> None:
+    await context.abort(
+        grpc.StatusCode.UNAUTHENTICATED, "a valid token is needed (metadata `authorization`)"
+    )
+
+
+def _guarded(handler: Any, method: str) -> Handler:
+    """The handler with its failures turned into statuses."""
+    inner = handler.unary_unary or handler.stream_unary
+    if inner is not None:
+
+        async def single(request: Any, context: Any) -> Any:
+            try:
+                return await inner(request, context)
+            except Exception as error:
+                await _abort(context, error, method)
+
+        make = (
+            grpc.stream_unary_rpc_method_handler
+            if handler.request_streaming
+            else grpc.unary_unary_rpc_method_handler
+        )
+        return make(single, handler.request_deserializer, handler.response_serializer)
+    inner = handler.unary_stream or handler.stream_stream
+
+    async def streamed(request: Any, context: Any) -> None:
+        try:
+            answers = inner(request, context)
+            if isinstance(answers, AsyncGenerator):
+                async with aclosing(answers):
+                    async for answer in answers:
+                        await context.write(answer)
+            else:
+                await answers
+        except Exception as error:
+            await _abort(context, error, method)
+
+    make_stream = (
+        grpc.stream_stream_rpc_method_handler
+        if handler.request_streaming
+        else grpc.unary_stream_rpc_method_handler
+    )
+    return make_stream(streamed, handler.request_deserializer, handler.response_serializer)
+
+
+async def _abort(context: Any, error: Exception, method: str) -> None:
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    if isinstance(error, grpc.aio.AbortError):
+        raise error
+    code = _STATUS.get(type(error))
+    if code is None:
+        incident = secrets.token_hex(6)
+        log.error("uncaught exception", method=method, incident=incident, exc_info=error)
+        await context.abort(
+            grpc.StatusCode.INTERNAL, f"internal error; the head's log has it as {incident}"
+        )
+    metadata: tuple[tuple[str, bytes], ...] = ()
+    if isinstance(error, Refused):
+        fields = [
+            control_pb2.FieldError(
+                field_path=e.field_path, value=e.value, expected=e.expected, nearest=e.nearest
+            )
+            for e in error.errors[:20]
+        ]
+        packed = control_pb2.FieldErrors(errors=fields).SerializeToString()
+        metadata = ((ERRORS_KEY, packed),)
+    await context.abort(code, str(error)[:TEXT_LIMIT], metadata)

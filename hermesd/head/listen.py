@@ -1,0 +1,96 @@
+"""Where the head listens: a Unix socket always, TCP if told to, never open by mistake."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import grpc
+
+from hermesd.config import HeadConfig
+from hermesd.head.guard import Guard, Role, token
+from hermesd.head.statedir import StateRefused
+
+# Measured: keepalive alone takes a minute to see a stopped peer unless ping_timeout is set, and
+# so_reuseport would let a second server take the port, or the socket, without a word.
+OPTIONS: Sequence[tuple[str, int]] = (
+    ("grpc.keepalive_time_ms", 2_000),
+    ("grpc.keepalive_timeout_ms", 2_000),
+    ("grpc.http2.ping_timeout_ms", 2_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.so_reuseport", 0),
+)
+SOCKET_PATH_LIMIT = 107
+
+
+def loopback(address: str) -> bool:
+    """Whether every address that host:port stands for is this machine's own."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        found = {info[4][0] for info in socket.getaddrinfo(host, None)}
+    except OSError as error:
+        raise StateRefused(f"head.listen = {address}: {error.strerror}") from None
+    return bool(found) and all(ipaddress.ip_address(one).is_loopback for one in found)
+
+
+def make_server(config: HeadConfig) -> grpc.aio.Server:
+    """A server bound to everything that is configured; services are still to be added.
+
+    Raises StateRefused for an address beyond loopback without TLS, before anything is bound.
+    """
+    if config.listen and not config.tls and not loopback(config.listen):
+        raise StateRefused(
+            f"head.listen = {config.listen} can be reached from other machines: set"
+            " tls_certificate, tls_key and tls_ca, or listen on 127.0.0.1"
+        )
+    server = grpc.aio.server(options=list(OPTIONS), interceptors=[Guard(_tokens(config))])
+    _bind_socket(server, config)
+    if config.listen:
+        _bind_tcp(server, config, config.listen)
+    return server
+
+
+def _tokens(config: HeadConfig) -> Mapping[Role, str] | None:
+    if config.embedded:
+        return None
+    return {
+        Role.USER: token(config.state_dir / "token"),
+        Role.NODE: token(config.state_dir / "node-token"),
+    }
+
+
+def _bind_socket(server: grpc.aio.Server, config: HeadConfig) -> None:
+    """The caller owns the state directory, so a socket that is there is a dead head's."""
+    path: Path = config.socket_path
+    if len(os.fsencode(path)) > SOCKET_PATH_LIMIT:
+        raise StateRefused(
+            f"{path} is longer than a socket's path may be ({SOCKET_PATH_LIMIT} bytes): set"
+            " head.socket, or a shorter state_dir"
+        )
+    path.unlink(missing_ok=True)
+    # From the first moment on: only the owner, or the group too for a system head.
+    before = os.umask(0o177 if config.embedded else 0o117)
+    try:
+        server.add_insecure_port(f"unix:{path}")
+    finally:
+        os.umask(before)
+
+
+def _bind_tcp(server: grpc.aio.Server, config: HeadConfig, address: str) -> None:
+    try:
+        if config.tls_certificate and config.tls_key and config.tls_ca:
+            pair = (config.tls_key.read_bytes(), config.tls_certificate.read_bytes())
+            credentials = grpc.ssl_server_credentials(
+                [pair], config.tls_ca.read_bytes(), require_client_auth=True
+            )
+            server.add_secure_port(address, credentials)
+        else:
+            server.add_insecure_port(address)
+    except (RuntimeError, OSError) as error:
+        raise StateRefused(f"head.listen = {address}: {error}") from None

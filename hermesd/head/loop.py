@@ -1,0 +1,268 @@
+"""The one task that owns the scheduler: a batch in, one decision, one transaction, then act.
+
+Everything that changes the state comes through the inbox. A batch is folded and decided without
+giving up control, so nobody sees half of it; callers hear back, and commands leave, only when
+the journal has it on the disk. If anything but a refusal goes wrong here, the head ends: a restart
+reads the journal again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from hermesd.core.commands import Command
+from hermesd.core.events import Event, NodeSilent, RunCompleted, RunFailed, RunSuspended
+from hermesd.core.model import Time, TrialId
+from hermesd.core.scheduler import Scheduler
+from hermesd.core.state import Rejected, State
+from hermesd.head import outcomes, snapshot
+from hermesd.head.clock import Clock
+from hermesd.head.journal import Journal, Snapshot
+from hermesd.head.points import Points
+from hermesd.record import Entry
+
+INBOX_LIMIT = 4_096
+CHECK_SECONDS = 60.0
+SNAPSHOT_ENTRIES = 100_000
+
+Compose: TypeAlias = Callable[[State, Time], Event]
+
+
+class ReadOnly(Exception):
+    """The state contradicts itself or its journal: it may be looked at, nothing more."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """What the loop has done since it started."""
+
+    batches: int = 0
+    entries: int = 0
+    rejected: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    compose: Compose
+    done: asyncio.Future[tuple[TrialId, ...]]
+    request_id: str = ""
+    points: Sequence[Points] = ()
+    committed: Callable[[Sequence[Command]], None] | None = None
+    unbounded: bool = False
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What one transaction will hold, and who waits for it."""
+
+    now: Time
+    lines: list[tuple[Time, Entry, str]] = field(default_factory=list)
+    points: list[Points] = field(default_factory=list)
+    answers: list[tuple[_Item, tuple[TrialId, ...] | Exception]] = field(default_factory=list)
+
+
+class Head:
+    """The state, its scheduler and the journal, with one door: `tell` and `change`."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        journal: Journal,
+        clock: Clock,
+        carry_out: Callable[[Command], None],
+        fault: str = "",
+        snapshot_seq: int = 0,
+    ) -> None:
+        self.scheduler = scheduler
+        self.journal = journal
+        self.clock = clock
+        self.fault = fault
+        self.counters = Counters()
+        self.committed = journal.last
+        self._carry_out = carry_out
+        self._inbox: deque[_Item] = deque()
+        self._room = asyncio.Semaphore(INBOX_LIMIT)
+        self._wake = asyncio.Event()
+        self._news = asyncio.Event()
+        self._snapshot_seq = snapshot_seq
+        self._checked = clock()
+
+    @property
+    def state(self) -> State:
+        """To be read; changed only by this loop."""
+        return self.scheduler.state
+
+    # -- the door ---------------------------------------------------------------------------
+
+    async def tell(
+        self,
+        event: Event,
+        points: Sequence[Points] = (),
+        committed: Callable[[Sequence[Command]], None] | None = None,
+    ) -> None:
+        """Report what happened; returns when it is safe.
+
+        `committed` is called with the commands of the batch when it is on the disk, before any
+        of these is carried out. Raises Rejected if the event is illegal, ReadOnly.
+        """
+        await (await self.post(event, points, committed))
+
+    async def post(
+        self,
+        event: Event,
+        points: Sequence[Points] = (),
+        committed: Callable[[Sequence[Command]], None] | None = None,
+    ) -> asyncio.Future[tuple[TrialId, ...]]:
+        """Like `tell`, but only waits for room in the inbox; the future is for the rest.
+
+        Events are taken in the order in which they are posted.
+        """
+        return await self._put(lambda state, now: event, "", points, committed)
+
+    def push(self, event: Event) -> None:
+        """Report what happened without waiting for anything: for ends of streams alone."""
+        if not self.fault:
+            future: asyncio.Future[tuple[TrialId, ...]] = asyncio.Future()
+            future.add_done_callback(lambda done: done.exception())
+            self._inbox.append(_Item(lambda state, now: event, future, unbounded=True))
+            self._wake.set()
+
+    async def change(self, request_id: str, compose: Compose) -> tuple[TrialId, ...]:
+        """Carry out a person's request once; the trials that it is about.
+
+        `compose` makes the event from the state as it is then, or raises why not. A request that
+        was carried out before has no second effect and gets the same answer.
+        """
+        return await (await self._put(compose, request_id, (), None))
+
+    async def _put(
+        self,
+        compose: Compose,
+        request_id: str,
+        points: Sequence[Points],
+        committed: Callable[[Sequence[Command]], None] | None,
+    ) -> asyncio.Future[tuple[TrialId, ...]]:
+        if self.fault:
+            raise ReadOnly(self.fault)
+        await self._room.acquire()
+        future = asyncio.get_running_loop().create_future()
+        self._inbox.append(_Item(compose, future, request_id, points, committed))
+        self._wake.set()
+        return future
+
+    async def beyond(self, seq: int) -> int:
+        """Wait until entries behind number `seq` are on the disk; the last one's number."""
+        while self.committed <= seq:
+            await self._news.wait()
+        return self.committed
+
+    # -- the loop ---------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Work until cancelled. Whatever it raises ends the head."""
+        if self.fault:
+            await asyncio.Event().wait()
+        async with asyncio.TaskGroup() as tasks:
+            batch = _Batch(self.clock())
+            for node in [node for node in self.state.nodes.values() if node.connected]:
+                self._observe(NodeSilent(node.id, "the head was restarted"), batch)
+            await self._finish(batch)
+            while True:
+                await self._something_to_do()
+                await self._finish(self._gather())
+                if self.committed - self._snapshot_seq >= SNAPSHOT_ENTRIES:
+                    self._snapshot_seq = self.committed
+                    tables = snapshot.taken(self.state)
+                    tasks.create_task(self._save(self.committed, tables))
+
+    async def _something_to_do(self) -> None:
+        times = [self._checked + CHECK_SECONDS]
+        if self.scheduler.deadline is not None:
+            times.append(self.scheduler.deadline)
+        try:
+            async with asyncio.timeout(max(0.0, min(times) - self.clock())):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    def _gather(self) -> _Batch:
+        """Fold in everything that waits, and what is due."""
+        batch = _Batch(self.clock())
+        self._wake.clear()
+        if batch.now - self._checked >= CHECK_SECONDS:
+            self.state.check()
+            self._checked = batch.now
+        for event in self.scheduler.due(batch.now):
+            self._observe(event, batch)
+        while self._inbox:
+            item = self._inbox.popleft()
+            if not item.unbounded:
+                self._room.release()
+            self._take(item, batch)
+        return batch
+
+    def _take(self, item: _Item, batch: _Batch) -> None:
+        before = self.state.requests.get(item.request_id)
+        if before is not None:
+            batch.answers.append((item, before))
+            return
+        try:
+            event = item.compose(self.state, batch.now)
+        except Exception as reason:  # composing changes nothing: only the caller is concerned
+            batch.answers.append((item, reason))
+            return
+        try:
+            self._observe(event, batch)
+        except Rejected as reason:
+            self.counters.rejected += 1
+            batch.answers.append((item, reason))
+            return
+        batch.points += item.points
+        batch.answers.append((item, self.state.requests.get(item.request_id, ())))
+
+    def _observe(self, event: Event, batch: _Batch) -> None:
+        unfinished = outcomes.unfinished(self.state, event)
+        self.scheduler.observe(event, batch.now)
+        ended = outcomes.write(outcomes.ended(self.state, unfinished))
+        batch.lines.append((batch.now, event, ended))
+
+    async def _finish(self, batch: _Batch) -> None:
+        """Decide, write, answer, act: in this order."""
+        commands = self.scheduler.decide(batch.now)
+        for entry in [*self.scheduler.take_failures(), *commands]:
+            batch.lines.append((batch.now, entry, ""))
+        if batch.lines:
+            self.committed = await self.journal.append(batch.lines, batch.points)
+            self.counters.batches += 1
+            self.counters.entries += len(batch.lines)
+        for _, entry, _ in batch.lines:
+            if isinstance(entry, RunSuspended | RunCompleted | RunFailed):
+                self.journal.close_run(entry.run)
+        for item, answer in batch.answers:
+            _answer(item, answer, commands)
+        for command in commands:
+            self._carry_out(command)
+        if batch.lines:
+            self._news.set()
+            self._news = asyncio.Event()
+
+    async def _save(self, seq: int, tables: snapshot.Taken) -> None:
+        parts = await asyncio.to_thread(lambda: tuple(snapshot.write(tables)))
+        await self.journal.save_snapshot(Snapshot(seq, snapshot.shape(), parts))
+
+
+def _answer(
+    item: _Item, answer: tuple[TrialId, ...] | Exception, commands: Sequence[Command]
+) -> None:
+    if isinstance(answer, Exception):
+        if not item.done.done():
+            item.done.set_exception(answer)
+        return
+    if not item.done.done():
+        item.done.set_result(answer)
+    if item.committed is not None:
+        item.committed(commands)

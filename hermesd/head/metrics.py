@@ -1,0 +1,50 @@
+"""Prometheus' view of the head, on loopback, read off when it is asked for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from hermesd.core.model import Phase
+from hermesd.head.loop import Head
+from hermesd.head.nodes import Sessions
+
+
+class HeadMetrics(Collector):
+    """Made from the head's own counters; keeps nothing of its own."""
+
+    def __init__(self, head: Head, sessions: Sessions) -> None:
+        self._head = head
+        self._sessions = sessions
+
+    def collect(self) -> Iterator[Metric]:
+        counters = self._head.counters
+        for name, value, words in (
+            ("batches", counters.batches, "Batches decided and committed."),
+            ("entries", counters.entries, "Entries written to the journal."),
+            ("rejected", counters.rejected, "Events that the core rejected."),
+        ):
+            yield CounterMetricFamily(f"hermes_head_{name}", words, value=value)
+        yield GaugeMetricFamily(
+            "hermes_head_nodes", "Nodes attached.", value=len(self._sessions.all())
+        )
+        yield GaugeMetricFamily(
+            "hermes_head_journal_sequence", "Last entry.", value=self._head.committed
+        )
+        # Another thread asks: `list` of a dict's values is one step for the interpreter.
+        phases = Counter(trial.phase for trial in list(self._head.state.trials.values()))
+        trials = GaugeMetricFamily("hermes_head_trials", "Trials by phase.", labels=["phase"])
+        for phase in Phase:
+            trials.add_metric([phase], phases[phase])
+        yield trials
+
+
+def serve(head: Head, sessions: Sessions, port: int) -> None:
+    """Answer on 127.0.0.1, in a thread of its own."""
+    registry = CollectorRegistry()
+    registry.register(HeadMetrics(head, sessions))
+    start_http_server(port, "127.0.0.1", registry)

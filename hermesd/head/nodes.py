@@ -1,0 +1,261 @@
+"""NodeService: one stream a node. Hello first, then events in, commands out, a lease a heartbeat.
+
+The stream's handler only translates and queues: what a node says takes effect in the loop, and
+is acknowledged when the journal has it. What the core rejects (stale, doubled) is acknowledged
+too, or the node would say it for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import structlog
+
+import hermesd
+from hermesd import wire
+from hermesd.core.commands import Bind, Command, Kill, Launch, Release, Renew, Stop, Suspend
+from hermesd.core.events import DeviceFailed, NodeJoined, NodeSilent, Reported
+from hermesd.core.model import NodeId
+from hermesd.core.node_messages import Order, assignment
+from hermesd.core.state import State
+from hermesd.head.blobs import Blobs
+from hermesd.head.clock import boottime
+from hermesd.head.loop import Head
+from hermesd.head.monitor import with_usage
+from hermesd.head.refusals import NotFound, NotNow
+from hermesd.head.relay import Relay
+from hermesd.head.session import SILENCE_SECONDS, Session
+from hermesd.head.versions import compatible
+from hermesd.pb.hermes.v1 import node_pb2 as pb
+from hermesd.pb.hermes.v1 import node_pb2_grpc
+from hermesd.refusal import FieldError, Refused, shown
+
+HELLO_SECONDS = 10.0
+WATCH_SECONDS = 1.0
+
+log = structlog.get_logger()
+
+
+class _Ended(Exception):
+    """The stream is over, and why."""
+
+
+class Sessions:
+    """The nodes that are attached, and the commands' way to them."""
+
+    def __init__(self) -> None:
+        self.head: Head
+        self._sessions: dict[NodeId, Session] = {}
+
+    def find(self, node: NodeId) -> Session | None:
+        """The session of a node that is attached and heard."""
+        session = self._sessions.get(node)
+        return session if session and session.attached and not session.silent else None
+
+    def all(self) -> list[Session]:
+        """The attached sessions, by node."""
+        return [s for _, s in sorted(self._sessions.items()) if s.attached]
+
+    def reserve(self, session: Session) -> None:
+        """Take the node's place, unless somebody is there who is heard. Raises NotNow."""
+        other = self._sessions.get(session.node)
+        if other is not None and not other.silent and other.closing is None:
+            raise NotNow(
+                f"node {session.node} is attached already, from {other.peer}; this is"
+                f" {session.peer}: give one of them another name"
+            )
+        if other is not None:
+            other.close("another stream took its place")
+        self._sessions[session.node] = session
+
+    def release(self, session: Session) -> bool:
+        """Give the place back; False if another session has it by now."""
+        if self._sessions.get(session.node) is not session:
+            return False
+        del self._sessions[session.node]
+        return True
+
+    def carry_out(self, command: Command) -> None:
+        """Queue a command for its node. If none is attached it is said again after its Hello."""
+        match command:
+            case Bind():
+                return
+            case Kill(node=node) | Release(node=node):
+                pass
+            case Launch() | Renew() | Suspend() | Stop():
+                trial = self.head.state.trials.get(command.run.trial)
+                if trial is None or trial.run is None:
+                    return
+                node = self.head.state.slots[trial.run.devices[0]].device.node
+        session = self._sessions.get(node)
+        if session is not None and session.attached and (order := self._order(command)):
+            session.send(wire.command_to_proto(order))
+
+    def _order(self, command: Command) -> Order | None:
+        state = self.head.state
+        match command:
+            case Launch():
+                trial = state.trials[command.run.trial]
+                checkpoint = trial.checkpoint if command.checkpoint else None
+                study = state.studies[trial.spec.study]
+                return assignment(command, study, trial.spec, checkpoint)
+            case Bind():
+                return None
+            case _:
+                return command
+
+
+class NodeService(node_pb2_grpc.NodeServiceServicer):
+    """The servicer."""
+
+    def __init__(self, head: Head, sessions: Sessions, relay: Relay, blobs: Blobs) -> None:
+        self._head = head
+        self._sessions = sessions
+        self._relay = relay
+        self._blobs = blobs
+
+    async def GetBlob(
+        self, request: pb.GetBlobRequest, context: Any
+    ) -> AsyncIterator[pb.GetBlobResponse]:
+        path = self._blobs.path(request.sha256)
+        if path is None:
+            raise NotFound(f"no code snapshot {shown(request.sha256)}")
+        async for chunk in self._blobs.read(path):
+            yield pb.GetBlobResponse(data=chunk)
+
+    async def Attach(  # type: ignore[override]  # a handler may write instead of yielding
+        self, request_iterator: AsyncIterator[pb.AttachRequest], context: Any
+    ) -> None:
+        joined = await _hello(request_iterator)
+        session = Session(joined.node, context.peer())
+        self._sessions.reserve(session)
+        reason = "the stream ended"
+        try:
+            await self._head.tell(joined, (), lambda sent: self._welcome(session, sent))
+            log.info("node attached", node=joined.node, devices=len(joined.devices))
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._read(session, request_iterator))
+                tasks.create_task(_write(session, context))
+                tasks.create_task(_watch(session))
+        except* _Ended as ended:
+            reason = str(ended.exceptions[0])
+        finally:
+            session.attached = False
+            self._relay.lost(session)
+            if self._sessions.release(session):
+                log.info("node silent", node=joined.node, reason=reason)
+                self._head.push(NodeSilent(joined.node, reason))
+
+    def _welcome(self, session: Session, sent: Sequence[Command]) -> None:
+        """The Hello is safe: grants first, then what the node may have missed."""
+        lease = self._head.scheduler.lease
+        session.attached = True
+        session.send(
+            pb.AttachResponse(
+                welcome=pb.Welcome(
+                    head_version=hermesd.__version__,
+                    lease_seconds=lease.lease_seconds,
+                    lease_grace_seconds=lease.grace_seconds,
+                )
+            )
+        )
+        for command in self._head.scheduler.outstanding(session.node):
+            if command not in sent:
+                self._sessions.carry_out(command)
+
+    async def _read(self, session: Session, requests: AsyncIterator[pb.AttachRequest]) -> None:
+        async for request in requests:
+            session.heard = boottime()
+            match request.WhichOneof("message"):
+                case "heartbeat":
+                    lease = self._head.scheduler.lease.lease_seconds
+                    session.grant(request.heartbeat, lease)
+                case "goodbye":
+                    raise _Ended(f"it said goodbye: {shown(request.goodbye.reason)}")
+                case "usage":
+                    session.usage = {usage.device: usage.usage for usage in request.usage.devices}
+                case "file_chunk":
+                    self._relay.deliver(session, request.file_chunk)
+                case "hello":
+                    raise Refused(FieldError("hello", "a second one", "one Hello a stream"))
+                case _:
+                    await self._report(session, request)
+        raise _Ended("the stream ended")
+
+    async def _report(self, session: Session, request: pb.AttachRequest) -> None:
+        """Pass an event on; acknowledge it once it is safe, or known to be of no use."""
+        sequence = request.sequence
+        try:
+            event = wire.event_from_proto(request)
+            points = wire.points_from_proto(request.report)
+        except wire.Malformed as error:
+            log.error("malformed message dropped", node=session.node, error=str(error))
+            session.acknowledge(sequence)
+            return
+        if event is None or isinstance(event, NodeJoined):
+            session.acknowledge(sequence)
+            return
+        if not _its_own(self._head.state, session.node, event):
+            log.error("a node spoke of another's run", node=session.node, kind=type(event).__name__)
+            session.acknowledge(sequence)
+            return
+        series = with_usage(event, points) if isinstance(event, Reported) else ()
+        session.acknowledge(sequence, await self._head.post(event, series))
+
+
+async def _hello(requests: AsyncIterator[pb.AttachRequest]) -> NodeJoined:
+    """The first message. Raises Refused, NotNow."""
+    try:
+        async with asyncio.timeout(HELLO_SECONDS):
+            first = await anext(aiter(requests))
+    except (StopAsyncIteration, TimeoutError):
+        raise Refused(FieldError("hello", "nothing", "a Hello first")) from None
+    kind = first.WhichOneof("message")
+    if kind != "hello":
+        raise Refused(FieldError("hello", kind or "nothing", "a Hello first"))
+    if not compatible(hermesd.__version__, first.hello.version):
+        raise NotNow(
+            f"the head has version {hermesd.__version__}, the node {first.hello.version}:"
+            " they may be one minor version apart"
+        )
+    try:
+        joined = wire.event_from_proto(first)
+    except wire.Malformed as error:
+        raise Refused(FieldError("hello", "malformed", str(error))) from None
+    assert isinstance(joined, NodeJoined)
+    for device in joined.devices:
+        if device.node != joined.node or not device.id.startswith(f"{joined.node}/"):
+            expected = f"a device of {joined.node}, named {joined.node}/…"
+            raise Refused(FieldError("hello.devices", shown(device.id), expected))
+    return joined
+
+
+async def _write(session: Session, context: Any) -> None:
+    """The one task that writes to the stream."""
+    async for message in session.messages():
+        await context.write(message)
+    raise _Ended(session.closing or "closed")
+
+
+async def _watch(session: Session) -> None:
+    """End the stream of a node that is not heard; time that we ourselves slept does not count."""
+    while True:
+        before = boottime()
+        await asyncio.sleep(WATCH_SECONDS)
+        overslept = boottime() - before - WATCH_SECONDS
+        if overslept > WATCH_SECONDS:
+            session.heard += overslept
+        if session.silent:
+            raise _Ended(f"no heartbeat for {SILENCE_SECONDS:g} s")
+
+
+def _its_own(state: State, node: NodeId, event: wire.NodeEvent) -> bool:
+    """Whether the event is about this node: its device, or a run that is not another's."""
+    if isinstance(event, DeviceFailed):
+        return event.device.startswith(f"{node}/")
+    trial = state.trials.get(event.run.trial)
+    if trial is None or trial.run is None or trial.run.id != event.run:
+        return True
+    return state.slots[trial.run.devices[0]].device.node == node

@@ -1,0 +1,24 @@
+"""Long lists in pages: a token is the place to go on from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from hermesd.refusal import FieldError, Refused, shown
+
+T = TypeVar("T")
+
+DEFAULT_SIZE = 100
+LARGEST_SIZE = 1_000
+
+
+def page(items: Sequence[T], size: int, token: str) -> tuple[Sequence[T], str]:
+    """One page and the token of the next, empty at the end. Raises Refused."""
+    if size < 0:
+        raise Refused(FieldError("page_size", str(size), f"1 to {LARGEST_SIZE}, or 0"))
+    if token and not (token.isascii() and token.isdigit() and len(token) < 12):
+        raise Refused(FieldError("page_token", shown(token), "a token from the page before"))
+    start = int(token or 0)
+    end = start + min(size or DEFAULT_SIZE, LARGEST_SIZE)
+    return items[start:end], str(end) if end < len(items) else ""

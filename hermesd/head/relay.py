@@ -1,0 +1,114 @@
+"""Files that a client asks for, on their way from a node through the head.
+
+A node sends as fast as it can, on the stream that its reports use: what a slow client has not
+taken yet lies in an unlinked file, so that nothing of it holds up the stream or fills the memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hermesd.head.refusals import NotFound, TooMuch, Unreachable
+from hermesd.head.session import Session
+from hermesd.pb.hermes.v1 import node_pb2 as pb
+
+TICKET_LIMIT_BYTES = 16 * 2**30
+PATIENCE_SECONDS = 30.0
+
+
+class Ticket:
+    """One file transfer. Read it by `chunks`."""
+
+    def __init__(self, number: int, session: Session, folder: Path) -> None:
+        self.number = number
+        self.session = session
+        self._spool = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by `close`
+        self._size = 0
+        self._waiting: deque[tuple[pb.FileChunk, int, int]] = deque()
+        self._failure: Exception | None = None
+        self._wake = asyncio.Event()
+
+    def deliver(self, chunk: pb.FileChunk) -> None:
+        """Take a chunk from the node."""
+        if chunk.error:
+            self.fail(NotFound(chunk.error))
+            return
+        if self._size + len(chunk.data) > TICKET_LIMIT_BYTES:
+            self.fail(TooMuch(f"more than {TICKET_LIMIT_BYTES} bytes were not read in time"))
+            return
+        self._spool.seek(self._size)
+        self._spool.write(chunk.data)
+        place = (self._size, len(chunk.data))
+        self._size += len(chunk.data)
+        rest = pb.FileChunk(name=chunk.name, offset=chunk.offset, last=chunk.last)
+        self._waiting.append((rest, *place))
+        self._wake.set()
+
+    def fail(self, failure: Exception) -> None:
+        """No more will come."""
+        self._failure = self._failure or failure
+        self._wake.set()
+
+    async def chunks(self) -> AsyncIterator[pb.FileChunk]:
+        """The chunks in order, the last one included. Raises what went wrong."""
+        while True:
+            while self._waiting:
+                chunk, start, length = self._waiting.popleft()
+                self._spool.seek(start)
+                chunk.data = self._spool.read(length)
+                yield chunk
+                if chunk.last:
+                    return
+            if self._failure is not None:
+                raise self._failure
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    await self._wake.wait()
+            except TimeoutError:
+                self.fail(Unreachable(f"node {self.session.node} does not send"))
+
+    def close(self) -> None:
+        self._spool.close()
+
+
+class Relay:
+    """The open tickets."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._tickets: dict[int, Ticket] = {}
+        self._count = 0
+
+    @contextmanager
+    def ask(self, session: Session, wanted: pb.SendFile) -> Iterator[Ticket]:
+        """Ask a node for a file; the ticket is good for the block."""
+        self._count += 1
+        ticket = Ticket(self._count, session, self._folder)
+        self._tickets[ticket.number] = ticket
+        request = pb.SendFile()
+        request.CopyFrom(wanted)
+        request.ticket = ticket.number
+        session.send(pb.AttachResponse(send_file=request))
+        try:
+            yield ticket
+        finally:
+            del self._tickets[ticket.number]
+            ticket.close()
+
+    def deliver(self, session: Session, chunk: pb.FileChunk) -> None:
+        """A chunk came on a node's stream; one that nobody waits for any more is dropped."""
+        ticket = self._tickets.get(chunk.ticket)
+        if ticket is not None and ticket.session is session:
+            ticket.deliver(chunk)
+
+    def lost(self, session: Session) -> None:
+        """The node's stream ended."""
+        for ticket in self._tickets.values():
+            if ticket.session is session:
+                ticket.fail(Unreachable(f"the connection to node {session.node} was lost"))

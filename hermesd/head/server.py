@@ -1,0 +1,155 @@
+"""The head, put together and run until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import os
+import signal
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import structlog
+
+from hermesd.config import HeadConfig
+from hermesd.core.placement import make_placement
+from hermesd.core.scheduler import Scheduler
+from hermesd.head import metrics
+from hermesd.head.blobs import Blobs
+from hermesd.head.clock import Clock
+from hermesd.head.control import ControlService
+from hermesd.head.journal import Journal, opened
+from hermesd.head.listen import make_server
+from hermesd.head.loop import Head
+from hermesd.head.nodes import NodeService, Sessions
+from hermesd.head.relay import Relay
+from hermesd.head.replay import replay
+from hermesd.head.statedir import owned
+from hermesd.notify import keep_watchdog_fed, notify
+from hermesd.pb.hermes.v1 import control_pb2_grpc, node_pb2, node_pb2_grpc
+from hermesd.policy import make_policy
+
+GRACE_SECONDS = 2.0
+# Code that was uploaded and never submitted goes at the next start after a day.
+ORPHAN_SECONDS = 86_400.0
+
+log = structlog.get_logger()
+
+
+class _Stopped(Exception):
+    """Somebody asked the head to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A head that answers."""
+
+    head: Head
+    sessions: Sessions
+    server: grpc.aio.Server
+
+
+async def serve(config: HeadConfig) -> None:
+    """Run a head until SIGTERM or SIGINT.
+
+    Raises StateRefused if it may not start, and whatever broke it: the caller's process ends.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with running(config) as head:
+        notify("READY=1")
+        log.info("head ready", socket=str(config.socket_path), listen=config.listen or "")
+        await stop.wait()
+        notify("STOPPING=1")
+        await _farewell(head)
+
+
+@asynccontextmanager
+async def running(config: HeadConfig) -> AsyncIterator[Running]:
+    """A head that runs for the block; if it breaks, the block is cancelled and the error raised."""
+    with owned(config.state_dir):
+        async with opened(config.state_dir) as journal:
+            head, sessions, server = await _put_together(config, journal)
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    loop = tasks.create_task(head.run())
+                    feeder = tasks.create_task(keep_watchdog_fed())
+                    await server.start()
+                    try:
+                        yield Running(head, sessions, server)
+                    finally:
+                        await server.stop(GRACE_SECONDS if sessions.all() else 0)
+                        loop.cancel()
+                        feeder.cancel()
+            except BaseExceptionGroup as group:
+                # The loop's own end is what matters, not that it came through a group.
+                if len(group.exceptions) == 1:
+                    raise group.exceptions[0] from None
+                raise
+            finally:
+                config.socket_path.unlink(missing_ok=True)
+
+
+async def _put_together(
+    config: HeadConfig, journal: Journal
+) -> tuple[Head, Sessions, grpc.aio.Server]:
+    replayed = await replay(journal)
+    state = replayed.state
+    if replayed.fault:
+        log.error("read-only", reason=replayed.fault)
+    clock = Clock(after=state.now)
+    sessions = Sessions()
+    scheduler = Scheduler(state, make_policy, make_placement)
+    head = Head(
+        scheduler, journal, clock, sessions.carry_out, replayed.fault, replayed.snapshot_seq
+    )
+    sessions.head = head
+    blobs = Blobs(config.state_dir / "blobs", config.blob_limit_bytes, config.blobs_limit_bytes)
+    if not replayed.fault:
+        await journal.forget_points(set(await journal.trials_with_points()) - state.trials.keys())
+        used = {study.program.code_sha256 for study in state.studies.values()}
+        blobs.keep_only(used, older_than=clock() - ORPHAN_SECONDS)
+    server = make_server(config)
+    relay = Relay(config.state_dir)
+    control = ControlService(
+        head,
+        sessions,
+        relay,
+        blobs,
+        owner=getpass.getuser(),
+        cluster_id=_cluster_id(config.state_dir / "cluster-id"),
+        taken=set(await journal.submitted()),
+    )
+    control_pb2_grpc.add_ControlServiceServicer_to_server(control, server)
+    node_pb2_grpc.add_NodeServiceServicer_to_server(
+        NodeService(head, sessions, relay, blobs), server
+    )
+    if config.metrics_port is not None:
+        metrics.serve(head, sessions, config.metrics_port)
+    return head, sessions, server
+
+
+async def _farewell(running: Running) -> None:
+    """Tell the nodes, and let them go: a stream that is open would hold up the stop."""
+    going = node_pb2.AttachResponse(going_away=node_pb2.GoingAway(reason="the head stops"))
+    for session in running.sessions.all():
+        session.send(going)
+        session.close("the head stops")
+
+
+def _cluster_id(path: Path) -> str:
+    """Who we are, made at the first start."""
+    if not path.exists():
+        partial = path.with_suffix(".partial")
+        with partial.open("w", encoding="ascii") as file:
+            file.write(str(uuid.uuid4()))
+            file.flush()
+            os.fsync(file.fileno())
+        partial.rename(path)
+    return path.read_text(encoding="ascii")

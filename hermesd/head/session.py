@@ -1,0 +1,99 @@
+"""One node's stream as the head sees it: what waits to be sent, and when it was last heard.
+
+Nothing here waits for the node. Commands queue up to a limit, past which the node counts as
+silent; acknowledgements and leases do not queue, the newest one stands for all before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Any
+
+from hermesd.core.model import DeviceId, NodeId
+from hermesd.core.state import Rejected
+from hermesd.head.clock import boottime
+from hermesd.pb.hermes.v1 import node_pb2 as pb
+from hermesd.pb.hermes.v1 import types_pb2 as types
+
+OUTBOX_LIMIT = 1_024
+SILENCE_SECONDS = 5.0
+
+
+class Session:
+    """The outbox of one stream. `closing` says why it ends, once it does."""
+
+    def __init__(self, node: NodeId, peer: str) -> None:
+        self.node = node
+        self.peer = peer
+        self.heard = boottime()
+        self.attached = False
+        self.closing: str | None = None
+        self.usage: dict[DeviceId, types.Usage] = {}
+        # The event that was passed on last: what follows is acknowledged after it.
+        self.pending: asyncio.Future[Any] | None = None
+        self._outbox: deque[pb.AttachResponse] = deque()
+        self._acknowledged = self._told = 0
+        self._lease: pb.Lease | None = None
+        self._wake = asyncio.Event()
+
+    @property
+    def silent(self) -> bool:
+        """Whether too much time has passed since the last message."""
+        return boottime() - self.heard >= SILENCE_SECONDS
+
+    def send(self, message: pb.AttachResponse) -> None:
+        """Queue a message; a node that lets too many pile up is let go."""
+        if len(self._outbox) >= OUTBOX_LIMIT:
+            self.close("it does not read its messages")
+            return
+        self._outbox.append(message)
+        self._wake.set()
+
+    def acknowledge(self, sequence: int, safe: asyncio.Future[Any] | None = None) -> None:
+        """Everything up to this sequence is safe once `safe` and what was passed on before are.
+
+        An event that the core rejected is of no use to anybody, hence safe as well.
+        """
+        self.pending = safe or self.pending
+
+        def told(done: asyncio.Future[Any]) -> None:
+            if not done.cancelled() and isinstance(done.exception(), Rejected | None):
+                self._acknowledged = max(self._acknowledged, sequence)
+                self._wake.set()
+
+        if self.pending is not None:
+            self.pending.add_done_callback(told)
+        else:
+            self._acknowledged = max(self._acknowledged, sequence)
+            self._wake.set()
+
+    def grant(self, heartbeat: pb.Heartbeat, seconds: float) -> None:
+        """Answer a heartbeat."""
+        self._lease = pb.Lease(
+            heartbeat_boottime_seconds=heartbeat.boottime_seconds, lease_seconds=seconds
+        )
+        self._wake.set()
+
+    def close(self, reason: str) -> None:
+        """End the stream once what is queued was sent."""
+        self.closing = self.closing or reason
+        self._wake.set()
+
+    async def messages(self) -> AsyncIterator[pb.AttachResponse]:
+        """What to write, for the one task that writes; ends when the session is closing."""
+        while True:
+            if self._lease is not None:
+                lease, self._lease = self._lease, None
+                yield pb.AttachResponse(lease=lease)
+            elif self._told < self._acknowledged:
+                self._told = self._acknowledged
+                yield pb.AttachResponse(acknowledged=pb.Acknowledged(sequence=self._told))
+            elif self._outbox:
+                yield self._outbox.popleft()
+            elif self.closing is not None:
+                return
+            else:
+                self._wake.clear()
+                await self._wake.wait()

@@ -1,0 +1,188 @@
+"""Studies: submitted once, looked at, extended, removed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+from hermesd import study as studies
+from hermesd.core.events import Event, Extended, Removed, Submitted
+from hermesd.core.model import Study, StudyId, Time
+from hermesd.core.state import State
+from hermesd.core.trial import Trial
+from hermesd.head import names, views
+from hermesd.head.blobs import Blobs
+from hermesd.head.loop import Head
+from hermesd.head.paging import page
+from hermesd.head.refusals import NotNow
+from hermesd.head.requests import carry_out, key_of
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.refusal import FieldError, Refused, shown
+from hermesd.wire.nouns import scalar_of
+
+NEXT_UP = 10
+
+
+class _Identical(Exception):
+    """The study was submitted before; carries its id."""
+
+
+class Studies:
+    """This part of the ControlService. `taken` holds every study id that ever was."""
+
+    head: Head
+    blobs: Blobs
+    owner: str
+    taken: set[StudyId]
+
+    async def SubmitStudy(
+        self, request: pb.SubmitStudyRequest, context: Any
+    ) -> pb.SubmitStudyResponse:
+        key = key_of(request)
+        if request.code_sha256 and self.blobs.path(request.code_sha256) is None:
+            expected = "a code snapshot that was uploaded before (PutBlob)"
+            raise Refused(FieldError("code_sha256", shown(request.code_sha256), expected))
+        environment = tuple((item.name, str(scalar_of(item))) for item in request.environment)
+        submission = studies.Submission(
+            request.spec, request.code_sha256, request.submit_directory, environment
+        )
+        draft = await asyncio.to_thread(studies.draft, submission)
+        notes = [*draft.notes, *self._notes(draft.study)]
+        identical = self._identical(self.head.state, draft.study.fingerprint)
+        if request.validate_only:
+            return self._preview(request, draft, identical, notes)
+
+        def compose(state: State, now: Time) -> Event:
+            other = self._identical(state, draft.study.fingerprint)
+            if other and not request.again:
+                raise _Identical(other)
+            study, specs = draft.accepted(self._free_id(request), self.owner, now)
+            self.taken.add(study.id)
+            return Submitted(study, specs, key)
+
+        try:
+            trials = await carry_out(self.head, key, compose)
+        except _Identical as other:
+            return pb.SubmitStudyResponse(identical_to=str(other), notes=notes)
+        state = self.head.state
+        known = [state.trials[trial] for trial in trials if trial in state.trials]
+        if not known:
+            raise NotNow("the study of this request was removed since")
+        return pb.SubmitStudyResponse(
+            study=known[0].spec.study,
+            trials=[views.trial_view(state, trial, 0) for trial in known],
+            notes=notes,
+        )
+
+    def _preview(
+        self,
+        request: pb.SubmitStudyRequest,
+        draft: studies.Draft,
+        identical: StudyId,
+        notes: list[str],
+    ) -> pb.SubmitStudyResponse:
+        """What the study would be; nothing is stored."""
+        study, specs = draft.accepted(self._free_id(request), self.owner, self.head.clock())
+        alone = State()
+        alone.apply(Submitted(study, specs, "preview"), self.head.clock())
+        trials = [views.trial_view(alone, alone.trials[spec.id], 0) for spec in specs]
+        return pb.SubmitStudyResponse(
+            study=study.id, trials=trials, identical_to=identical, notes=notes
+        )
+
+    def _free_id(self, request: pb.SubmitStudyRequest) -> StudyId:
+        name = studies.proposed_id(request.spec)
+        number = 1
+        while (candidate := name if number == 1 else f"{name}-{number}") in self.taken:
+            number += 1
+        return candidate
+
+    @staticmethod
+    def _identical(state: State, fingerprint: str) -> StudyId:
+        return next((s.id for s in state.studies.values() if s.fingerprint == fingerprint), "")
+
+    def _notes(self, study: Study) -> list[str]:
+        kinds = {slot.device.kind for slot in self.head.state.slots.values()}
+        if study.device_kind and study.device_kind not in kinds:
+            there = ", ".join(sorted(kinds)) or "none at all"
+            return [f"no device of kind {study.device_kind} is attached now (there: {there})"]
+        return []
+
+    async def PutBlob(
+        self, request_iterator: AsyncIterator[pb.PutBlobRequest], context: Any
+    ) -> pb.PutBlobResponse:
+        async def chunks() -> AsyncIterator[bytes]:
+            async for request in request_iterator:
+                yield request.data
+
+        blob = await self.blobs.put(chunks())
+        return pb.PutBlobResponse(sha256=blob.sha256, size_bytes=blob.size_bytes)
+
+    async def GetStudy(self, request: pb.GetStudyRequest, context: Any) -> pb.GetStudyResponse:
+        state = self.head.state
+        study = state.studies[names.study_id(state, request.study)]
+        ranks = views.ranks(state, study)
+        trials: list[Trial] = [state.trials[trial] for trial in state.members[study.id]]
+        return pb.GetStudyResponse(
+            study=views.study_view(state, study),
+            trials=[views.trial_view(state, trial, ranks[trial.id]) for trial in trials],
+            next_up=self.head.scheduler.next_up(study.id, NEXT_UP, self.head.clock()),
+            journal_sequence=self.head.committed,
+        )
+
+    async def ListStudies(
+        self, request: pb.ListStudiesRequest, context: Any
+    ) -> pb.ListStudiesResponse:
+        state = self.head.state
+        chosen, token = page(list(state.studies.values()), request.page_size, request.page_token)
+        found = [views.study_view(state, study) for study in chosen]
+        return pb.ListStudiesResponse(studies=found, next_page_token=token)
+
+    async def ExtendStudy(
+        self, request: pb.ExtendStudyRequest, context: Any
+    ) -> pb.ExtendStudyResponse:
+        key = key_of(request)
+
+        def compose(state: State, now: Time) -> Event:
+            study_id, trials = names.selected(state, request.selection)
+            if busy := [trial for trial in trials if not state.trials[trial].phase.final]:
+                raise NotNow(
+                    f"{len(busy)} of {len(trials)} trials are not finished ({busy[0]} is"
+                    f" {state.trials[busy[0]].phase}): wait for them, or name those that are"
+                )
+            rule, parameters, lines = studies.extension(
+                state.studies[study_id],
+                [state.trials[trial].spec for trial in trials],
+                request.stop,
+                request.parameters,
+            )
+            return Extended(study_id, trials, rule, parameters, lines, key)
+
+        return pb.ExtendStudyResponse(trials=await carry_out(self.head, key, compose))
+
+    async def RemoveStudy(
+        self, request: pb.RemoveStudyRequest, context: Any
+    ) -> pb.RemoveStudyResponse:
+        key = key_of(request)
+        removed: list[tuple[Study, tuple[str, ...]]] = []
+
+        def compose(state: State, now: Time) -> Event:
+            study_id = names.study_id(state, request.study)
+            if active := len(state.active[study_id]):
+                raise NotNow(
+                    f"study {study_id} has {active} unfinished trials: stop it first"
+                    f" (hermesctl study stop {study_id}), or wait"
+                )
+            removed.append((replace(state.studies[study_id]), state.members[study_id]))
+            return Removed(study_id, key)
+
+        await carry_out(self.head, key, compose)
+        for study, trials in removed:
+            await self.head.journal.forget_points(trials)
+            code = study.program.code_sha256
+            used = {other.program.code_sha256 for other in self.head.state.studies.values()}
+            if code and code not in used:
+                self.blobs.remove(code)
+        return pb.RemoveStudyResponse()

@@ -1,0 +1,140 @@
+"""Trials: looked at, explained, paused, resumed, stopped, tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
+
+from hermesd.core.events import Cancelled, Event, Paused, Retried, Unpaused
+from hermesd.core.model import Phase, Time, TrialId
+from hermesd.core.state import State
+from hermesd.head import names, points, views
+from hermesd.head.loop import Head
+from hermesd.head.paging import page
+from hermesd.head.refusals import NotNow
+from hermesd.head.requests import Mutation, carry_out, key_of
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.refusal import FieldError, Refused
+
+BEST_COUNT = 10
+
+Change: TypeAlias = Callable[[tuple[TrialId, ...], str], Event]
+
+
+class Trials:
+    """This part of the ControlService."""
+
+    head: Head
+
+    async def ListTrials(
+        self, request: pb.ListTrialsRequest, context: Any
+    ) -> pb.ListTrialsResponse:
+        state = self.head.state
+        study = state.studies[names.study_id(state, request.study)]
+        ranks = views.ranks(state, study)
+        chosen, token = page(state.members[study.id], request.page_size, request.page_token)
+        found = [views.trial_view(state, state.trials[t], ranks[t]) for t in chosen]
+        return pb.ListTrialsResponse(trials=found, next_page_token=token)
+
+    async def BestTrials(
+        self, request: pb.BestTrialsRequest, context: Any
+    ) -> pb.BestTrialsResponse:
+        if request.count < 0:
+            raise Refused(FieldError("count", str(request.count), "1 or more, or 0"))
+        state = self.head.state
+        study = state.studies[names.study_id(state, request.study)]
+        best = views.ranked(state, study)[: request.count or BEST_COUNT]
+        found = [views.trial_view(state, trial, rank) for rank, trial in enumerate(best, 1)]
+        return pb.BestTrialsResponse(study=study.id, trials=found)
+
+    async def GetCurve(self, request: pb.GetCurveRequest, context: Any) -> pb.GetCurveResponse:
+        if request.max_points < 0:
+            raise Refused(FieldError("max_points", str(request.max_points), "1 or more, or 0"))
+        state = self.head.state
+        trial = names.trial_id(state, request.trial)
+        metric = request.metric or state.studies[state.trials[trial].spec.study].signal
+        pieces = await self.head.journal.pieces(trial, metric)
+        curve = points.curve(pieces, request.max_points)
+        return pb.GetCurveResponse(
+            metric=metric,
+            steps=curve.steps,
+            values=curve.values,
+            metrics_available=await self.head.journal.metrics(trial),
+        )
+
+    async def ExplainTrial(
+        self, request: pb.ExplainTrialRequest, context: Any
+    ) -> pb.ExplainTrialResponse:
+        trial = names.trial_id(self.head.state, request.trial)
+        told = self.head.scheduler.explain(trial, self.head.clock())
+        ranking = [
+            pb.RankedTrial(trial=name, words=words, state=views.STATES[phase])
+            for name, words, phase in told.ranking
+        ]
+        return pb.ExplainTrialResponse(
+            trial=trial,
+            summary=told.summary,
+            ranking=ranking,
+            last_decision=told.last_decision,
+            policy=told.policy,
+        )
+
+    async def PauseTrials(
+        self, request: pb.PauseTrialsRequest, context: Any
+    ) -> pb.PauseTrialsResponse:
+        return pb.PauseTrialsResponse(trials=await self._change(request, _unfinished, Paused))
+
+    async def ResumeTrials(
+        self, request: pb.ResumeTrialsRequest, context: Any
+    ) -> pb.ResumeTrialsResponse:
+        return pb.ResumeTrialsResponse(trials=await self._change(request, _unfinished, Unpaused))
+
+    async def StopTrials(
+        self, request: pb.StopTrialsRequest, context: Any
+    ) -> pb.StopTrialsResponse:
+        return pb.StopTrialsResponse(trials=await self._change(request, _unfinished, Cancelled))
+
+    async def RetryTrials(
+        self, request: pb.RetryTrialsRequest, context: Any
+    ) -> pb.RetryTrialsResponse:
+        return pb.RetryTrialsResponse(trials=await self._change(request, _retriable, Retried))
+
+    async def _change(
+        self,
+        request: _Selecting,
+        choose: Callable[[State, tuple[TrialId, ...], bool], tuple[TrialId, ...]],
+        event: Change,
+    ) -> tuple[TrialId, ...]:
+        """Make an event about the selected trials that it can be about."""
+        key = key_of(request)
+
+        def compose(state: State, now: Time) -> Event:
+            _, trials = names.selected(state, request.selection)
+            return event(choose(state, trials, bool(request.selection.trials)), key)
+
+        return await carry_out(self.head, key, compose)
+
+
+class _Selecting(Mutation, Protocol):
+    @property
+    def selection(self) -> pb.Selection: ...
+
+
+def _unfinished(state: State, trials: tuple[TrialId, ...], named: bool) -> tuple[TrialId, ...]:
+    """Those that are not over. For trials that are, the wish is granted already."""
+    return tuple(trial for trial in trials if not state.trials[trial].phase.final)
+
+
+def _retriable(state: State, trials: tuple[TrialId, ...], named: bool) -> tuple[TrialId, ...]:
+    """Those that ended without completing. Raises NotNow if a named one did not."""
+    ended = {Phase.FAILED, Phase.STOPPED, Phase.CANCELLED}
+    chosen = tuple(trial for trial in trials if state.trials[trial].phase in ended)
+    if named and len(chosen) < len(trials):
+        other = next(trial for trial in trials if trial not in chosen)
+        raise NotNow(
+            f"{other} is {state.trials[other].phase}: only failed, stopped and cancelled trials"
+            " can be tried again"
+        )
+    if not chosen:
+        raise NotNow("no trial of the study has failed or was stopped")
+    return chosen

@@ -1,0 +1,145 @@
+"""WatchJournal and ExportStudy: readers of the journal, each at its own pace.
+
+Nothing is kept for a reader: it has a number, reads on from there, and is held up by its own
+connection alone. All events of one entry come in one message, so the number resumes exactly.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+from hermesd import record
+from hermesd.core.model import Study, StudyId
+from hermesd.core.trial import Trial
+from hermesd.head import names
+from hermesd.head.loop import Head
+from hermesd.head.points import unpack
+from hermesd.head.public import public_events, study_of
+from hermesd.head.schema import Line, Row, from_row
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.refusal import FieldError, Refused
+
+PAGE = 500
+EVENTS_IN_MESSAGE = 200
+EXPORT_BYTES = 256 * 1024
+
+_STUDY: record.Form[Study] = record.Form(Study)
+_TRIAL: record.Form[Trial] = record.Form(Trial)
+
+
+class Watching:
+    """This part of the ControlService."""
+
+    head: Head
+
+    async def WatchJournal(
+        self, request: pb.WatchJournalRequest, context: Any
+    ) -> AsyncIterator[pb.WatchJournalResponse]:
+        if request.after_sequence < 0:
+            raise Refused(FieldError("after_sequence", str(request.after_sequence), "0 or more"))
+        study = names.study_id(self.head.state, request.study) if request.study else ""
+        after = request.after_sequence
+        end = self.head.committed
+        while True:
+            lines = await self.head.journal.read(after, PAGE)
+            events: list[pb.PublicEvent] = []
+            for line in lines:
+                events += self._wanted(line, study, request.reports)
+                if len(events) >= EVENTS_IN_MESSAGE:
+                    yield pb.WatchJournalResponse(events=events)
+                    events = []
+            if events:
+                yield pb.WatchJournalResponse(events=events)
+            if lines:
+                after = lines[-1].seq
+            if request.once and (after >= end or not lines):
+                return
+            if not lines:
+                await self.head.beyond(after)
+
+    def _wanted(self, line: Line, study: StudyId, reports: bool) -> list[pb.PublicEvent]:
+        return [
+            event
+            for event in public_events(line, self.head.state)
+            if (reports or event.kind != pb.PUBLIC_EVENT_KIND_REPORTED)
+            and (not study or not event.study or event.study == study)
+        ]
+
+    async def ExportStudy(
+        self, request: pb.ExportStudyRequest, context: Any
+    ) -> AsyncIterator[pb.ExportStudyResponse]:
+        study_id = names.study_id(self.head.state, request.study)
+        gathered: list[bytes] = []
+        size = 0
+        async for text in self._export(study_id):
+            gathered.append(f"{text}\n".encode())
+            size += len(gathered[-1])
+            if size >= EXPORT_BYTES:
+                yield pb.ExportStudyResponse(data=b"".join(gathered))
+                gathered, size = [], 0
+        yield pb.ExportStudyResponse(data=b"".join(gathered))
+
+    async def _export(self, study_id: StudyId) -> AsyncIterator[str]:
+        """JSON Lines: the study, its trials, the entries that concern it, the points.
+
+        The submitter's environment stays out: an export is for others to read.
+        """
+        state = self.head.state
+        study = state.studies[study_id]
+        public = replace(study, program=replace(study.program, environment=()))
+        members = state.members[study_id]
+        yield f'{{"type":"study","version":1,"study":{_STUDY.write(public)}}}'
+        for trial in members:
+            yield f'{{"type":"trial","trial":{_TRIAL.write(state.trials[trial])}}}'
+        after = 0
+        while rows := await self.head.journal.rows(after, PAGE):
+            after = rows[-1].seq
+            for row in rows:
+                if text := _exported(row, study_id):
+                    yield text
+        for trial in members:
+            for metric in await self.head.journal.metrics(trial):
+                for piece in await self.head.journal.pieces(trial, metric):
+                    steps, values = unpack(piece)
+                    finite = [v if abs(v) < float("inf") else str(v) for v in values]
+                    yield json.dumps(
+                        {
+                            "type": "points",
+                            "trial": trial,
+                            "attempt": piece.attempt,
+                            "metric": metric,
+                            "steps": steps,
+                            "values": finite,
+                        },
+                        separators=(",", ":"),
+                    )
+
+
+def _exported(row: Row, study: StudyId) -> str:
+    """An entry's line in an export; empty if it is about another study."""
+    line = from_row(row)
+    trials = _trials_of(line.entry)
+    if trials is not None and study not in {study_of(trial) for trial in trials}:
+        return ""
+    if row.kind == "Submitted":
+        # The study's own line says it, without the submitter's environment.
+        return ""
+    return (
+        f'{{"type":"entry","seq":{row.seq},"at":{row.at!r},"kind":"{row.kind}","body":{row.body}}}'
+    )
+
+
+def _trials_of(entry: record.Entry) -> tuple[str, ...] | None:
+    """The trials that an entry is about; None: it is about a node or a device."""
+    if (run := getattr(entry, "run", None)) is not None:
+        return (run.trial,)
+    if (trial := getattr(entry, "trial", None)) is not None:
+        return (trial,)
+    if (trials := getattr(entry, "trials", None)) is not None:
+        return tuple(trial if isinstance(trial, str) else trial.id for trial in trials)
+    if (study := getattr(entry, "study", None)) is not None:
+        return (f"{study}/",)
+    return None
