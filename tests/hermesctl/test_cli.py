@@ -1,0 +1,431 @@
+"""The command line against a real gRPC server: output, exit codes, what is asked and said."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import grpc
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from hermesctl.cli import app
+from hermesctl.errors import ExitCode
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1 import types_pb2 as types
+from tests.hermesctl.fake_head import FakeHead, event, trial
+
+COMPLETED, FAILED = types.TRIAL_STATE_COMPLETED, types.TRIAL_STATE_FAILED
+RUNNING = types.TRIAL_STATE_RUNNING
+
+
+def hermesctl(*args: str, input: str | None = None) -> Result:
+    result = CliRunner().invoke(app, list(args), input=input, catch_exceptions=False)
+    assert "Traceback" not in result.output
+    return result
+
+
+def finish(head: FakeHead, *trials: pb.Trial) -> None:
+    head.add_study("digits", *trials, finished=True, preemptions=7, busy_seconds=99.0)
+    head.studies["digits"].overhead_seconds = 1.0
+    head.studies["digits"].best_trial = "digits/1"
+    head.studies["digits"].best_metric = 0.25
+
+
+# --- submit ------------------------------------------------------------------------------------
+
+
+def test_submit_says_what_was_begun_and_where_to_look(head: FakeHead, project: Path) -> None:
+    result = hermesctl("submit", str(project / "study.yaml"))
+    assert result.exit_code == 0
+    assert "digits: 2 trials" in result.stdout
+    assert "hermesctl tail -f digits" in result.stdout
+    assert "note: a note" in result.stderr
+
+
+def test_a_grid_from_the_command_line_and_the_file_it_stands_for(
+    head: FakeHead, project: Path
+) -> None:
+    saved = project / "saved.yaml"
+    flags = ["--grid", "lr=1e-3,5e-4", "--grid", "optimizer=sgd,adam", "--save", str(saved)]
+    result = hermesctl(
+        "submit", str(project / "train.py"), *flags, "--metric", "acc:maximize", "--name", "mine"
+    )
+    assert result.exit_code == 0
+    (request,) = head.of(pb.SubmitStudyRequest)
+    assert yaml.safe_load(saved.read_text()) == {
+        "name": "mine",
+        "program": "train.py",
+        "method": "grid",
+        "metric": {"name": "acc", "goal": "maximize"},
+        "parameters": {
+            "lr": {"values": [0.001, 0.0005]},
+            "optimizer": {"values": ["sgd", "adam"]},
+        },
+    }
+    again = hermesctl("submit", str(saved))
+    assert again.exit_code == 0
+    assert head.of(pb.SubmitStudyRequest)[1].spec == request.spec
+
+
+def test_a_saved_file_is_not_overwritten_unasked(head: FakeHead, project: Path) -> None:
+    (project / "mine.yaml").write_text("precious")
+    save = ["submit", str(project / "train.py"), "--dry-run", "--save", str(project / "mine.yaml")]
+    refused = hermesctl(*save)
+    assert refused.exit_code == ExitCode.USAGE
+    assert "add --yes" in refused.stderr
+    assert (project / "mine.yaml").read_text() == "precious"
+    assert hermesctl(*save, "--yes").exit_code == 0
+
+
+def test_set_reaches_any_key(head: FakeHead, project: Path) -> None:
+    flags = ["--set", "schedule.policy.name=hermes", "--set", "schedule.policy.quantum_seconds=90s"]
+    flags += ["--set", "parameters.lr.values=[1, 2]", "--set", "run_cap=3"]
+    assert hermesctl("submit", str(project / "study.yaml"), *flags).exit_code == 0
+    spec = head.of(pb.SubmitStudyRequest)[0].spec
+    assert spec.schedule.policy.name == "hermes"
+    assert spec.schedule.policy.settings[0].value.double_value == 90
+    assert [v.int_value for v in spec.parameters[0].values] == [1, 2]
+    assert spec.run_cap == 3
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--set", "run_cap=ten"], "--set run_cap=ten: run_cap: ten: expected a whole number"),
+        (["--set", "run_cap"], "--set run_cap: expected key=value"),
+        (["--set", "a..b=1"], "--set a..b=1: expected key=value"),
+        (["--set", "schedule.polcy=fifo"], "did you mean policy?"),
+        (["--grid", "lr"], "--grid lr: expected name=value,value"),
+        (["--grid", "lr=[1"], "--grid lr=[1: expected valid YAML"),
+        (["--env", "X"], "--env X: expected NAME=VALUE"),
+        (["--head", "somewhere"], "expected HOST:PORT"),
+        (["--head", "example.org:7411"], "the connection is not encrypted"),
+        (["--head", "127.0.0.1:7411", "--local"], "expected one of them"),
+        (["-o", "xml"], "xml"),
+    ],
+)
+def test_a_flag_that_is_wrong_is_named(
+    head: FakeHead, project: Path, args: list[str], words: str
+) -> None:
+    result = hermesctl("submit", str(project / "study.yaml"), *args)
+    assert result.exit_code == ExitCode.USAGE
+    assert words in " ".join(result.stderr.split())
+    assert not head.of(pb.SubmitStudyRequest)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("study.yaml", "metirc: loss\nprogram: train.py", "did you mean metric?"),
+        ("study.yaml", "program: trian.py", "did you mean train.py?"),
+        ("study.yaml", "program: train.py\ndata: [gone]", "data[0]: gone: expected something"),
+        ("study.yaml", "program: train.py\npython: /no/such/python", "expected an interpreter"),
+        ("study.toml", "", "expected a study file"),
+        ("none.py", None, "there is no such script"),
+    ],
+)
+def test_a_file_that_is_wrong_is_named(
+    head: FakeHead, project: Path, name: str, text: str | None, words: str
+) -> None:
+    if text is not None:
+        (project / name).write_text(text)
+    result = hermesctl("submit", str(project / name))
+    assert result.exit_code == ExitCode.USAGE
+    assert words in result.stderr
+    assert not head.of(pb.SubmitStudyRequest)
+
+
+def test_a_refusal_of_the_head_has_the_line_and_its_own_exit_code(
+    head: FakeHead, project: Path
+) -> None:
+    head.failures["SubmitStudy"] = [(grpc.StatusCode.INVALID_ARGUMENT, "1 error")]
+    head.field_errors = [
+        pb.FieldError(
+            field_path="schedule.policy", value="hermse", expected="a policy", nearest="hermes"
+        )
+    ]
+    flags = ["--set", "schedule.policy=hermse"]
+    result = hermesctl("submit", str(project / "study.yaml"), *flags)
+    assert result.exit_code == ExitCode.REFUSED
+    assert (
+        "--set schedule.policy=hermse: schedule.policy: hermse: expected a policy; "
+        "did you mean hermes?" in result.stderr
+    )
+
+
+def test_an_identical_study_is_not_run_twice(head: FakeHead, project: Path) -> None:
+    head.identical_to = "digits"
+    head.add_study("digits", trial(1))
+    result = hermesctl("submit", str(project / "study.yaml"))
+    assert result.exit_code == 0
+    assert "digits is this very study" in result.stdout
+    assert "--again" in result.stdout
+    assert hermesctl("submit", str(project / "study.yaml"), "--again").exit_code == 0
+    assert "digits: 2 trials" in hermesctl("submit", str(project / "study.yaml"), "--again").stdout
+
+
+def test_preview_shows_the_trials_and_stores_nothing(head: FakeHead, project: Path) -> None:
+    for args in (["preview"], ["submit", "--dry-run"]):
+        result = hermesctl(*args, str(project / "study.yaml"))
+        assert result.exit_code == 0
+        assert "lr" in result.stdout
+        assert "2 trials, policy of the head's choice" in result.stdout
+        assert "the same in all: optimizer=adam" in result.stdout
+    assert all(r.validate_only for r in head.of(pb.SubmitStudyRequest))
+    document = json.loads(hermesctl("preview", str(project / "study.yaml"), "-o", "json").stdout)
+    assert document["version"] == 1
+    assert document["trials"][1] == {"number": 2, "params": {"lr": 0.05, "optimizer": "adam"}}
+
+
+def test_follow_without_a_terminal_prints_lines_then_the_end(head: FakeHead, project: Path) -> None:
+    head.events = [
+        event(1, pb.PUBLIC_EVENT_KIND_STARTED, trial="digits/1", attempt=1, device="cpu/0"),
+        event(2, pb.PUBLIC_EVENT_KIND_STUDY_FINISHED),
+    ]
+    head.identical_to = "digits"
+    finish(head, trial(1, state=COMPLETED, metric=0.25, rank=1), trial(2, state=COMPLETED))
+    result = hermesctl("submit", str(project / "study.yaml"), "--follow")
+    assert result.exit_code == 0
+    assert "best parameters" in result.stdout
+    assert "switch overhead  1.0 %" in result.stdout
+    assert "preemptions      7" in result.stdout
+    assert "hermesctl trial curve digits/1" in result.stdout
+
+
+def test_waiting_tells_whether_trials_failed(head: FakeHead, project: Path) -> None:
+    finish(head, trial(1, state=COMPLETED), trial(2, state=FAILED))
+    head.identical_to = "digits"
+    waited = hermesctl("submit", str(project / "study.yaml"), "--wait")
+    assert waited.exit_code == ExitCode.TRIALS_FAILED
+    assert hermesctl("status", "--wait").exit_code == ExitCode.TRIALS_FAILED
+    assert hermesctl("status").exit_code == 0
+
+
+# --- looking -----------------------------------------------------------------------------------
+
+
+def test_best_as_json_is_what_others_build_on(head: FakeHead) -> None:
+    checkpoint = types.Checkpoint(id="c1", step=40)
+    finish(
+        head,
+        trial(
+            1,
+            state=COMPLETED,
+            metric=0.25,
+            rank=1,
+            step=40,
+            preemptions=3,
+            busy_seconds=9.0,
+            overhead_seconds=1.0,
+            fidelity=types.FIDELITY_EXACT_IF_DETERMINISTIC,
+            checkpoint=checkpoint,
+        ),
+        trial(2, state=FAILED, metric=float("nan"), rank=2),
+    )
+    document = json.loads(hermesctl("best", "dig", "-o", "json").stdout)
+    assert document["version"] == 1
+    assert document["study"] == "digits"
+    assert document["trials"][0] == {
+        "id": "digits/1",
+        "rank": 1,
+        "metric": 0.25,
+        "step": 40,
+        "params": {"lr": 0.1, "optimizer": "adam"},
+        "state": "completed",
+        "fidelity": "exact-if-deterministic",
+        "preemptions": 3,
+        "overhead_share": 0.1,
+        "checkpoint": "c1",
+    }
+    assert document["trials"][1]["metric"] is None
+    rows = list(csv.DictReader(io.StringIO(hermesctl("best", "-o", "csv").stdout)))
+    assert [r["id"] for r in rows] == ["digits/1", "digits/2"]
+    assert json.loads(rows[0]["params"])["lr"] == 0.1
+    assert len(json.loads(hermesctl("best", "-n", "1", "-o", "json").stdout)["trials"]) == 1
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["study", "ls"],
+        ["study", "show", "digits"],
+        ["trial", "ls"],
+        ["trial", "show", "digits/1"],
+        ["trial", "curve", "digits/1"],
+        ["node", "ls"],
+        ["status"],
+        ["best"],
+        ["why", "digits/1"],
+        ["version"],
+        ["doctor", "--python", "/no/such/python"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("form", ["table", "wide", "json", "yaml", "csv"])
+def test_every_form_of_every_result(head: FakeHead, args: list[str], form: str) -> None:
+    head.add_study("digits", trial(1, state=RUNNING, signal=float("nan")), trial(2))
+    head.output = b"last words\n"
+    result = hermesctl(*args, "-o", form)
+    assert result.exit_code == (ExitCode.REFUSED if args[0] == "doctor" else 0), result.output
+    match form:
+        case "json":
+            assert json.loads(result.stdout)["version"] == 1
+        case "yaml":
+            assert yaml.safe_load(result.stdout)["version"] == 1
+        case "csv":
+            rows = list(csv.reader(io.StringIO(result.stdout)))
+            assert len({len(row) for row in rows}) == 1
+        case _:
+            assert result.stdout.strip()
+
+
+def test_a_noun_without_a_verb_lists_and_an_id_shows(head: FakeHead) -> None:
+    head.add_study("old", trial(1, "old"))
+    head.add_study("digits", trial(1), trial(2))
+    head.nodes = [pb.Node(id="box", connected=True)]
+    assert hermesctl("study").stdout == hermesctl("study", "ls").stdout
+    assert hermesctl("study", "digits").stdout == hermesctl("study", "show", "digits").stdout
+    assert hermesctl("trial").stdout == hermesctl("trial", "ls", "digits").stdout
+    assert hermesctl("trial", "old").stdout == hermesctl("trial", "ls", "old").stdout
+    assert hermesctl("trial", "old/1").stdout == hermesctl("trial", "show", "old/1").stdout
+    assert hermesctl("node", "box").stdout == hermesctl("node", "show", "box").stdout
+    assert "box" in hermesctl("node").stdout
+    misspelt = hermesctl("trial", "pasue", "digits/1")
+    assert misspelt.exit_code == ExitCode.USAGE
+    assert "did you mean pause?" in misspelt.stderr
+
+
+def test_what_is_not_there_is_said(head: FakeHead) -> None:
+    for args in (["best"], ["study", "show", "x"], ["trial", "show", "x/1"], ["node", "show", "x"]):
+        assert hermesctl(*args).exit_code == ExitCode.NOT_FOUND
+    assert "submit one" in hermesctl("status").stderr
+
+
+def test_tail_prints_events_as_lines_and_as_json(head: FakeHead) -> None:
+    head.add_study("digits", trial(1), finished=True)
+    quantum = types.Quantum(seconds=10.0, until_step=40)
+    head.events = [
+        event(1, pb.PUBLIC_EVENT_KIND_LAUNCHED, trial="digits/1", attempt=2, quantum=quantum),
+        event(2, pb.PUBLIC_EVENT_KIND_REPORTED, trial="digits/1", step=3, loss=0.5),
+        event(3, 99, trial="digits/1"),
+    ]
+    lines = hermesctl("tail").stdout.splitlines()
+    assert len(lines) == 2
+    assert lines[0].split() == [
+        *("1", "22:13:21Z", "digits/1#2", "launched", "quantum", "10.0", "s", "or", "until"),
+        *("step", "40"),
+    ]
+    assert "other" in lines[1]
+    assert "loss 0.5" in hermesctl("tail", "--reports").stdout
+    assert hermesctl("tail", "--after", "1", "-f").stdout.splitlines() == lines[1:]
+    (first, _) = hermesctl("tail", "-o", "json").stdout.splitlines()
+    assert json.loads(first)["kind"] == "launched"
+    assert hermesctl("tail", "-o", "csv").exit_code == ExitCode.USAGE
+
+
+def test_logs_are_passed_on_byte_by_byte(head: FakeHead) -> None:
+    head.add_study("digits", trial(1))
+    head.output = b"\x1b[32mgreen\x1b[0m \xff\n" * 10
+    assert hermesctl("logs", "digits/1").stdout_bytes == head.output
+    assert hermesctl("logs", "digits/1", "--last", "4B").stdout_bytes == head.output[-4:]
+    assert hermesctl("logs", "digits/1", "--last", "4 lines").exit_code == ExitCode.USAGE
+
+
+def test_hostile_names_do_not_reach_the_terminal(head: FakeHead) -> None:
+    evil = "\x1b[2J\u202e[red]x"
+    one = trial(1, state=FAILED, reason=evil, device=evil)
+    one.failures.append(pb.Failure(error_kind=evil, detail=evil, device=evil))
+    one.parameters.add(name=evil, value=types.Value(string_value=evil))
+    head.add_study("digits", one, owner=evil, best_trial=evil)
+    head.studies["digits"].spec.metric.name = evil
+    head.nodes = [pb.Node(id="box", facts=[evil], version=evil)]
+    head.events = [event(1, pb.PUBLIC_EVENT_KIND_FAILED, trial=evil, reason=evil, device=evil)]
+    head.output = evil.encode()
+    for args in (
+        ["study", "ls", "-o", "wide"],
+        ["study", "show", "digits", "-o", "wide"],
+        ["trial", "show", "digits/1"],
+        ["best"],
+        ["tail"],
+        ["node", "show", "box"],
+        ["top"],
+    ):
+        result = hermesctl(*args)
+        assert result.exit_code == 0
+        assert not {"\x1b", "\u202e"} & set(result.output), args
+        assert "[red]" in result.output or args[0] == "top"
+
+
+# --- changing ----------------------------------------------------------------------------------
+
+
+def test_stopping_several_trials_is_asked_about(head: FakeHead) -> None:
+    head.add_study("digits", trial(1), trial(2))
+    for args in (["study", "stop", "digits"], ["trial", "stop", "digits/1", "digits/2"]):
+        refused = hermesctl(*args)
+        assert refused.exit_code == ExitCode.USAGE
+        assert "add --yes" in refused.stderr
+        assert not head.of(pb.StopTrialsRequest)
+    assert hermesctl("study", "stop", "digits", "--yes").exit_code == 0
+    assert hermesctl("trial", "stop", "digits/1").exit_code == 0
+    assert hermesctl("trial", "stop", "digits").exit_code == ExitCode.USAGE
+
+
+def test_removing_is_asked_about(head: FakeHead) -> None:
+    head.add_study("digits", trial(1))
+    assert hermesctl("study", "rm", "digits").exit_code == ExitCode.USAGE
+    assert hermesctl("study", "rm", "dig", "-y").exit_code == 0
+    assert head.of(pb.RemoveStudyRequest)[0].study == "digits"
+
+
+def test_pause_resume_retry_extend(head: FakeHead) -> None:
+    head.add_study("digits", trial(1), trial(2))
+    assert "2 trials paused" in hermesctl("study", "pause", "digits").stderr
+    assert "1 trial resumed" in hermesctl("trial", "resume", "digits/2").stderr
+    assert "2 trials will run again" in hermesctl("study", "retry", "digits").stderr
+    flags = ["--set", "epochs=20", "--set", "stop.max_steps=100"]
+    assert "2 trials extended" in hermesctl("study", "extend", "digits", *flags).stderr
+    (request,) = head.of(pb.ExtendStudyRequest)
+    assert request.stop.max_steps == 100
+    assert request.parameters[0].name == "epochs"
+    bad = hermesctl("study", "extend", "digits", "--set", "stop.max_stpes=1")
+    assert bad.exit_code == ExitCode.USAGE
+    assert "did you mean max_steps?" in bad.stderr
+
+
+def test_a_clone_runs_the_same_code_with_changes(head: FakeHead) -> None:
+    head.add_study("digits", trial(1), code_sha256="abc", submit_directory="/somewhere")
+    flags = ["--set", "schedule.policy=fifo", "--name", "other"]
+    assert hermesctl("study", "clone", "digits", *flags).exit_code == 0
+    (request,) = head.of(pb.SubmitStudyRequest)
+    assert (request.code_sha256, request.submit_directory) == ("abc", "/somewhere")
+    assert request.spec.schedule.policy.name == "fifo"
+    assert request.spec.name == "other"
+    assert request.spec.program == "train.py"
+    assert request.again
+
+
+def test_export_goes_to_a_file_or_to_stdout(head: FakeHead, tmp_path: Path) -> None:
+    head.add_study("digits", trial(1))
+    assert hermesctl("study", "export", "digits").stdout == '{"study": 1}\n{"trial": 1}\n'
+    target = tmp_path / "digits.jsonl"
+    assert hermesctl("study", "export", "digits", "--to", str(target)).exit_code == 0
+    assert target.read_text() == '{"study": 1}\n{"trial": 1}\n'
+    missing = hermesctl("study", "export", "digits", "--to", str(tmp_path / "no" / "x"))
+    assert missing.exit_code == ExitCode.USAGE
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_the_study_file_of_a_study_can_be_had_back(head: FakeHead) -> None:
+    head.add_study("digits", trial(1))
+    text = hermesctl("study", "show", "digits", "--file").stdout
+    assert yaml.safe_load(text)["schedule"] == {"policy": "best_first"}
+
+
+def test_help_needs_no_head(state: Path) -> None:
+    for args in ([], ["study"], ["trial"], ["node"], ["local"], ["submit"]):
+        assert "Usage:" in hermesctl(*args, "--help").stdout
