@@ -29,7 +29,7 @@ from hermesd.refusal import Refused
 
 log = structlog.get_logger()
 
-Handler: TypeAlias = grpc.RpcMethodHandler[Any, Any]
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 ERRORS_KEY = "hermes-errors-bin"
 TEXT_LIMIT = 3_000

@@ -1,0 +1,193 @@
+"""A real head over a Unix socket, and a node that says exactly what a test wants it to say."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+import hermesd
+from hermesd.config import HeadConfig
+from hermesd.head.server import Running, running
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1 import control_pb2_grpc, node_pb2, node_pb2_grpc
+from hermesd.pb.hermes.v1 import types_pb2 as types
+from tests.study_specs import spec
+
+COUNT = itertools.count(1)
+
+
+def request_id() -> str:
+    return f"request-{next(COUNT)}"
+
+
+@dataclass
+class World:
+    """A head and stubs to talk to it."""
+
+    running: Running
+    channel: grpc.aio.Channel
+    control: control_pb2_grpc.ControlServiceAsyncStub
+    nodes: node_pb2_grpc.NodeServiceAsyncStub
+    directory: Path
+
+    async def submit(self, message: types.StudySpec | None = None, **fields: Any) -> Any:
+        request = pb.SubmitStudyRequest(
+            request_id=fields.pop("request_id", None) or request_id(),
+            spec=message or spec(),
+            **fields,
+        )
+        return await self.control.SubmitStudy(request)
+
+    async def trial(self, name: str) -> pb.Trial:
+        listed = await self.control.ListTrials(
+            pb.ListTrialsRequest(study=name.split("/")[0], page_size=1000)
+        )
+        return next(trial for trial in listed.trials if trial.id == name)
+
+    @property
+    def state(self) -> Any:
+        return self.running.head.state
+
+
+@asynccontextmanager
+async def world(directory: Path, **settings: Any) -> AsyncIterator[World]:
+    """A head with its state in `directory`, embedded unless told otherwise."""
+    config = HeadConfig(**{"state_dir": directory, "embedded": True, **settings})
+    async with running(config) as up, grpc.aio.insecure_channel(f"unix:{config.socket_path}") as c:
+        control: Any = control_pb2_grpc.ControlServiceStub(c)
+        nodes: Any = node_pb2_grpc.NodeServiceStub(c)
+        yield World(up, c, control, nodes, directory)
+
+
+class Node:
+    """The other end of an Attach stream."""
+
+    def __init__(self, world: World, name: str = "box", slots: int = 1) -> None:
+        self.name = name
+        self.slots = slots
+        self.call = world.nodes.Attach()
+        self.sequence = 0
+        self.acknowledged = 0
+
+    def device(self, slot: int = 0) -> types.Device:
+        return types.Device(
+            id=f"{self.name}/cpu:{slot}", node=self.name, kind="cpu", memory_bytes=2**30
+        )
+
+    async def hello(self, **fields: Any) -> node_pb2.Welcome:
+        """Say Hello and wait for the welcome."""
+        message = node_pb2.Hello(
+            **{
+                "node": self.name,
+                "boot_id": "boot-1",
+                "version": hermesd.__version__,
+                "devices": [self.device(slot) for slot in range(self.slots)],
+                **fields,
+            }
+        )
+        await self.call.write(node_pb2.AttachRequest(hello=message))
+        return (await self.expect("welcome")).welcome
+
+    async def say(self, **message: Any) -> None:
+        """Send a message that wants an acknowledgement."""
+        self.sequence += 1
+        await self.call.write(node_pb2.AttachRequest(sequence=self.sequence, **message))
+
+    async def beat(self, at: float = 1.0) -> None:
+        beat = node_pb2.Heartbeat(boottime_seconds=at)
+        await self.call.write(node_pb2.AttachRequest(heartbeat=beat))
+
+    async def next(self) -> node_pb2.AttachResponse:
+        response = await self.call.read()
+        if response is grpc.aio.EOF:
+            raise EOFError(await self.call.details())
+        if response.HasField("acknowledged"):
+            self.acknowledged = response.acknowledged.sequence
+        return response
+
+    async def expect(self, kind: str) -> node_pb2.AttachResponse:
+        """The next message of this kind; what comes before is passed over."""
+        while True:
+            response = await self.next()
+            if response.WhichOneof("message") == kind:
+                return response
+
+    async def settle(self) -> None:
+        """Wait until everything said so far is acknowledged."""
+        while self.acknowledged < self.sequence:
+            await self.next()
+
+    async def start(self) -> node_pb2.Launch:
+        """Take the next launch and say that it runs."""
+        launch = (await self.expect("launch")).launch
+        run = {"trial": launch.trial, "attempt": launch.attempt}
+        await self.say(run_started=node_pb2.RunStarted(**run, start_seconds=0.1))
+        return launch
+
+    async def report(self, launch: node_pb2.Launch, first: int, losses: list[float]) -> None:
+        steps = list(range(first, first + len(losses)))
+        chunk = node_pb2.LossChunk(
+            first_step=steps[0],
+            last_step=steps[-1],
+            count=len(losses),
+            total=sum(losses),
+            low=min(losses),
+            high=max(losses),
+        )
+        await self.say(
+            report=node_pb2.Report(
+                trial=launch.trial,
+                attempt=launch.attempt,
+                step=steps[-1],
+                chunks=[chunk],
+                points=[node_pb2.MetricPoints(metric="loss", steps=steps, values=losses)],
+                busy_seconds=0.5,
+                examples=64,
+                memory_bytes=1000,
+            )
+        )
+
+    async def complete(self, launch: node_pb2.Launch, step: int = 10) -> None:
+        await self.say(
+            run_completed=node_pb2.RunCompleted(
+                trial=launch.trial, attempt=launch.attempt, step=step
+            )
+        )
+
+
+async def events(world: World, until: int, after: int = 0, **fields: Any) -> list[pb.PublicEvent]:
+    """Follow the journal until an event of kind `until`."""
+    seen: list[pb.PublicEvent] = []
+    call = world.control.WatchJournal(pb.WatchJournalRequest(after_sequence=after, **fields))
+    async for response in call:
+        for event in response.events:
+            seen.append(event)
+            if event.kind == until:
+                call.cancel()
+                return seen
+    return seen
+
+
+async def status(awaitable: Any) -> tuple[grpc.StatusCode, str]:
+    """How a call is refused."""
+    try:
+        await awaitable
+    except grpc.aio.AioRpcError as error:
+        return error.code(), error.details() or ""
+    raise AssertionError("it was not refused")
+
+
+def finish(world: World) -> None:
+    """Nothing to do; the world ends with its block."""
+
+
+async def cancelled(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
