@@ -66,15 +66,18 @@ def _unpack(file: object, target: Path, sha256: str) -> None:
         raise CodeError(f"code snapshot {sha256}: {error}") from None
 
 
-def working_copy(snapshot: Path, target: Path, origin: str, data: Iterable[str]) -> None:
-    """A writable copy of a snapshot at `target`, made beside it and renamed.
+def working_copy(snapshot: Path | None, target: Path, origin: str, data: Iterable[str]) -> None:
+    """A writable copy of a snapshot (None: of nothing) at `target`, made beside it and renamed.
 
     `data` are paths relative to `origin`, the directory that the snapshot was taken of, or
     absolute; they become links. Raises CodeError when one of them is not there.
     """
     partial = target.with_name(target.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
-    shutil.copytree(snapshot, partial, symlinks=True)
+    if snapshot is None:
+        partial.mkdir(parents=True)
+    else:
+        shutil.copytree(snapshot, partial, symlinks=True)
     for entry in data:
         source = Path(origin, entry)
         if not source.exists():

@@ -36,8 +36,7 @@ class CpuSlots:
         return f"{count} CPU slot{'' if count == 1 else 's'}"
 
     def environment(self, device: DeviceId) -> Mapping[str, str]:
-        threads = str(len(self._cores[device]))
-        return {**_NO_GPU, "OMP_NUM_THREADS": threads}
+        return _NO_GPU
 
     async def released(self, device: DeviceId, pids: frozenset[int]) -> str | None:
         """At once: the host speaks of a release only when every thread was seen stopped."""

@@ -22,7 +22,7 @@ Answer = TypeVar("Answer")
 
 
 class Gpus:
-    """The GPUs of this machine. Until the driver can set memory aside, a suspend ends the process."""
+    """The GPUs of this machine; a suspend ends the process, which alone frees their memory."""
 
     cheapest = Tier.CHECKPOINT
 

@@ -1,0 +1,58 @@
+"""What a trial's program finds in its environment: a clean base, the study's own, its device's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from hermesd.core.node_messages import Work
+
+# What any program may need to find its home, its language and the outside world.
+_PASSED = frozenset(
+    {
+        "HOME",
+        "LANG",
+        "LANGUAGE",
+        "LD_LIBRARY_PATH",
+        "LOGNAME",
+        "PATH",
+        "SHELL",
+        "SSL_CERT_DIR",
+        "SSL_CERT_FILE",
+        "TMPDIR",
+        "TZ",
+        "USER",
+        "VIRTUAL_ENV",
+        "CONDA_PREFIX",
+        "XDG_CACHE_HOME",
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "NO_PROXY",
+        "http_proxy",
+        "https_proxy",
+        "no_proxy",
+    }
+)
+
+
+def program_environment(
+    mine: Mapping[str, str], work: Work, device: Mapping[str, str], cores: Sequence[int]
+) -> dict[str, str]:
+    """The whole environment of a training process; `mine` is the node daemon's own."""
+    env = {k: v for k, v in mine.items() if k in _PASSED or k.startswith("LC_")}
+    # The study's interpreter is what `python` means to its program.
+    if os.path.isabs(work.program.python):
+        folders = [os.path.dirname(work.program.python), env.get("PATH", os.defpath)]
+        env["PATH"] = os.pathsep.join(folders)
+    env.update(work.program.environment)
+    env.update(device)
+    if cores:
+        env["HERMES_CPU_CORES"] = ",".join(map(str, cores))
+    return env
+
+
+def host_environment(program: Mapping[str, str], shim: Path) -> dict[str, str]:
+    """The environment of a host or zygote: the program's, with trainer_shim importable."""
+    paths = [str(shim), *filter(None, [program.get("PYTHONPATH")])]
+    return {**program, "PYTHONPATH": os.pathsep.join(paths)}

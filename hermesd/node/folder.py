@@ -1,0 +1,138 @@
+"""A trial's directory on this node, and the journal of its runs.
+
+Rule: a run is journalled, fsynced, before anything of it is started. `run.pb` holds the Launch
+of the newest attempt until the head has its outcome safe; then it becomes `last.pb`, and still
+tells which attempt was the newest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from hermesd import wire
+from hermesd.core.model import RunId, TrialId
+from hermesd.core.node_messages import Assignment
+from hermesd.node.frames import Frame
+from hermesd.pb.hermes.v1 import node_pb2 as pb
+
+_TRIAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[0-9]+")
+_TERMINAL = frozenset({"suspended", "completed", "failed"})
+
+
+class BadTrial(Exception):
+    """The id of a trial cannot be a directory's path."""
+
+
+class TrialFolder:
+    """Where everything of one trial lies. `sockets` is a directory with a short path."""
+
+    def __init__(self, trials: Path, sockets: Path, trial: TrialId) -> None:
+        if not _TRIAL.fullmatch(trial):
+            raise BadTrial(f"trial {trial!r}: expected a plain name, a slash and a number")
+        self.trial = trial
+        self.path = trials / trial
+        self.work = self.path / "work"
+        self.checkpoints = self.path / "checkpoints"
+        self.output = self.path / "output.log"
+        self.spec = self.path / "spec.json"
+        self.host_log = self.path / "host.log"
+        # A Unix socket's path has at most 107 bytes, and a study's name may be long.
+        digest = hashlib.sha256(str(self.path).encode()).hexdigest()[:16]
+        self.socket = sockets / f"{digest}.sock"
+        self.cgroup = trial.replace("/", "@")
+
+    # -- the journal -----------------------------------------------------------------------------
+
+    def begin(self, assignment: Assignment) -> None:
+        """Journal a run, durably."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        partial = self.path / "run.partial"
+        with open(partial, "wb") as file:
+            file.write(wire.launch_to_proto(assignment).SerializeToString())
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(partial, self.path / "run.pb")
+        _fsync(self.path)
+
+    def settle(self) -> None:
+        """The head has the outcome of the newest run safe."""
+        if (self.path / "run.pb").exists():
+            os.rename(self.path / "run.pb", self.path / "last.pb")
+
+    def journalled(self) -> Assignment | None:
+        """The run whose outcome the head may not have; None without one."""
+        return self._read("run.pb")
+
+    def newest(self) -> RunId | None:
+        """The newest run ever journalled here."""
+        last = self._read("run.pb") or self._read("last.pb")
+        return last.run if last else None
+
+    def _read(self, name: str) -> Assignment | None:
+        try:
+            return wire.launch_from_proto(pb.Launch.FromString((self.path / name).read_bytes()))
+        except FileNotFoundError:
+            return None
+
+    @property
+    def parked(self) -> bool:
+        """Whether the newest run was parked when it was last heard of."""
+        return (self.path / "parked").exists()
+
+    @parked.setter
+    def parked(self, is_parked: bool) -> None:
+        if is_parked:
+            (self.path / "parked").touch()
+        else:
+            (self.path / "parked").unlink(missing_ok=True)
+
+    def outcome(self, attempt: int) -> Frame | None:
+        """What the host wrote down of the end of this attempt, for want of a host to ask."""
+        found = None
+        try:
+            lines = (self.path / "events.jsonl").read_bytes().splitlines()
+        except FileNotFoundError:
+            return None
+        for line in lines:
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue  # the last line, torn by a crash
+            if event.get("attempt") == attempt and event.get("kind") in _TERMINAL:
+                found = event
+        return found
+
+    # -- files -----------------------------------------------------------------------------------
+
+    def write_spec(self, fields: Mapping[str, Any]) -> None:
+        """What the host is told."""
+        partial = self.path / "spec.partial"
+        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            json.dump(fields, file)
+        os.rename(partial, self.spec)
+
+    def forget(self) -> None:
+        """Remove everything of the trial."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        self.socket.unlink(missing_ok=True)
+
+
+def journalled(trials: Path, sockets: Path) -> Iterator[TrialFolder]:
+    """The folders of trials with a run whose outcome the head may not have."""
+    for path in sorted(trials.glob("*/*/run.pb")):
+        yield TrialFolder(trials, sockets, f"{path.parent.parent.name}/{path.parent.name}")
+
+
+def _fsync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,115 @@
+"""A connection to the host of a live trial, and how such a host is started."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hermesd.node import frames, processes
+from hermesd.node.environment import host_environment
+from hermesd.node.folder import TrialFolder
+from hermesd.node.frames import Frame
+from hermesd.node.zygotes import Zygotes
+
+_POLL_SECONDS = 0.005
+
+
+@dataclass(slots=True)
+class HostLink:
+    """An attached host. `attached` is what it said of itself when we came."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    attached: Frame
+
+    @property
+    def host_pid(self) -> int:
+        return int(self.attached["host_pid"])
+
+    def send(self, kind: str, **fields: object) -> None:
+        """Ask the host for something; nothing happens if it is gone."""
+        if not self.writer.is_closing():
+            self.writer.write(frames.encode({"kind": kind, **fields}))
+
+    async def hear(self) -> Frame | None:
+        """Its next event; None when the connection is over. Raises FrameError."""
+        return await frames.read(self.reader)
+
+    def close(self) -> None:
+        """Let go; the host lives on."""
+        self.writer.close()
+
+
+async def attach(socket: Path, after: int) -> HostLink | None:
+    """The link to a host that listens on `socket`, from its event `after` on; None without one."""
+    # Through the directory's descriptor: the path of a Unix socket is limited to 107 bytes.
+    folder = os.open(socket.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        reader, writer = await asyncio.open_unix_connection(f"/proc/self/fd/{folder}/{socket.name}")
+    except (FileNotFoundError, ConnectionRefusedError):
+        return None
+    finally:
+        os.close(folder)
+    writer.write(frames.encode({"kind": "attach", "after": after}))
+    attached = await frames.read(reader)
+    if attached is None or attached["kind"] != "attached":
+        writer.close()
+        return None
+    return HostLink(reader, writer, attached)
+
+
+async def start(
+    folder: TrialFolder,
+    python: str,
+    preload: str | None,
+    program: Mapping[str, str],
+    shim: Path,
+    zygotes: Zygotes,
+) -> HostLink:
+    """Start a host for the folder's spec.json, warm where that can be, and attach to it.
+
+    Raises OSError with the end of what it printed when no host comes to life.
+    """
+    folder.socket.unlink(missing_ok=True)
+    pid = await zygotes.spawn(python, preload, program, folder.spec) if preload else None
+    if pid is None:
+        pid = (await _cold(folder, python, program, shim)).pid
+    async with asyncio.TaskGroup() as tasks:
+        gone = tasks.create_task(processes.exited(pid))
+        while not gone.done():
+            if (link := await attach(folder.socket, 0)) is not None:
+                gone.cancel()
+                return link
+            await asyncio.wait({gone}, timeout=_POLL_SECONDS)
+    raise OSError(f"the trial's host ended at its start: {_end_of(folder.host_log)}")
+
+
+async def _cold(
+    folder: TrialFolder, python: str, program: Mapping[str, str], shim: Path
+) -> asyncio.subprocess.Process:
+    log = os.open(folder.host_log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        return await asyncio.create_subprocess_exec(
+            python,
+            "-m",
+            "trainer_shim.host",
+            str(folder.spec),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=folder.path,
+            env=host_environment(program, shim),
+            start_new_session=True,
+        )
+    finally:
+        os.close(log)
+
+
+def _end_of(path: Path) -> str:
+    try:
+        return path.read_bytes()[-500:].decode(errors="replace").strip() or "it printed nothing"
+    except OSError:
+        return "it printed nothing"

@@ -1,0 +1,92 @@
+"""Everything that must lie on disk before a run's host is started."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from hermesd.core.model import Checkpoint
+from hermesd.core.node_messages import Assignment, Spawn
+from hermesd.node import checkpoints, code
+from hermesd.node.environment import program_environment
+from hermesd.node.folder import TrialFolder
+from hermesd.node.frames import Frame
+from hermesd.node.site import Site
+
+OUTPUT_LIMIT_BYTES = 64 << 20
+ORPHAN_SECONDS = 900
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A run that may be started: what to restore, its environment, what to have imported."""
+
+    restore: Path | None
+    environment: Mapping[str, str]
+    preload: str | None
+
+
+def prepare(site: Site, folder: TrialFolder, order: Spawn, snapshot: Path | None) -> Ready:
+    """Make the working copy and spec.json. Blocks; raises CodeError or OSError."""
+    assignment = order.assignment
+    program = assignment.work.program
+    restore = _restorable(folder, order.checkpoint)
+    if restore is None or not folder.work.is_dir():
+        code.working_copy(snapshot, folder.work, program.submit_directory, program.data)
+    device: dict[str, str] = {}
+    for name in assignment.launch.devices:
+        device.update(site.device_environment(name))
+    cores = cores_of(site, assignment)
+    env = program_environment(site.environ, assignment.work, device, cores)
+    folder.write_spec(_spec(site, folder, assignment, env))
+    return Ready(restore, env, code.framework_of(folder.work))
+
+
+def cores_of(site: Site, assignment: Assignment) -> list[int]:
+    """The cores that the devices of a run stand for."""
+    devices = assignment.launch.devices
+    return sorted({core for name in devices for core in site.device_cores(name)})
+
+
+def _restorable(folder: TrialFolder, wanted: Checkpoint | None) -> Path | None:
+    """The directory of the wanted checkpoint, or of the one before that verifies."""
+    if wanted is None:
+        return None
+    path = folder.checkpoints / wanted.id.rpartition("@")[2]
+    try:
+        return checkpoints.verified(path).path
+    except checkpoints.Damaged as error:
+        log.warning("checkpoint damaged", error=str(error))
+    older = (found for found in checkpoints.newest(folder.checkpoints) if found.step <= wanted.step)
+    found = next(older, None)
+    if found is None:
+        log.error("no checkpoint is left: from the beginning", trial=folder.trial)
+    return found.path if found else None
+
+
+def _spec(site: Site, folder: TrialFolder, assignment: Assignment, env: Mapping[str, str]) -> Frame:
+    """What the host is told."""
+    work = assignment.work
+    groups = site.cgroups.create(folder.cgroup)
+    return {
+        "trial": folder.trial,
+        "argv": list(work.program.argv),
+        "cwd": str(folder.work),
+        "env": env,
+        "signal": work.signal,
+        "seed": work.seed,
+        "checkpoints": str(folder.checkpoints),
+        "output": str(folder.output),
+        "output_limit_bytes": OUTPUT_LIMIT_BYTES,
+        "lease_grace_seconds": site.lease_grace(),
+        "orphan_seconds": ORPHAN_SECONDS,
+        "cgroup_work": str(groups.work) if groups else None,
+        "cgroup_host": str(groups.host) if groups else None,
+        "parameters": dict(work.parameters),
+        "socket": str(folder.socket),
+    }

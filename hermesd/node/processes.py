@@ -1,0 +1,80 @@
+"""Other processes of this machine, as /proc shows them: found, bound to cores, ended, awaited.
+
+Rule: a process id is never trusted to stay the same process: whoever waits holds a pidfd.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Iterable
+from pathlib import Path
+
+
+async def exited(pid: int) -> None:
+    """Wait for the end of a process, ours or not; at once when there is none."""
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    loop, gone = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(fd, gone.set)
+    try:
+        await gone.wait()
+    finally:
+        loop.remove_reader(fd)
+        os.close(fd)
+
+
+def kill(pids: Iterable[int]) -> None:
+    """SIGKILL, for those that are still there."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def bind(pids: Iterable[int], cores: Iterable[int]) -> None:
+    """Bind every thread of these processes to the cores; threads that end meanwhile are passed."""
+    wanted = set(cores)
+    for pid in pids:
+        with contextlib.suppress(FileNotFoundError):
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                with contextlib.suppress(ProcessLookupError):
+                    os.sched_setaffinity(int(thread), wanted)
+
+
+def below(pid: int) -> set[int]:
+    """The descendants of a process."""
+    children: dict[int, set[int]] = {}
+    for child, (parent, _) in _table().items():
+        children.setdefault(parent, set()).add(child)
+    found: set[int] = set()
+    unseen = [pid]
+    while unseen:
+        fresh = children.get(unseen.pop(), set()) - found
+        found |= fresh
+        unseen += fresh
+    return found
+
+
+def session(leader: int) -> set[int]:
+    """The processes of a session, whose leader may be gone."""
+    return {pid for pid, (_, sid) in _table().items() if sid == leader}
+
+
+def _table() -> dict[int, tuple[int, int]]:
+    """Parent and session of every process that has not ended."""
+    table = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            text = (entry / "stat").read_text()
+        except OSError:
+            continue
+        state, parent, _, sid = text[text.rindex(")") + 2 :].split()[:4]
+        if state not in "ZX":
+            table[int(entry.name)] = (int(parent), int(sid))
+    return table

@@ -1,0 +1,38 @@
+"""What every trainer of a node works with: the node's directories, devices and ears."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hermesd.core.model import DeviceId, NodeId, Time
+from hermesd.core.node_messages import Input
+from hermesd.node.cgroups import Cgroups
+from hermesd.node.zygotes import Zygotes
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The surroundings of a trainer.
+
+    `say` gives the machine an input and returns the number of the last message for the head;
+    `room` waits while too much is unacknowledged; `release` waits for the devices of a run that
+    ended.
+    """
+
+    node: NodeId
+    tasks: asyncio.TaskGroup
+    shim: Path
+    cgroups: Cgroups
+    zygotes: Zygotes
+    environ: Mapping[str, str]
+    snapshot: Callable[[str], Awaitable[Path | None]]
+    device_environment: Callable[[DeviceId], Mapping[str, str]]
+    device_cores: Callable[[DeviceId], tuple[int, ...]]
+    release: Callable[[tuple[DeviceId, ...], frozenset[int]], Awaitable[None]]
+    say: Callable[[Input], int]
+    room: Callable[[], Awaitable[None]]
+    lease: Callable[[], Time]
+    lease_grace: Callable[[], float]
