@@ -10,6 +10,7 @@ import hashlib
 import ipaddress
 import json
 import os
+import re
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from pathlib import Path
 from hermesctl.errors import UsageError
 from hermesctl.text import printable
 
+_PORT = re.compile(r"[1-9][0-9]{0,4}\Z")
 HEAD_VARIABLE = "HERMES_HEAD"
 TOKEN_VARIABLE = "HERMES_TOKEN_FILE"
 SOCKET_PATH_BYTES_MAX = 100  # of the kernel's 108
@@ -64,7 +66,7 @@ def parse_address(text: str, origin: str) -> Address:
             )
         return Address(f"unix:{path}", origin, path)
     host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+    if not host or not _PORT.match(port) or int(port) > 65535:
         raise UsageError(
             f"{origin}: {printable(text)!r}: expected HOST:PORT, for example 127.0.0.1:7411, "
             "or unix:PATH"

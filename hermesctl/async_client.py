@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from hermesctl import from_wire, local
 from hermesctl.address import embedded_head, find_head, read_token
-from hermesctl.async_reader import AsyncReader, StudyRef, study_id, trial_id
+from hermesctl.async_reader import AsyncReader, StudyRef, study_id
 from hermesctl.connection import PATIENCE_SECONDS, Connection
 from hermesctl.errors import Refused, StudyFileError
 from hermesctl.records import Submission, Trial
@@ -111,9 +111,9 @@ class AsyncClient(AsyncReader):
             environment=_named_texts(inherited_environment(spec, os.environ, environment or {})),
         )
         with snapshot(prepared.directory, tuple(spec.data)) as code:
-            request.code_sha256 = code.sha256
             if not dry_run:
                 await upload(self.connection, code)
+                request.code_sha256 = code.sha256
         try:
             submission = await self._submit(request)
         except Refused as refused:
@@ -243,17 +243,18 @@ class AsyncClient(AsyncReader):
 
 
 def _selections(targets: tuple[Target, ...]) -> list[pb.Selection]:
-    """One selection for all trials (an id with a slash), one for each study."""
-    trials = [
-        trial_id(t) for t in targets if isinstance(t, Trial) or (isinstance(t, str) and "/" in t)
-    ]
-    studies = [
-        study_id(t)
-        for t in targets
-        if not isinstance(t, Trial) and not (isinstance(t, str) and "/" in t)
-    ]
-    selections = [pb.Selection(study=study) for study in studies]
-    return [pb.Selection(trials=trials), *selections] if trials else selections
+    """One selection for each study: some of its trials (ids with a slash), or all of it."""
+    trials: dict[str, list[str]] = {}
+    studies: list[str] = []
+    for target in targets:
+        name = target.id if isinstance(target, Trial) else study_id(target)
+        study, slash, _ = name.rpartition("/")
+        if slash:
+            trials.setdefault(study, []).append(name)
+        else:
+            studies.append(name)
+    chosen = [pb.Selection(trials=names) for names in trials.values()]
+    return chosen + [pb.Selection(study=study) for study in studies]
 
 
 def _prepared(study: StudySource, directory: Path) -> Prepared:

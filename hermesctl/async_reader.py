@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from pathlib import Path
 from typing import TypeAlias
 
@@ -123,7 +124,7 @@ class AsyncReader:
 
     # --- following -----------------------------------------------------------------------------
 
-    def events(
+    async def events(
         self,
         study: StudyRef | None = None,
         *,
@@ -135,7 +136,7 @@ class AsyncReader:
     ) -> AsyncGenerator[Event, None]:
         """The journal's events after a sequence number: of one study or all, without end unless
         `once`. It reconnects by itself; `on_gap` is told of each break."""
-        return watch(
+        batches = watch(
             self.connection,
             study="" if study is None else study_id(study),
             after=after,
@@ -144,6 +145,10 @@ class AsyncReader:
             reconnect_seconds=reconnect_seconds,
             on_gap=on_gap,
         )
+        async with aclosing(batches):
+            async for batch in batches:
+                for event in batch:
+                    yield event
 
     def follow(
         self,

@@ -31,11 +31,12 @@ async def watch(
     once: bool = False,
     reconnect_seconds: float = RECONNECT_SECONDS,
     on_gap: OnGap | None = None,
-) -> AsyncGenerator[Event, None]:
+) -> AsyncGenerator[tuple[Event, ...], None]:
     """Public events after the sequence number `after`; without `once` it never ends.
 
-    `on_gap` is told of each break. Raises Unreachable when the first connection fails, or a later
-    one for `reconnect_seconds`.
+    They come as the head sends them: all events of one journal entry, which share its number,
+    together. `on_gap` is told of each break. Raises Unreachable when the first connection fails,
+    or a later one for `reconnect_seconds`.
     """
     backoff = Backoff(connection.patience_seconds)
     while True:
@@ -48,10 +49,9 @@ async def watch(
             ) as responses:
                 async for response in responses:
                     backoff = Backoff(reconnect_seconds)
-                    for message in response.events:
-                        if message.sequence > after:
-                            after = message.sequence
-                            yield from_wire.event(message)
+                    if response.events:
+                        after = response.events[-1].sequence
+                        yield tuple(map(from_wire.event, response.events))
             if once:
                 return
         except Unreachable as error:
@@ -71,9 +71,9 @@ async def follow_study(
     on_gap: OnGap | None = None,
 ) -> AsyncGenerator[Event, None]:
     """A study's events until it has finished (or was removed) and all of them were seen."""
-
-    def events(after: int, once: bool) -> AsyncGenerator[Event, None]:
-        return watch(
+    once = await _finished(connection, study)
+    while True:
+        batches = watch(
             connection,
             study=study,
             after=after,
@@ -82,17 +82,15 @@ async def follow_study(
             reconnect_seconds=reconnect_seconds,
             on_gap=on_gap,
         )
-
-    once = await _finished(connection, study)
-    while True:
-        async with aclosing(events(after, once)) as stream:
-            async for event in stream:
-                after = event.sequence
-                yield event
-                if event.kind is EventKind.REMOVED and not event.trial:
+        async with aclosing(batches):
+            async for batch in batches:
+                for event in batch:
+                    yield event
+                after = batch[-1].sequence
+                if any(e.kind is EventKind.REMOVED for e in batch):
                     return
                 # A study that was extended has finished before; only the last time counts.
-                if event.kind is EventKind.STUDY_FINISHED and not once:
+                if not once and any(e.kind is EventKind.STUDY_FINISHED for e in batch):
                     break
         if once:
             return

@@ -194,7 +194,7 @@ class Submission:
     """What a submit led to.
 
     `identical_to` names the study that was there already, in which case nothing new was begun
-    and `study` is that one. After a dry run `study` is empty.
+    and `study` is that one. After a dry run `study` is only what it would be called.
     """
 
     study: str

@@ -232,7 +232,7 @@ def _preview(console: Console, prepared: Prepared, submission: Submission, outpu
 
 
 def _policy(prepared: Prepared) -> str:
-    return prepared.spec.schedule.policy.name or "of the head's choice"
+    return prepared.spec.schedule.policy.name or "default"
 
 
 def _document(submission: Submission) -> dict[str, Any]:

@@ -223,7 +223,7 @@ def say_gap(error: Unreachable) -> None:
 
 
 def _size(text: str) -> int:
-    size_bytes = int(text) if text.isdecimal() and len(text) < 19 else scalars.size_bytes(text)
+    size_bytes = scalars.size_bytes(text if text.endswith("B") else f"{text}B")
     if not size_bytes:
         raise UsageError(f"--last {printable(text)}: expected a size such as 64KiB")
     return size_bytes

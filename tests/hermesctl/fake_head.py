@@ -217,13 +217,19 @@ class FakeHead(control_pb2_grpc.ControlServiceServicer):
         sent = request.after_sequence
         try:
             while True:
-                for one in [e for e in self.events if e.sequence > sent]:
+                for number in sorted({e.sequence for e in self.events if e.sequence > sent}):
                     if left == 0:
                         await context.abort(grpc.StatusCode.UNAVAILABLE, "going away")
                     left = None if left is None else left - 1
-                    sent = one.sequence
-                    if one.kind != pb.PUBLIC_EVENT_KIND_REPORTED or request.reports:
-                        yield pb.WatchJournalResponse(events=[one])
+                    sent = number
+                    # All events of one journal entry come together.
+                    entry = [e for e in self.events if e.sequence == number]
+                    wanted = [
+                        e
+                        for e in entry
+                        if e.kind != pb.PUBLIC_EVENT_KIND_REPORTED or request.reports
+                    ]
+                    yield pb.WatchJournalResponse(events=wanted)
                 if request.once:
                     return
                 await asyncio.sleep(0.01)

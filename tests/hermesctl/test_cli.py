@@ -173,7 +173,7 @@ def test_preview_shows_the_trials_and_stores_nothing(head: FakeHead, project: Pa
         result = hermesctl(*args, str(project / "study.yaml"))
         assert result.exit_code == 0
         assert "lr" in result.stdout
-        assert "2 trials, policy of the head's choice" in result.stdout
+        assert "2 trials, policy default" in result.stdout
         assert "the same in all: optimizer=adam" in result.stdout
     assert all(r.validate_only for r in head.of(pb.SubmitStudyRequest))
     document = json.loads(hermesctl("preview", str(project / "study.yaml"), "-o", "json").stdout)

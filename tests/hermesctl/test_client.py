@@ -216,6 +216,28 @@ async def test_follow_of_a_finished_study_ends_and_an_earlier_finish_does_not_co
         assert (await client.wait("digits")).study.finished
 
 
+async def test_events_that_share_a_journal_entry_are_all_seen(head: FakeHead) -> None:
+    head.add_study("digits", trial(1), finished=False)
+    completed, finished = pb.PUBLIC_EVENT_KIND_COMPLETED, pb.PUBLIC_EVENT_KIND_STUDY_FINISHED
+    head.events = [event(1, finished), event(1, completed, trial="digits/1"), event(2, completed)]
+    kinds = []
+    async with AsyncClient() as client:
+        async for one in client.follow("digits"):
+            kinds.append(str(one.kind))
+            head.studies["digits"].finished = True
+        again = [(e.sequence, str(e.kind)) async for e in client.events(after=0, once=True)]
+    assert kinds == ["study-finished", "completed", "completed"]
+    assert again == [(1, "study-finished"), (1, "completed"), (2, "completed")]
+
+
+async def test_trials_of_several_studies_are_asked_for_study_by_study(head: FakeHead) -> None:
+    async with AsyncClient() as client:
+        await client.stop("a/1", "b/1", "a/2", "c")
+    selections = [r.selection for r in head.of(pb.StopTrialsRequest)]
+    assert [list(s.trials) for s in selections] == [["a/1", "a/2"], ["b/1"], []]
+    assert selections[2].study == "c"
+
+
 async def test_follow_gives_up_on_a_head_that_stays_away(serving: HeadThread) -> None:
     head = serving.head
     head.add_study("digits", trial(1))

@@ -1,0 +1,116 @@
+"""Which head is found, and what is no address."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from hermesctl.address import (
+    SOCKET_PATH_BYTES_MAX,
+    find_head,
+    parse_address,
+    read_token,
+    short_state_directory,
+    state_directory,
+)
+from hermesctl.errors import UsageError
+
+
+def test_a_flag_beats_the_environment_beats_the_embedded_head(tmp_path: Path) -> None:
+    environment = {"HERMES_HEAD": "127.0.0.1:1", "HERMES_STATE": str(tmp_path)}
+    assert find_head("localhost:2", environment).target == "localhost:2"
+    assert find_head(None, environment).target == "127.0.0.1:1"
+    embedded = find_head(None, {"HERMES_STATE": "/s", "HERMES_HEAD": ""})
+    assert (embedded.target, embedded.embedded) == ("unix:/s/head.sock", True)
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("unix:/run/hermes/head.sock", "unix:/run/hermes/head.sock"),
+        ("unix:///run/h.sock", "unix:/run/h.sock"),
+        ("/run/h.sock", "unix:/run/h.sock"),
+        ("./h.sock", f"unix:{os.getcwd()}/h.sock"),
+        ("127.8.8.8:7411", "127.8.8.8:7411"),
+        ("[::1]:7411", "[::1]:7411"),
+    ],
+)
+def test_addresses(text: str, target: str) -> None:
+    assert parse_address(text, "--head").target == target
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "expected HOST:PORT"),
+        ("localhost", "expected HOST:PORT"),
+        ("localhost:", "expected HOST:PORT"),
+        ("localhost:0", "expected HOST:PORT"),
+        ("localhost:65536", "expected HOST:PORT"),
+        ("localhost:٣", "expected HOST:PORT"),
+        (":7411", "expected HOST:PORT"),
+        ("0.0.0.0:7411", "not encrypted"),
+        ("10.0.0.1:7411", "ssh -N -L 7411:127.0.0.1:7411 10.0.0.1"),
+        ("/" + "x" * 107, "at most 107 bytes"),
+    ],
+)
+def test_what_is_no_address(text: str, words: str) -> None:
+    with pytest.raises(UsageError, match="HERMES_HEAD") as caught:
+        parse_address(text, "HERMES_HEAD")
+    assert words in str(caught.value)
+
+
+def test_the_embedded_heads_own_record_says_where_it_serves(tmp_path: Path) -> None:
+    environment = {"HERMES_STATE": str(tmp_path)}
+    record = tmp_path / "local.json"
+    for text, socket in (
+        (json.dumps({"pid": 1, "socket": "/elsewhere/h.sock"}), "/elsewhere/h.sock"),
+        ("[]", str(tmp_path / "head.sock")),
+        ("{", str(tmp_path / "head.sock")),
+        (json.dumps({"socket": 3}), str(tmp_path / "head.sock")),
+    ):
+        record.write_text(text)
+        assert str(find_head(None, environment).socket) == socket
+
+
+def test_the_state_directory_follows_the_usual_variables() -> None:
+    assert state_directory({"HERMES_STATE": "/s", "XDG_STATE_HOME": "/x"}) == Path("/s")
+    assert state_directory({"XDG_STATE_HOME": "/x"}) == Path("/x/hermes")
+    assert state_directory({}) == Path("~/.local/state/hermes").expanduser()
+
+
+def test_a_long_state_directory_has_a_short_name_for_its_socket(tmp_path: Path) -> None:
+    state = tmp_path / ("x" * 120)
+    state.mkdir()
+    environment = {"HERMES_STATE": str(state)}
+    short = short_state_directory(environment)
+    try:
+        assert short == short_state_directory(environment)
+        assert len(os.fsencode(short / "head.sock")) <= SOCKET_PATH_BYTES_MAX
+        assert short.resolve() == state.resolve()
+        assert short.parent.stat().st_mode & 0o777 == 0o700
+    finally:
+        short.unlink()
+    exactly = Path("/" + "y" * (SOCKET_PATH_BYTES_MAX - len("//head.sock")))
+    assert short_state_directory({"HERMES_STATE": str(exactly)}) == exactly
+
+
+def test_a_token_is_read_from_a_file_that_only_its_owner_reads(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    environment = {"HERMES_TOKEN_FILE": str(path)}
+    assert read_token({}) is None
+    with pytest.raises(UsageError, match="not readable"):
+        read_token(environment)
+    path.write_text("hermes_abc\n")
+    path.chmod(0o640)
+    with pytest.raises(UsageError, match="mode 0640, expected 0600"):
+        read_token(environment)
+    path.chmod(0o600)
+    assert read_token(environment) == "hermes_abc"
+    for text in ("", "two words", "é", "a\x1bb"):
+        path.write_text(text)
+        with pytest.raises(UsageError, match="expected one token"):
+            read_token(environment)

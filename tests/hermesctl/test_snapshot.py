@@ -1,0 +1,136 @@
+"""Code snapshots: the same content is the same bytes, and what stays behind stays behind."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from hermesctl.errors import SnapshotError
+from hermesctl.ignore_rules import IgnoreRules
+from hermesctl.snapshot import snapshot
+
+
+def names(directory: Path, *data: str) -> list[str]:
+    with snapshot(directory, data) as packed, tarfile.open(fileobj=packed.tar) as tar:
+        assert packed.files == len(tar.getnames())
+        return tar.getnames()
+
+
+def write(root: Path, *files: str) -> None:
+    for name in files:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+
+
+def test_the_same_content_is_the_same_bytes(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    write(one, "b.py", "a/x.py", "é.txt")
+    write(two, "é.txt", "a/x.py", "b.py")
+    os.utime(two / "b.py", (1, 1))
+    (two / "a" / "x.py").chmod(0o600)
+    with snapshot(one) as first, snapshot(two) as second:
+        assert first.sha256 == second.sha256
+        assert first.tar.read() == second.tar.read()
+    (two / "b.py").chmod(0o755)
+    with snapshot(one) as first, snapshot(two) as second:
+        assert first.sha256 != second.sha256
+
+
+def test_what_is_rebuilt_and_what_is_named_stays_behind(tmp_path: Path) -> None:
+    write(tmp_path, "train.py", "lib/net.py", "lib/notes.txt", "keep.log", "run.log", "data/big")
+    write(tmp_path, ".git/HEAD", "lib/__pycache__/x.pyc", "my env/pyvenv.cfg", "my env/bin/python")
+    write(tmp_path, "out/a", "deep/out/b", "deep/down/out.txt", "node_modules/x", "cache/x")
+    (tmp_path / ".hermesignore").write_text("# mine\n*.log\n!keep.log\n/out/\nlib/*.txt\n")
+    assert names(tmp_path, "data", str(tmp_path / "cache")) == [
+        *(".hermesignore", "deep/down/out.txt", "deep/out/b", "keep.log", "lib/net.py"),
+        "train.py",
+    ]
+
+
+def test_links_travel_as_what_the_program_sees(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    write(root, "train.py", "real.txt")
+    write(tmp_path, "outside.txt", "folder/x")
+    (root / "inside").symlink_to("real.txt")
+    (root / "copied").symlink_to(tmp_path / "outside.txt")
+    (root / "dangling").symlink_to("/nowhere/at/all")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.path.relpath(root / "s"))
+        with snapshot(root) as packed, tarfile.open(fileobj=packed.tar) as tar:
+            members = {m.name: m for m in tar.getmembers()}
+            content = tar.extractfile("copied")
+            assert content is not None
+            assert content.read() == b"outside.txt"
+    assert sorted(members) == ["copied", "inside", "real.txt", "train.py"]
+    assert members["inside"].linkname == "real.txt"
+    (root / "folder").symlink_to(tmp_path / "folder")
+    with pytest.raises(SnapshotError, match=r"folder: a link to a directory outside of .* `data:`"):
+        names(root)
+    assert "folder/x" not in names(root, "folder")
+
+
+def test_a_snapshot_that_is_too_large_names_its_largest_entries(tmp_path: Path) -> None:
+    write(tmp_path, "train.py")
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights" / "w.bin").write_bytes(bytes(5000))
+    (tmp_path / "video.mp4").write_bytes(bytes(9000))
+    with (
+        pytest.raises(SnapshotError) as caught,
+        snapshot(tmp_path, size_bytes_max=10_000),
+    ):
+        pass
+    assert "Largest: video.mp4 (8.8 KiB), weights/ (4.9 KiB), train.py (8 B)" in str(caught.value)
+    with snapshot(tmp_path, ("weights",), size_bytes_max=10_000) as packed:
+        assert packed.files == 2
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
+    write(tmp_path, "train.py", "secret")
+    (tmp_path / "secret").chmod(0)
+    with pytest.raises(SnapshotError, match=r"secret: Permission denied.*\.hermesignore"):
+        names(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "is_folder", "ignored"),
+    [
+        ("*.log", "a/b.log", False, True),
+        ("*.log", "a/b.log.txt", False, False),
+        ("/a", "a", False, True),
+        ("/a", "b/a", False, False),
+        ("a/b", "a/b", False, True),
+        ("a/b", "x/a/b", False, False),
+        ("build/", "build", True, True),
+        ("build/", "build", False, False),
+        ("**/x", "a/b/x", False, True),
+        ("a/**/x", "a/x", False, True),
+        ("a/**", "a/b/c", False, True),
+        ("?.py", "a.py", False, True),
+        ("?.py", "ab.py", False, False),
+        ("[ab].py", "b.py", False, True),
+        ("[!ab].py", "b.py", False, False),
+        ("a+b", "a+b", False, True),
+        ("[", "[", False, True),
+        ("# x", "# x", False, False),
+        ("x.pyc", "y.pyc", False, True),  # built in
+    ],
+)
+def test_patterns(pattern: str, name: str, is_folder: bool, ignored: bool) -> None:
+    assert IgnoreRules.of((pattern,)).ignores(name, is_folder) is ignored
+
+
+def test_the_last_pattern_decides() -> None:
+    rules = IgnoreRules.of(("*.log", "!keep.log", "keep.log"))
+    assert rules.ignores("keep.log", False)
+    assert not IgnoreRules.of(("*.log", "!keep.log")).ignores("keep.log", False)
+
+
+def test_a_pattern_that_is_none_is_named() -> None:
+    with pytest.raises(SnapshotError, match=r"\[z-a\]: expected a pattern"):
+        IgnoreRules.of(("[z-a]",))

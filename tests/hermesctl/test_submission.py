@@ -1,0 +1,73 @@
+"""Where a study's program is looked for, and what its paths become."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hermesctl.errors import StudyFileError, UsageError
+from hermesctl.submission import from_data, from_document, interpreter, open_study
+from hermesctl.trees import tree_of
+
+
+def test_the_program_is_found_beside_the_file_or_in_the_present_directory(
+    project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    sweeps = project / "sweeps"
+    sweeps.mkdir()
+    file = sweeps / "lr.yaml"
+    file.write_text("program: train.py\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StudyFileError, match=f"expected a file below {sweeps}"):
+        from_document(open_study(file), sweeps)
+    monkeypatch.chdir(project)
+    assert from_document(open_study(file), sweeps).directory == project
+    (sweeps / "train.py").touch()
+    assert from_document(open_study(file), sweeps).directory == sweeps
+
+
+def test_an_absolute_program_brings_its_own_directory(project: Path, tmp_path: Path) -> None:
+    prepared = from_data({"program": str(project / "train.py")}, tmp_path)
+    assert prepared.directory == project
+    assert prepared.spec.program == "train.py"
+
+
+def test_a_command_without_a_program_is_run_where_its_script_is(project: Path) -> None:
+    prepared = from_data({"command": "python train.py ${args}"}, project)
+    assert prepared.directory == project
+
+
+def test_data_is_checked_and_made_independent_of_the_directory(
+    project: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "images").mkdir()
+    (project / "labels.csv").touch()
+    spec = {"program": "train.py", "data": ["labels.csv", "../images", str(tmp_path)]}
+    prepared = from_data(spec, project)
+    assert list(prepared.spec.data) == ["labels.csv", str(tmp_path / "images"), str(tmp_path)]
+
+
+def test_a_program_may_not_leave_its_directory(project: Path) -> None:
+    (project.parent / "above.py").touch()
+    with pytest.raises(StudyFileError, match="expected a file below"):
+        from_data({"program": "../above.py"}, project)
+
+
+def test_interpreters(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert interpreter("", project) == sys.executable
+    assert Path(interpreter("sh", project)).is_absolute()
+    (project / "py").symlink_to(sys.executable)
+    assert interpreter("./py", project) == str(project / "py")
+    with pytest.raises(UsageError, match="expected an interpreter"):
+        interpreter("./train.py", project)
+
+
+def test_a_dict_may_hold_numpys_numbers_and_nothing_stranger() -> None:
+    data = {"a": np.float64(0.5), "b": np.int64(3), "c": (np.float32(0.5), True, None)}
+    assert str(tree_of(data, "study"))
+    for bad in (float("nan"), 2**63, {1: 2}, object(), b"x", {"x": {1, 2}}):
+        with pytest.raises(StudyFileError, match="expected"):
+            tree_of({"a": bad}, "study")
