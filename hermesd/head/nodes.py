@@ -161,8 +161,9 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
                 )
             )
         )
+        said = {(type(command), getattr(command, "run", None)) for command in sent}
         for command in self._head.scheduler.outstanding(session.node):
-            if command not in sent:
+            if (type(command), getattr(command, "run", None)) not in said:
                 self._sessions.carry_out(command)
 
     async def _read(self, session: Session, requests: AsyncIterator[pb.AttachRequest]) -> None:

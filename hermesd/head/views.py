@@ -167,6 +167,7 @@ def study_view(state: State, study: Study) -> pb.Study:
         finished=finished,
         checkpoint_bytes=sum(t.checkpoint.size_bytes for t in trials if t.checkpoint),
         code_sha256=study.program.code_sha256,
+        submit_directory=study.program.submit_directory,
         remaining_seconds=None if finished else remaining_seconds(state, study, trials),
     )
     if trials and standing(study, trials[0])[0] == 0:

@@ -75,6 +75,7 @@ class Node:
         self.call = world.nodes.Attach()
         self.sequence = 0
         self.acknowledged = 0
+        self.unread: list[node_pb2.AttachResponse] = []
 
     def device(self, slot: int = 0) -> types.Device:
         return types.Device(
@@ -113,16 +114,27 @@ class Node:
         return response
 
     async def expect(self, kind: str) -> node_pb2.AttachResponse:
-        """The next message of this kind; what comes before is passed over."""
-        while True:
-            response = await self.next()
+        """The next message of this kind; others are kept for later."""
+        for response in self.unread:
             if response.WhichOneof("message") == kind:
+                self.unread.remove(response)
                 return response
+        while (response := await self.next()).WhichOneof("message") != kind:
+            self.unread.append(response)
+        return response
 
     async def settle(self) -> None:
         """Wait until everything said so far is acknowledged."""
         while self.acknowledged < self.sequence:
-            await self.next()
+            self.unread.append(await self.next())
+
+    async def ended(self) -> None:
+        """Read until the head ends the stream."""
+        try:
+            while True:
+                await self.next()
+        except EOFError:
+            return
 
     async def start(self) -> node_pb2.Launch:
         """Take the next launch and say that it runs."""
@@ -182,10 +194,6 @@ async def status(awaitable: Any) -> tuple[grpc.StatusCode, str]:
     except grpc.aio.AioRpcError as error:
         return error.code(), error.details() or ""
     raise AssertionError("it was not refused")
-
-
-def finish(world: World) -> None:
-    """Nothing to do; the world ends with its block."""
 
 
 async def cancelled(task: asyncio.Task[Any]) -> None:

@@ -1,0 +1,351 @@
+"""The node's stream: what is safe is acknowledged, who is silent is known, nobody is two."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from hermesd.core.events import NodeSilent
+from hermesd.core.model import Phase, RunId
+from hermesd.head import nodes as nodes_module
+from hermesd.head import session as session_module
+from hermesd.head.session import OUTBOX_LIMIT, Session
+from hermesd.head.versions import compatible
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1 import node_pb2
+from hermesd.pb.hermes.v1 import types_pb2 as types
+from tests.head.heads import Node, World, events, request_id, status, world
+from tests.study_specs import spec
+
+CODE = grpc.StatusCode
+ONE = {"lr": {"value": 1.0}}
+
+
+@pytest.fixture
+async def head(tmp_path: Path) -> AsyncIterator[World]:
+    async with world(tmp_path) as up:
+        yield up
+
+
+async def silent(head: World, node: str = "box") -> None:
+    """Wait until the head knows that the node is silent."""
+    seen = 0
+    while head.state.nodes[node].connected:
+        seen = await head.running.head.beyond(seen)
+
+
+async def test_hello_is_answered_and_heartbeats_earn_leases(head: World) -> None:
+    node = Node(head)
+    welcome = await node.hello(facts=["cgroups: v2"])
+    assert (welcome.lease_seconds, welcome.lease_grace_seconds) == (600.0, 120.0)
+    await node.beat(at=42.5)
+    lease = (await node.expect("lease")).lease
+    assert (lease.heartbeat_boottime_seconds, lease.lease_seconds) == (42.5, 600.0)
+    listed = await head.control.ListNodes(pb.ListNodesRequest())
+    assert [(n.id, n.connected, list(n.facts)) for n in listed.nodes] == [
+        ("box", True, ["cgroups: v2"])
+    ]
+    node.call.cancel()
+
+
+async def test_an_event_is_acknowledged_when_it_is_in_the_journal(head: World) -> None:
+    node = Node(head)
+    await node.hello()
+    await head.submit(spec(ONE))
+    launch = await node.start()
+    before = head.running.head.journal.last
+    for step in range(1, 50):
+        await node.report(launch, step, [1 / step])
+    await node.settle()
+    lines = await head.running.head.journal.read(before)
+    assert len([line for line in lines if type(line.entry).__name__ == "Reported"]) == 49
+    assert head.state.trials["digits/1"].step == 49
+    node.call.cancel()
+
+
+async def test_stale_and_malformed_messages_are_acknowledged_and_change_nothing(
+    head: World,
+) -> None:
+    node = Node(head)
+    await node.hello()
+    await head.submit(spec(ONE))
+    await node.start()
+    for message in (
+        {"run_completed": node_pb2.RunCompleted(trial="digits/1", attempt=7)},
+        {"run_completed": node_pb2.RunCompleted(trial="nobody/1", attempt=1)},
+        {"run_completed": node_pb2.RunCompleted(trial="digits/1", attempt=-1)},
+        {"run_suspended": node_pb2.RunSuspended(trial="digits/1", attempt=1)},
+        {"quantum_ended": node_pb2.QuantumEnded(trial="digits/1", attempt=1, grant=9)},
+        {"device_failed": node_pb2.DeviceFailed(device="other/cpu:0")},
+        {},
+    ):
+        await node.say(**message)
+    await node.settle()
+    assert head.state.trials["digits/1"].phase is Phase.RUNNING
+    head.state.check()
+    node.call.cancel()
+
+
+async def test_a_node_speaks_only_of_its_own_runs(head: World) -> None:
+    honest, liar = Node(head), Node(head, "liar", slots=0)
+    await honest.hello()
+    await liar.hello()
+    await head.submit(spec(ONE))
+    await honest.start()
+    await honest.settle()
+    await liar.say(run_completed=node_pb2.RunCompleted(trial="digits/1", attempt=1))
+    await liar.settle()
+    assert head.state.trials["digits/1"].run.id == RunId("digits/1", 1)
+    honest.call.cancel()
+    liar.call.cancel()
+
+
+async def test_half_closing_the_stream_makes_the_node_silent(head: World) -> None:
+    node = Node(head)
+    await node.hello()
+    await node.call.done_writing()
+    await silent(head)
+    await node.ended()
+
+
+async def test_cancelling_the_stream_makes_the_node_silent(head: World) -> None:
+    node = Node(head)
+    await node.hello()
+    node.call.cancel()
+    await silent(head)
+    lines = await head.running.head.journal.read(0)
+    assert isinstance(lines[-1].entry, NodeSilent)
+
+
+async def test_goodbye_says_why(head: World) -> None:
+    node = Node(head)
+    await node.hello()
+    await node.call.write(node_pb2.AttachRequest(goodbye=node_pb2.Goodbye(reason="reboot")))
+    seen = await events(head, pb.PUBLIC_EVENT_KIND_NODE_SILENT)
+    assert seen[-1].reason == "it said goodbye: reboot"
+
+
+async def test_a_peer_that_stops_is_silent_after_a_while(
+    head: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "SILENCE_SECONDS", 0.3)
+    monkeypatch.setattr(nodes_module, "WATCH_SECONDS", 0.05)
+    node = Node(head)
+    await node.hello()
+    await silent(head)
+    seen = await events(head, pb.PUBLIC_EVENT_KIND_NODE_SILENT)
+    assert seen[-1].reason == "no heartbeat for 5 s"
+    await node.ended()
+
+
+async def test_time_that_the_head_itself_slept_is_not_the_nodes_silence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(session_module, "boottime", lambda: now[0])
+    monkeypatch.setattr(nodes_module, "boottime", lambda: now[0])
+    slept = iter([60.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0])
+    session = Session("box", "here")
+
+    async def sleep(seconds: float) -> None:
+        now[0] += next(slept)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    with pytest.raises(Exception, match="no heartbeat"):
+        await nodes_module._watch(session)
+    assert now[0] == pytest.approx(65.0, abs=1.0)
+
+
+async def test_a_second_session_of_a_node_is_refused_while_the_first_is_heard(head: World) -> None:
+    first, second = Node(head), Node(head)
+    await first.hello()
+    code, words = await status(second.hello())
+    assert code is CODE.FAILED_PRECONDITION
+    assert "node box is attached already" in words
+    await first.beat()
+    await first.expect("lease")
+    first.call.cancel()
+
+
+async def test_a_second_session_takes_the_place_of_a_silent_one(head: World) -> None:
+    first, second = Node(head), Node(head)
+    await first.hello()
+    session = head.running.sessions.find("box")
+    assert session is not None
+    session.heard -= 100
+    await second.hello()
+    await first.ended()
+    await second.beat()
+    await second.expect("lease")
+    assert head.state.nodes["box"].connected
+    second.call.cancel()
+
+
+async def test_commands_are_said_again_after_a_new_hello(head: World) -> None:
+    node = Node(head)
+    await node.hello()
+    await head.submit(spec(ONE))
+    lost = (await node.expect("launch")).launch
+    node.call.cancel()
+    await silent(head)
+    again = Node(head)
+    run = node_pb2.LiveRun(
+        trial="digits/1",
+        attempt=1,
+        condition=node_pb2.RUN_CONDITION_STARTING,
+        devices=["box/cpu:0"],
+    )
+    await again.hello(runs=[run])
+    launch = (await again.expect("launch")).launch
+    assert (launch.trial, launch.attempt) == (lost.trial, lost.attempt)
+    again.call.cancel()
+
+
+async def test_a_launch_is_sent_once_to_a_node_that_has_just_said_hello(head: World) -> None:
+    await head.submit(spec(ONE))
+    node = Node(head)
+    await node.hello()
+    await node.expect("launch")
+    await node.beat()
+    assert (await node.next()).WhichOneof("message") == "lease"
+    node.call.cancel()
+
+
+async def test_an_unknown_run_is_killed(head: World) -> None:
+    node = Node(head)
+    stray = node_pb2.LiveRun(
+        trial="gone/1", attempt=3, condition=node_pb2.RUN_CONDITION_RUNNING, devices=["box/cpu:0"]
+    )
+    await node.hello(runs=[stray])
+    kill = (await node.expect("kill")).kill
+    assert (kill.trial, kill.attempt) == ("gone/1", 3)
+    node.call.cancel()
+
+
+async def test_a_restarted_head_takes_its_nodes_for_silent_until_they_say_hello(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path) as head:
+        node = Node(head)
+        await node.hello()
+        await head.submit(spec(ONE))
+        launch = await node.start()
+        await node.report(launch, 1, [0.5])
+        await node.settle()
+    async with world(tmp_path) as head:
+        await silent(head)
+        assert head.state.trials["digits/1"].phase is Phase.RUNNING
+        node = Node(head)
+        live = node_pb2.LiveRun(
+            trial="digits/1",
+            attempt=1,
+            condition=node_pb2.RUN_CONDITION_RUNNING,
+            devices=["box/cpu:0"],
+        )
+        await node.hello(runs=[live])
+        await node.report(launch, 2, [0.25])
+        await node.complete(launch, 2)
+        await node.settle()
+        assert head.state.trials["digits/1"].phase is Phase.COMPLETED
+        curve = await head.control.GetCurve(pb.GetCurveRequest(trial="digits/1"))
+        assert list(curve.values) == [0.5, 0.25]
+        node.call.cancel()
+
+
+async def test_a_stopping_head_says_so(tmp_path: Path) -> None:
+    async with world(tmp_path) as head:
+        node = Node(head)
+        await node.hello()
+        from hermesd.head.server import _farewell
+
+        await _farewell(head.running)
+        assert (await node.expect("going_away")).going_away.reason == "the head stops"
+        await node.ended()
+
+
+BAD_HELLOS: list[tuple[dict[str, Any], grpc.StatusCode, str]] = [
+    ({"version": "9.0.0"}, CODE.FAILED_PRECONDITION, "the node 9.0.0"),
+    ({"version": ""}, CODE.FAILED_PRECONDITION, "one minor version apart"),
+    ({"node": ""}, CODE.INVALID_ARGUMENT, "node and boot_id"),
+    ({"boot_id": ""}, CODE.INVALID_ARGUMENT, "node and boot_id"),
+    (
+        {"devices": [types.Device(id="other/cpu:0", node="other", kind="cpu")]},
+        CODE.INVALID_ARGUMENT,
+        "a device of box",
+    ),
+    ({"runs": [node_pb2.LiveRun(trial="d/1")]}, CODE.INVALID_ARGUMENT, "attempt"),
+]
+
+
+@pytest.mark.parametrize(("fields", "code", "words"), BAD_HELLOS)
+async def test_a_hello_that_will_not_do(
+    head: World, fields: dict[str, Any], code: grpc.StatusCode, words: str
+) -> None:
+    refused = await status(Node(head).hello(**fields))
+    assert refused[0] is code
+    assert words in refused[1]
+    assert head.state.nodes == {}
+
+
+async def test_the_first_message_is_a_hello(head: World) -> None:
+    for first in (
+        node_pb2.AttachRequest(heartbeat=node_pb2.Heartbeat()),
+        node_pb2.AttachRequest(),
+    ):
+        node = Node(head)
+        await node.call.write(first)
+        assert (await status(node.expect("welcome")))[0] is CODE.INVALID_ARGUMENT
+    closed = Node(head)
+    await closed.call.done_writing()
+    assert (await status(closed.expect("welcome")))[0] is CODE.INVALID_ARGUMENT
+
+
+async def test_a_second_hello_on_the_stream_ends_it(head: World) -> None:
+    node = Node(head)
+    await node.hello()
+    assert (await status(node.hello()))[0] is CODE.INVALID_ARGUMENT
+    await silent(head)
+
+
+async def test_a_node_that_does_not_read_is_let_go() -> None:
+    session = Session("box", "here")
+    for _ in range(OUTBOX_LIMIT + 1):
+        session.send(node_pb2.AttachResponse(kill=node_pb2.KillRun()))
+    assert session.closing == "it does not read its messages"
+    assert len([message async for message in session.messages()]) == OUTBOX_LIMIT
+
+
+async def test_usage_is_shown_with_the_device(head: World) -> None:
+    node = Node(head)
+    await node.hello()
+    usage = node_pb2.DeviceUsage(
+        device="box/cpu:0", usage=types.Usage(utilization=0.5, memory_bytes=7)
+    )
+    report = node_pb2.UsageReport(devices=[usage])
+    await node.call.write(node_pb2.AttachRequest(usage=report))
+    await node.beat()
+    await node.expect("lease")
+    listed = await head.control.ListNodes(pb.ListNodesRequest())
+    assert listed.nodes[0].devices[0].usage.memory_bytes == 7
+    node.call.cancel()
+
+
+@pytest.mark.parametrize(
+    ("theirs", "fit"),
+    [
+        ("1.4.0", True),
+        ("1.5.9", True),
+        ("1.3.0", True),
+        ("1.6.0", False),
+        ("2.4.0", False),
+        ("x", False),
+    ],
+)
+def test_versions_may_be_one_minor_apart(theirs: str, fit: bool) -> None:
+    assert compatible("1.4.2", theirs) is fit
+    assert request_id() != request_id()

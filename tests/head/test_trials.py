@@ -1,0 +1,273 @@
+"""Trials as people see and steer them, over a real socket."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1 import node_pb2
+from hermesd.pb.hermes.v1 import types_pb2 as types
+from tests.head.heads import Node, World, request_id, status, world
+from tests.study_specs import spec
+
+CODE = grpc.StatusCode
+ONE = {"lr": {"value": 1.0}}
+ALL = pb.Selection(study="digits")
+
+
+@pytest.fixture
+async def head(tmp_path: Path) -> AsyncIterator[World]:
+    async with world(tmp_path) as up:
+        yield up
+
+
+@pytest.fixture
+async def node(head: World) -> AsyncIterator[Node]:
+    node = Node(head)
+    await node.hello()
+    yield node
+    node.call.cancel()
+
+
+def selection(*trials: str) -> pb.Selection:
+    return pb.Selection(trials=trials)
+
+
+async def test_a_trial_runs_reports_and_completes(head: World, node: Node) -> None:
+    await head.submit(spec(ONE))
+    launch = await node.start()
+    assert list(launch.program.argv) == ["python", "train.py", "--lr=1.0"]
+    assert launch.program.signal == "loss"
+    await node.report(launch, 1, [0.5, 0.25])
+    await node.settle()
+    trial = await head.trial("digits/1")
+    assert trial.state == types.TRIAL_STATE_RUNNING
+    assert (trial.step, trial.metric, trial.device) == (2, 0.25, "box/cpu:0")
+    assert trial.signal == pytest.approx(0.375)
+    assert trial.examples_per_second == pytest.approx(128)
+    assert trial.HasField("quantum")
+    await node.complete(launch)
+    await node.settle()
+    got = await head.control.GetStudy(pb.GetStudyRequest(study="digits"))
+    assert (got.study.best_trial, got.study.best_metric) == ("digits/1", 0.25)
+    assert got.study.finished
+    assert got.study.busy_seconds == pytest.approx(0.5)
+    assert got.trials[0].state == types.TRIAL_STATE_COMPLETED
+
+
+async def test_curves_hold_metrics_and_what_the_trial_used(head: World, node: Node) -> None:
+    await head.submit(spec(ONE))
+    launch = await node.start()
+    await node.report(launch, 1, [0.5, 0.4, 0.3])
+    await node.report(launch, 4, [0.2, math.nan, 0.1])
+    await node.settle()
+    curve = await head.control.GetCurve(pb.GetCurveRequest(trial="digits/1"))
+    assert (curve.metric, list(curve.steps)) == ("loss", [1, 2, 3, 4, 5, 6])
+    assert curve.values[:4] == [0.5, 0.4, 0.3, 0.2]
+    assert math.isnan(curve.values[4])
+    assert "hermes/memory_bytes" in curve.metrics_available
+    few = pb.GetCurveRequest(trial="digits/1", max_points=3)
+    assert list((await head.control.GetCurve(few)).steps)[::2] == [1, 6]
+    memory = pb.GetCurveRequest(trial="digits/1", metric="hermes/memory_bytes")
+    assert list((await head.control.GetCurve(memory)).values) == [1000.0, 1000.0]
+    other = pb.GetCurveRequest(trial="digits/1", metric="nothing")
+    assert list((await head.control.GetCurve(other)).steps) == []
+
+
+async def test_a_paused_trial_waits_and_goes_on_when_resumed(head: World, node: Node) -> None:
+    await head.submit(spec(ONE))
+    launch = await node.start()
+    pause = pb.PauseTrialsRequest(request_id=request_id(), selection=ALL)
+    assert list((await head.control.PauseTrials(pause)).trials) == ["digits/1"]
+    asked = (await node.expect("suspend")).suspend
+    assert (asked.trial, asked.attempt) == ("digits/1", 1)
+    await node.say(
+        run_suspended=node_pb2.RunSuspended(
+            trial=launch.trial, attempt=1, tier=types.TIER_PARK, step=3, release_seconds=0.01
+        )
+    )
+    await node.settle()
+    trial = await head.trial("digits/1")
+    assert (trial.state, trial.paused) == (types.TRIAL_STATE_WAITING, True)
+    assert (trial.kept_tier, trial.kept_node) == (types.TIER_PARK, "box")
+    resume = pb.ResumeTrialsRequest(request_id=request_id(), selection=ALL)
+    await head.control.ResumeTrials(resume)
+    again = (await node.expect("launch")).launch
+    assert (again.attempt, again.parked_attempt) == (2, 1)
+
+
+async def test_a_stopped_trial_is_cancelled_and_can_be_tried_again(head: World, node: Node) -> None:
+    await head.submit(spec(ONE))
+    launch = await node.start()
+    stop = pb.StopTrialsRequest(request_id=request_id(), selection=selection("digits/1"))
+    await head.control.StopTrials(stop)
+    assert (await node.expect("stop")).stop.trial == "digits/1"
+    await node.say(
+        run_suspended=node_pb2.RunSuspended(
+            trial=launch.trial, attempt=1, tier=types.TIER_KILL, step=0
+        )
+    )
+    await node.settle()
+    assert (await head.trial("digits/1")).state == types.TRIAL_STATE_CANCELLED
+    retry = pb.RetryTrialsRequest(request_id=request_id(), selection=selection("digits/1"))
+    assert list((await head.control.RetryTrials(retry)).trials) == ["digits/1"]
+    assert (await node.expect("launch")).launch.attempt == 2
+
+
+async def test_only_what_ended_badly_is_tried_again(head: World, node: Node) -> None:
+    await head.submit(spec(ONE))
+    refused = await status(
+        head.control.RetryTrials(
+            pb.RetryTrialsRequest(request_id=request_id(), selection=selection("digits/1"))
+        )
+    )
+    assert refused[0] is CODE.FAILED_PRECONDITION
+    assert "only failed, stopped and cancelled" in refused[1]
+    none = await status(
+        head.control.RetryTrials(pb.RetryTrialsRequest(request_id=request_id(), selection=ALL))
+    )
+    assert "no trial of the study has failed" in none[1]
+
+
+async def test_stopping_what_is_over_changes_nothing(head: World) -> None:
+    await head.submit()
+    for wanted in (4, 0):
+        stop = pb.StopTrialsRequest(request_id=request_id(), selection=ALL)
+        assert len((await head.control.StopTrials(stop)).trials) == wanted
+
+
+async def test_the_leaderboard_ranks_nan_and_silence_last(head: World) -> None:
+    node = Node(head, slots=4)
+    await node.hello()
+    await head.submit()
+    losses = {"digits/1": [0.3], "digits/2": [math.nan], "digits/3": [0.1]}
+    for _ in range(4):
+        launch = await node.start()
+        if launch.trial in losses:
+            await node.report(launch, 1, losses[launch.trial])
+        await node.complete(launch, 1)
+    await node.settle()
+    best = await head.control.BestTrials(pb.BestTrialsRequest(study="digits"))
+    assert [trial.id for trial in best.trials] == [f"digits/{n}" for n in (3, 1, 2, 4)]
+    assert [trial.rank for trial in best.trials] == [1, 2, 3, 4]
+    assert best.trials[3].reason == "no metric seen"
+    assert not best.trials[3].HasField("metric")
+    first = pb.BestTrialsRequest(study="digits", count=1)
+    assert len((await head.control.BestTrials(first)).trials) == 1
+    node.call.cancel()
+
+
+async def test_a_maximised_metric_ranks_the_other_way(head: World) -> None:
+    node = Node(head, slots=4)
+    await node.hello()
+    goal = types.GOAL_MAXIMIZE
+    best = types.METRIC_MODE_BEST
+    await head.submit(spec(metric=types.Metric(name="loss", goal=goal, mode=best)))
+    values = {"digits/1": [0.9, 0.1], "digits/2": [0.5], "digits/3": [0.7], "digits/4": [0.6]}
+    for _ in range(4):
+        launch = await node.start()
+        for step, metric in enumerate(values[launch.trial], 1):
+            await node.report(launch, step, [metric])
+    await node.settle()
+    ranked = await head.control.BestTrials(pb.BestTrialsRequest(study="digits"))
+    assert [(t.number, t.metric) for t in ranked.trials] == [(1, 0.9), (3, 0.7), (4, 0.6), (2, 0.5)]
+    node.call.cancel()
+
+
+async def test_a_failed_trial_says_why_with_its_failures(head: World, node: Node) -> None:
+    await head.submit(spec(ONE, retry=types.Retry(max_failures=1)))
+    launch = await node.start()
+    await node.say(
+        run_failed=node_pb2.RunFailed(
+            trial=launch.trial,
+            attempt=launch.attempt,
+            error_kind="exception",
+            detail="ValueError: no data",
+            error_signature="ValueError",
+            step=3,
+        )
+    )
+    await node.settle()
+    trial = await head.trial("digits/1")
+    assert trial.state == types.TRIAL_STATE_FAILED
+    assert "ValueError: no data" in trial.reason
+    assert [(f.error_kind, f.device, f.step) for f in trial.failures] == [
+        ("exception", "box/cpu:0", 3)
+    ]
+
+
+async def test_why_says_who_is_before_whom(head: World, node: Node) -> None:
+    await head.submit()
+    await node.start()
+    await node.settle()
+    why = await head.control.ExplainTrial(pb.ExplainTrialRequest(trial="digits/2"))
+    assert why.policy == "best_first"
+    assert why.summary.startswith("digits/2 is waiting")
+    assert len(why.ranking) == 4
+
+
+async def test_remaining_time_is_known_once_speed_and_length_are(head: World, node: Node) -> None:
+    await head.submit(spec(ONE))
+    launch = await node.start()
+    got = await head.control.GetStudy(pb.GetStudyRequest(study="digits"))
+    assert not got.study.HasField("remaining_seconds")
+    await node.say(
+        report=node_pb2.Report(
+            trial=launch.trial,
+            attempt=1,
+            step=10,
+            planned_steps=100,
+            chunks=[
+                node_pb2.LossChunk(first_step=1, last_step=10, count=10, total=1, low=0, high=1)
+            ],
+            busy_seconds=1.0,
+        )
+    )
+    await node.settle()
+    got = await head.control.GetStudy(pb.GetStudyRequest(study="digits"))
+    assert got.study.remaining_seconds == pytest.approx(9.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "words"),
+    [
+        ("digits/9", CODE.NOT_FOUND, "digits has trials 1 to 4"),
+        ("digits", CODE.INVALID_ARGUMENT, "study/number"),
+        ("digits/", CODE.INVALID_ARGUMENT, "study/number"),
+        ("other/1", CODE.NOT_FOUND, "no study other"),
+        ("\x1b[2J/1", CODE.NOT_FOUND, r"no study \x1b[2J"),
+    ],
+)
+async def test_names_that_mean_no_trial(
+    head: World, name: str, code: grpc.StatusCode, words: str
+) -> None:
+    await head.submit()
+    refused = await status(head.control.GetCurve(pb.GetCurveRequest(trial=name)))
+    assert refused[0] is code
+    assert words in refused[1]
+
+
+async def test_a_selection_is_of_one_study(head: World) -> None:
+    await head.submit()
+    await head.submit(again=True)
+    mixed = pb.PauseTrialsRequest(
+        request_id=request_id(), selection=selection("digits/1", "digits-2/1")
+    )
+    assert "trials of one study" in (await status(head.control.PauseTrials(mixed)))[1]
+    nothing = pb.PauseTrialsRequest(request_id=request_id())
+    assert "a study, or trials" in (await status(head.control.PauseTrials(nothing)))[1]
+
+
+async def test_numbers_out_of_range_are_refused(head: World) -> None:
+    await head.submit()
+    for call in (
+        head.control.BestTrials(pb.BestTrialsRequest(study="digits", count=-1)),
+        head.control.GetCurve(pb.GetCurveRequest(trial="digits/1", max_points=-1)),
+        head.control.ListTrials(pb.ListTrialsRequest(study="digits", page_size=-1)),
+    ):
+        assert (await status(call))[0] is CODE.INVALID_ARGUMENT
