@@ -12,7 +12,7 @@ import math
 from hermesd.core import node_facts, node_orders
 from hermesd.core.commands import Kill, Release, Renew, Stop, Suspend
 from hermesd.core.events import RunFailed
-from hermesd.core.model import LiveRun, RunId, Time
+from hermesd.core.model import LiveRun, RunId, Time, TrialId
 from hermesd.core.node_messages import (
     Action,
     Assignment,
@@ -81,6 +81,10 @@ class NodeMachine:
     def live(self) -> tuple[LiveRun, ...]:
         """Every run accepted here whose outcome the head has not acknowledged."""
         return tuple(run for stay in self.table.stays.values() for run in stay.live())
+
+    def forgot(self, trial: TrialId) -> bool:
+        """Whether nothing of the trial is to be remembered here."""
+        return trial not in self.table.stays
 
     @property
     def lease(self) -> Time:
@@ -183,7 +187,7 @@ class NodeMachine:
         for stay in sorted(parked, key=lambda one: one.since):
             if held <= budget:
                 return
-            if stay.restorable and stay.ending is None:
+            if stay.restorable and stay.ending is None and not stay.unwritable:
                 held -= stay.memory_bytes
                 stay.enter(Condition.DEMOTING, now)
                 self.table.demote(stay, now)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hermesd import wire
-from hermesd.core.model import RunId, TrialId
+from hermesd.core.model import TrialId
 from hermesd.core.node_messages import Assignment
 from hermesd.node.frames import Frame
 from hermesd.pb.hermes.v1 import node_pb2 as pb
@@ -70,10 +70,9 @@ class TrialFolder:
         """The run whose outcome the head may not have; None without one."""
         return self._read("run.pb")
 
-    def newest(self) -> RunId | None:
+    def last(self) -> Assignment | None:
         """The newest run ever journalled here."""
-        last = self._read("run.pb") or self._read("last.pb")
-        return last.run if last else None
+        return self._read("run.pb") or self._read("last.pb")
 
     def _read(self, name: str) -> Assignment | None:
         try:

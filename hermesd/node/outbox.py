@@ -15,6 +15,7 @@ from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.wire import NodeEvent
 
 ROOM = 1000
+BULK = 4
 
 
 class Entry(NamedTuple):
@@ -26,13 +27,15 @@ class Entry(NamedTuple):
 
 
 class Outbox:
-    """Numbered messages in order, and unnumbered ones that go first."""
+    """Numbered messages in order; unnumbered ones go before them, or after (parts of files)."""
 
     def __init__(self) -> None:
         self.last = 0
         self._waiting: deque[Entry] = deque()
         self._sent = 0
         self._urgent: deque[pb.AttachRequest] = deque()
+        self._bulk: deque[pb.AttachRequest] = deque()
+        self._taken = asyncio.Event()
         self._changed = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
@@ -47,8 +50,16 @@ class Outbox:
         self._changed.set()
 
     def urge(self, message: pb.AttachRequest) -> None:
-        """Queue a message that is worth something only now: heartbeat, usage, part of a file."""
+        """Queue a message that is worth something only now: heartbeat, usage, farewell."""
         self._urgent.append(message)
+        self._changed.set()
+
+    async def offer(self, message: pb.AttachRequest) -> None:
+        """Queue a message that gives way to all others; waits while enough of them are queued."""
+        while len(self._bulk) >= BULK:
+            self._taken.clear()
+            await self._taken.wait()
+        self._bulk.append(message)
         self._changed.set()
 
     async def room(self) -> None:
@@ -69,6 +80,7 @@ class Outbox:
         """A new stream: send everything again that was not acknowledged."""
         self._sent = 0
         self._urgent.clear()
+        self._bulk.clear()
         self._changed.set()
 
     async def take(self) -> pb.AttachRequest:
@@ -79,6 +91,9 @@ class Outbox:
             if self._sent < len(self._waiting):
                 self._sent += 1
                 return self._waiting[self._sent - 1].message
+            if self._bulk:
+                self._taken.set()
+                return self._bulk.popleft()
             self._changed.clear()
             await self._changed.wait()
 

@@ -49,9 +49,7 @@ class NotStarted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """The head has the outcome of this run safe."""
-
-    run: RunId
+    """The head has the outcome of the newest run safe."""
 
 
 Order = Spawn | LetGo | Halt | Save | Demote | End | Fence | Forget | Settle
@@ -121,10 +119,10 @@ class Trainer:
                 self._ask("kill", run)
             case Fence():
                 await self._bury(self._link)
-            case Settle(run):
-                return await self._settle(run)
+            case Settle():
+                return await self._settle()
             case Forget():
-                await self._dismiss()
+                await self.dismiss()
                 await asyncio.to_thread(self._folder.forget)
                 return True
         return False
@@ -141,7 +139,7 @@ class Trainer:
         await asyncio.wait({self._starting})
         ended, self._starting = self._starting.cancelled(), None
         if ended:
-            await self._dismiss()
+            await self.dismiss()
             self._site.say(Left(run, Tier.KILL, 0, None, "it was ended while it started"))
 
     async def _guarded(self, order: Spawn) -> None:
@@ -149,15 +147,15 @@ class Trainer:
             await self._start(order)
         except (NotStarted, code.CodeError, OSError, frames.FrameError) as error:
             log.warning("not started", run=str(order.assignment.run), error=str(error))
-            await self._dismiss()
+            await self.dismiss()
             self._site.say(Failed(order.assignment.run, "not_started", str(error)))
 
     async def _start(self, order: Spawn) -> None:
-        await self._dismiss()
+        await self.dismiss()
         assignment, folder, site = order.assignment, self._folder, self._site
-        newest = folder.newest()
-        if newest is not None and newest.attempt >= assignment.run.attempt:
-            raise NotStarted(f"{newest} was started here before")
+        last = folder.last()
+        if last is not None and last.run.attempt >= assignment.run.attempt:
+            raise NotStarted(f"{last.run} was started here before")
         self._take(assignment)
         await asyncio.to_thread(folder.begin, assignment)
         folder.parked = False
@@ -286,15 +284,13 @@ class Trainer:
 
     # -- ending ----------------------------------------------------------------------------------
 
-    async def _settle(self, run: RunId) -> bool:
-        if self._assignment is None or self._assignment.run != run:
-            return False
-        await self._dismiss()
+    async def _settle(self) -> bool:
+        await self.dismiss()
         self._folder.settle()
         self._site.cgroups.remove(self._folder.cgroup)
         return True
 
-    async def _dismiss(self) -> None:
+    async def dismiss(self) -> None:
         """Have the host end itself and what it has."""
         link, listening = self._link, self._listening
         if link is None:

@@ -468,16 +468,18 @@ class DeviceUsage(_message.Message):
     def __init__(self, device: _Optional[str] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ...) -> None: ...
 
 class SendFile(_message.Message):
-    __slots__ = ("ticket", "trial", "log", "checkpoint")
+    __slots__ = ("ticket", "trial", "log", "checkpoint", "cancel")
     TICKET_FIELD_NUMBER: _ClassVar[int]
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     LOG_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_FIELD_NUMBER: _ClassVar[int]
     ticket: int
     trial: str
     log: LogRange
     checkpoint: str
-    def __init__(self, ticket: _Optional[int] = ..., trial: _Optional[str] = ..., log: _Optional[_Union[LogRange, _Mapping]] = ..., checkpoint: _Optional[str] = ...) -> None: ...
+    cancel: bool
+    def __init__(self, ticket: _Optional[int] = ..., trial: _Optional[str] = ..., log: _Optional[_Union[LogRange, _Mapping]] = ..., checkpoint: _Optional[str] = ..., cancel: bool = ...) -> None: ...
 
 class LogRange(_message.Message):
     __slots__ = ("offset", "follow")

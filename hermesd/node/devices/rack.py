@@ -1,0 +1,60 @@
+"""All devices of a machine, whatever kind they are of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hermesd.core.model import Device, DeviceId, NodeId, Tier
+from hermesd.node.devices import DeviceProvider, Use
+
+
+class Rack:
+    """The devices that some providers found, each known by its id."""
+
+    def __init__(self, providers: Sequence[DeviceProvider]) -> None:
+        self._providers = providers
+        self._of: dict[DeviceId, DeviceProvider] = {}
+        self.devices: dict[DeviceId, Device] = {}
+
+    async def find(self, node: NodeId) -> None:
+        """Look what there is."""
+        for provider in self._providers:
+            for device in await provider.find(node):
+                self.devices[device.id] = device
+                self._of[device.id] = provider
+
+    @property
+    def cheapest(self) -> Mapping[DeviceId, Tier]:
+        """The cheapest tier that frees each device."""
+        return {name: provider.cheapest for name, provider in self._of.items()}
+
+    def facts(self) -> tuple[str, ...]:
+        """What was found, for people."""
+        return tuple(provider.fact() for provider in self._providers)
+
+    def environment(self, device: DeviceId) -> Mapping[str, str]:
+        """What a program must see to use this device and no other. KeyError for no device here."""
+        return self._of[device].environment(device)
+
+    def cores(self, device: DeviceId) -> tuple[int, ...]:
+        """The cores of a CPU slot; none of any other device."""
+        return self.devices[device].cores
+
+    async def released(
+        self, devices: Sequence[DeviceId], pids: frozenset[int]
+    ) -> Mapping[DeviceId, str]:
+        """Wait until these processes hold none of the devices; those that stay held, and why."""
+        held = {}
+        for name in devices:
+            provider = self._of.get(name)
+            reason = await provider.released(name, pids) if provider else None
+            if reason is not None:
+                held[name] = reason
+        return held
+
+    async def use(self) -> Mapping[DeviceId, Use]:
+        """What each device does at present."""
+        use: dict[DeviceId, Use] = {}
+        for provider in self._providers:
+            use.update(await provider.use())
+        return use

@@ -1,0 +1,107 @@
+"""Files of a trial that a client asked the head for: its output, followed; a checkpoint's files.
+
+Rule: at most 256 KiB a message; reading is left to threads, so that a slow disk delays nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+from hermesd.node.folder import TrialFolder
+from hermesd.pb.hermes.v1 import node_pb2 as pb
+
+CHUNK_BYTES = 256 * 1024
+_POLL_SECONDS = 0.2
+
+
+async def chunks(
+    request: pb.SendFile, folder: TrialFolder, ended: Callable[[], bool]
+) -> AsyncIterator[pb.FileChunk]:
+    """What was asked for, piece by piece; the last piece says so, or why there is none.
+
+    A log is followed until `ended` says that the trial has no process any more.
+    """
+    ticket = request.ticket
+    try:
+        if request.WhichOneof("what") == "checkpoint":
+            async for chunk in _checkpoint(folder, request.checkpoint):
+                chunk.ticket = ticket
+                yield chunk
+        else:
+            async for offset, data in _log(folder.output, request.log, ended):
+                yield pb.FileChunk(ticket=ticket, name=folder.output.name, offset=offset, data=data)
+    except OSError as error:
+        yield pb.FileChunk(ticket=ticket, last=True, error=f"{error.filename}: {error.strerror}")
+        return
+    yield pb.FileChunk(ticket=ticket, last=True)
+
+
+async def _checkpoint(folder: TrialFolder, wanted: str) -> AsyncIterator[pb.FileChunk]:
+    name = wanted.rpartition("@")[2]
+    root = folder.checkpoints / name
+    if "/" in name or name.startswith(".") or not root.is_dir():
+        raise FileNotFoundError(2, "no such checkpoint", wanted)
+    for path in sorted(p for p in root.rglob("*") if p.is_file() and not p.is_symlink()):
+        offset = 0
+        while True:
+            data = await asyncio.to_thread(_read, path, offset)
+            if data or not offset:
+                yield pb.FileChunk(name=str(path.relative_to(root)), offset=offset, data=data)
+            offset += len(data)
+            if len(data) < CHUNK_BYTES:
+                break
+
+
+async def _log(
+    path: Path, wanted: pb.LogRange, ended: Callable[[], bool]
+) -> AsyncIterator[tuple[int, bytes]]:
+    """The output from an offset on. The file and its predecessor, if any, count as one."""
+    before = path.with_name(path.name + ".1")
+    old, new = _size(before), _size(path)
+    start = wanted.offset if wanted.offset >= 0 else max(0, old + new + wanted.offset)
+    position = min(start, old + new)
+    if position < old:
+        async for data in _rest(before, position):
+            yield position, data
+            position += len(data)
+    inode, at = _inode(path), max(0, position - old)
+    while True:
+        over = ended()
+        async for data in _rest(path if _inode(path) == inode else before, at):
+            yield position, data
+            position, at = position + len(data), at + len(data)
+        if _inode(path) != inode:
+            inode, at = _inode(path), 0
+        elif over or not wanted.follow:
+            return
+        else:
+            await asyncio.sleep(_POLL_SECONDS)
+
+
+async def _rest(path: Path, offset: int) -> AsyncIterator[bytes]:
+    while data := await asyncio.to_thread(_read, path, offset):
+        yield data
+        offset += len(data)
+
+
+def _read(path: Path, offset: int) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            file.seek(offset)
+            return file.read(CHUNK_BYTES)
+    except FileNotFoundError:
+        return b""  # nothing was printed yet
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _inode(path: Path) -> int:
+    try:
+        return os.stat(path).st_ino
+    except FileNotFoundError:
+        return 0

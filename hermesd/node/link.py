@@ -1,0 +1,175 @@
+"""The stream to the head: dialled, kept up, dialled again.
+
+Rule: one task writes, one reads. A heartbeat goes out each second from the event loop, since
+the transport's own pings prove only that its threads live; the lease counts from its sending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import grpc
+import structlog
+
+from hermesd.config import NodeConfig
+from hermesd.node.clock import boottime
+from hermesd.node.outbox import Outbox
+from hermesd.pb.hermes.v1 import node_pb2 as pb
+from hermesd.pb.hermes.v1 import node_pb2_grpc
+
+HEARTBEAT_SECONDS = 1.0
+_BACKOFF_SECONDS = (0.2, 2.0)
+# A head that answers no heartbeat for so long is as good as gone: dial again.
+_SILENCE_SECONDS = 15.0
+_PARTING_SECONDS = 1.0
+_OPTIONS = [
+    ("grpc.keepalive_time_ms", 2000),
+    ("grpc.keepalive_timeout_ms", 2000),
+    ("grpc.http2.ping_timeout_ms", 2000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+]
+
+log = structlog.get_logger()
+
+_Call = grpc.aio.StreamStreamCall[pb.AttachRequest, pb.AttachResponse]
+
+
+class Link:
+    """The node's end. `hello` makes the first message, `heard` takes each answer."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        outbox: Outbox,
+        hello: Callable[[], pb.AttachRequest],
+        heard: Callable[[pb.AttachResponse], None],
+    ) -> None:
+        self._target = config.head
+        self._outbox = outbox
+        self._hello = hello
+        self._heard = heard
+        self._channel = _channel(config)
+        self._metadata = _metadata(config)
+        self._stub = node_pb2_grpc.NodeServiceStub(self._channel)
+        self._call: _Call | None = None
+        self._heard_at = 0.0
+        self._parted = asyncio.Event()
+
+    async def run(self) -> None:
+        """Keep a stream open for as long as this task lives."""
+        backoff = _BACKOFF_SECONDS[0]
+        while True:
+            await self._attach()
+            if self._heard_at:
+                backoff, self._heard_at = _BACKOFF_SECONDS[0], 0.0
+            await asyncio.sleep(backoff)
+            backoff = min(2 * backoff, _BACKOFF_SECONDS[1])
+
+    async def _attach(self) -> None:
+        """One stream, from Hello to its end."""
+        self._outbox.rewind()
+        self._call = call = self._stub.Attach(metadata=self._metadata)
+        try:
+            async with asyncio.timeout(_SILENCE_SECONDS):
+                await call.write(self._hello())
+                welcome = await call.read()
+            if not isinstance(welcome, pb.AttachResponse):
+                return
+            self._answered(welcome)
+            async with asyncio.TaskGroup() as tasks:
+                sides = [tasks.create_task(side(call)) for side in (self._write, self._beat)]
+                await self._read(call)
+                for side in sides:
+                    side.cancel()
+        except* TimeoutError:
+            log.warning("the head does not answer", head=self._target)
+        except* grpc.aio.AioRpcError as errors:
+            reason = next(_rpc_errors(errors)).details()
+            log.info("no stream to the head", head=self._target, reason=reason)
+        except* asyncio.InvalidStateError:
+            log.info("the stream to the head ended", head=self._target)
+        finally:
+            self._call = None
+            call.cancel()
+
+    async def _read(self, call: _Call) -> None:
+        while True:
+            async with asyncio.timeout(_SILENCE_SECONDS):
+                response = await call.read()
+            if not isinstance(response, pb.AttachResponse):
+                return
+            self._answered(response)
+
+    def _answered(self, response: pb.AttachResponse) -> None:
+        self._heard_at = boottime()
+        self._heard(response)
+
+    async def _write(self, call: _Call) -> None:
+        while True:
+            message = await self._outbox.take()
+            await call.write(message)
+            if message.HasField("goodbye"):
+                self._parted.set()
+
+    async def _beat(self, call: _Call) -> None:
+        while True:
+            beat = pb.Heartbeat(boottime_seconds=boottime())
+            self._outbox.urge(pb.AttachRequest(heartbeat=beat))
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+
+    @property
+    def attached(self) -> bool:
+        """Whether a stream is open."""
+        return self._call is not None
+
+    async def blob(self, sha256: str) -> AsyncIterator[bytes]:
+        """A code snapshot by its content's name. Raises AioRpcError."""
+        call = self._stub.GetBlob(pb.GetBlobRequest(sha256=sha256), metadata=self._metadata)
+        async for response in call:
+            yield response.data
+
+    async def part(self, reason: str) -> None:
+        """Say goodbye, if somebody listens."""
+        if self._call is None:
+            return
+        self._outbox.urge(pb.AttachRequest(goodbye=pb.Goodbye(reason=reason)))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PARTING_SECONDS):
+                await self._parted.wait()
+
+    async def close(self) -> None:
+        """Hang up."""
+        await self._channel.close()
+
+
+def _rpc_errors(
+    errors: BaseExceptionGroup[grpc.aio.AioRpcError],
+) -> Iterator[grpc.aio.AioRpcError]:
+    for error in errors.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _rpc_errors(error)
+        else:
+            yield error
+
+
+def _channel(config: NodeConfig) -> grpc.aio.Channel:
+    if not config.tls:
+        return grpc.aio.insecure_channel(config.head, options=_OPTIONS)
+    assert config.tls_ca is not None
+    assert config.tls_key is not None
+    assert config.tls_certificate is not None
+    credentials = grpc.ssl_channel_credentials(
+        config.tls_ca.read_bytes(), config.tls_key.read_bytes(), config.tls_certificate.read_bytes()
+    )
+    return grpc.aio.secure_channel(config.head, credentials, options=_OPTIONS)
+
+
+def _metadata(config: NodeConfig) -> tuple[tuple[str, str], ...]:
+    if config.token_file is None:
+        return ()
+    return (("authorization", f"Bearer {config.token_file.read_text().strip()}"),)

@@ -1,0 +1,97 @@
+"""The node's disk: code snapshots, and what is taken away when the budget is used up.
+
+Rule: what goes can be had again: snapshots that no trial here needs, then the working copies of
+completed trials. Checkpoints, output and what a suspended trial works in stay; if that is too
+much, nothing new is started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import structlog
+
+from hermesd.node import code
+from hermesd.node.clock import boottime
+from hermesd.node.folder import TrialFolder
+
+# Adding up what everything takes costs a walk over all files.
+_LOOK_SECONDS = 30.0
+
+log = structlog.get_logger()
+
+
+class Shelf:
+    """Code snapshots by content under `root`/code, within a budget for all of `root`."""
+
+    def __init__(
+        self,
+        root: Path,
+        sockets: Path,
+        budget_bytes: int,
+        fetch: Callable[[str], AsyncIterator[bytes]],
+    ) -> None:
+        self.code = root / "code"
+        self.trials = root / "trials"
+        self._root = root
+        self._sockets = sockets
+        self._budget = budget_bytes
+        self._fetch = fetch
+        self._fetching: dict[str, asyncio.Lock] = {}
+        self._looked = 0.0
+
+    async def snapshot(self, sha256: str) -> Path | None:
+        """The unpacked snapshot of this name, None for the empty name. Raises CodeError."""
+        if boottime() - self._looked >= _LOOK_SECONDS:
+            await asyncio.to_thread(self._make_room)
+            self._looked = boottime()
+        if not sha256:
+            return None
+        async with self._fetching.setdefault(sha256, asyncio.Lock()):
+            return await code.fetch(sha256, self._fetch(sha256), self.code)
+
+    def _make_room(self) -> None:
+        used = _size(self._root)
+        for path in self._dispensable() if used > self._budget else ():
+            used -= _size(path)
+            log.info("removed to make room", path=str(path))
+            shutil.rmtree(path, ignore_errors=True)
+            if used <= self._budget:
+                return
+        if used > self._budget:
+            raise code.CodeError(
+                f"disk_budget_bytes = {self._budget}: {used} bytes are in use under {self._root};"
+                " remove finished studies or raise the budget"
+            )
+
+    def _dispensable(self) -> list[Path]:
+        folders = [
+            TrialFolder(self.trials, self._sockets, f"{path.parent.name}/{path.name}")
+            for path in sorted(self.trials.glob("*/*"))
+        ]
+        needed, finished = set(), []
+        for folder in folders:
+            last = folder.last()
+            outcome = folder.outcome(last.run.attempt) if last else None
+            if outcome is not None and outcome["kind"] == "completed" and not folder.journalled():
+                finished.append(folder.work)
+            elif last is not None:
+                needed.add(last.work.program.code_sha256)
+        snapshots = sorted(self.code.iterdir()) if self.code.is_dir() else []
+        return [path for path in snapshots if path.name not in needed] + finished
+
+
+def _size(path: Path) -> int:
+    """Bytes that the files below take on disk."""
+    total = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(folder, name)).st_blocks * 512
+            except FileNotFoundError:
+                continue
+    return total
