@@ -47,14 +47,15 @@ def _joined(state: Tables, event: NodeJoined, now: Time) -> None:
         slot = state.slots.get(device.id, Slot(device))
         state.put_slot(replace(slot, device=device, healthy=True, reason=""))
     for gone in before.devices if before else ():
-        if gone not in names and state.slots[gone].run is None:
-            state.free.pop(gone, None)
-            del state.slots[gone]
-        elif gone not in names:
+        if gone not in names:
             state.put_slot(replace(state.slots[gone], healthy=False, reason="unplugged"))
     for run, condition in live.items():
         if condition != "ended" and not _expects(state, run, event.node):
             state.strays[event.node, run] = None
+        trial = state.trials.get(run.trial)
+        if trial is not None and trial.run is None and trial.attempt < run.attempt:
+            # The journal was restored from an older copy: no attempt is given twice.
+            state.put(replace(trial, attempt=run.attempt))
 
 
 def _expects(state: Tables, run: RunId, node: NodeId) -> bool:

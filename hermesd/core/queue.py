@@ -47,6 +47,7 @@ class StudyQueue:
         self.placement = placement
         self._heaps: dict[DeviceId | None, list[Entry]] = {}
         self._claims: dict[TrialId, Claim] | None = None
+        self._planned_for = 0
         for trial_id in state.active[study]:
             self.refresh(state.trials[trial_id])
 
@@ -75,6 +76,8 @@ class StudyQueue:
     ) -> list[TrialId]:
         """The `count` most deserving eligible waiting trials (of each home) and the occupants."""
         if isinstance(self.policy, Planning):
+            if self._planned_for != self._devices():
+                self._claims = None
             plan = self._plan(self.policy, now)
             return [trial_id for trial_id in plan if self.state.trials[trial_id].candidate]
         entries = [self._entry(trial) for trial in occupants]
@@ -85,8 +88,15 @@ class StudyQueue:
 
     def _plan(self, policy: Planning, now: float) -> dict[TrialId, Claim]:
         if self._claims is None:
-            self._claims = {claim.trial: claim for claim in policy.plan(self.view(now))}
+            view = self.view(now)
+            self._claims = {claim.trial: claim for claim in policy.plan(view)}
+            self._planned_for = view.devices
         return self._claims
+
+    def _devices(self) -> int:
+        """How many devices run something or could."""
+        slots = self.state.slots.values()
+        return sum(slot.run is not None or self.state.usable(slot) for slot in slots)
 
     def _top(self, heap: list[Entry], count: int, eligible: Callable[[Trial], bool]) -> list[Entry]:
         found: list[Entry] = []
@@ -109,7 +119,7 @@ class StudyQueue:
             now,
             [trial for trial in members if not trial.phase.final and not trial.paused],
             [trial for trial in members if trial.phase.final],
-            len(state.slots),
+            self._devices(),
             state.facts[self.study],
         )
 

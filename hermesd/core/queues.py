@@ -62,6 +62,13 @@ class Queues:
             self._queues.pop(study_id, None)
             return question(self._queue(study_id))
 
+    def peek(self, study_id: StudyId, question: Callable[[StudyQueue], Answer]) -> Answer | None:
+        """Like `ask`, for people: a policy that raises changes nothing, and None is said."""
+        try:
+            return question(self._queue(study_id))
+        except Exception:
+            return None
+
     def order(
         self,
         study_id: StudyId,

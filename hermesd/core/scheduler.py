@@ -220,15 +220,17 @@ class Scheduler:
 
     def next_up(self, study_id: StudyId, count: int, now: Time) -> tuple[TrialId, ...]:
         """The waiting trials that would run next, most deserving first."""
-        order = self._queues.order(study_id, count, (), lambda trial: True, now)
-        waiting = [t for t in order if self.state.trials[t].phase is Phase.WAITING]
+        order = self._queues.peek(
+            study_id, lambda queue: queue.order(count, (), lambda trial: True, now)
+        )
+        waiting = [t for t in order or () if self.state.trials[t].phase is Phase.WAITING]
         return tuple(waiting[:count])
 
     def explain(self, trial_id: TrialId, now: Time) -> Explanation:
         """Why a trial runs or waits, in its policy's words."""
         trial = self.state.trials[trial_id]
         study_id = trial.spec.study
-        ranking = self._queues.ask(study_id, lambda queue: list(queue.ranking(now)))
+        ranking = self._queues.peek(study_id, lambda queue: list(queue.ranking(now))) or []
         place = next((i for i, (t, _) in enumerate(ranking, 1) if t.id == trial_id), None)
         policy = self.state.policy_of(study_id).name
         if trial.phase.final:

@@ -424,6 +424,21 @@ def test_a_run_that_nobody_expects_is_killed() -> None:
     book.expect("launch s/0#1 on n/0", "launch s/0#2 on n/0", "kill s/0#1 on n")
 
 
+def test_a_head_restored_from_an_older_journal_gives_no_attempt_twice() -> None:
+    book = play(devices=None).tell(joined(live=[live("s/0#3")]))
+    book.expect("launch s/0#4 on n/0", "kill s/0#3 on n")
+
+
+def test_a_device_that_is_gone_keeps_its_place_until_it_is_back() -> None:
+    book = play(trials=2, devices=2).tell(joined(1)).tell(joined(2, live=[live("s/0#2")]))
+    book.expect(
+        "launch s/0#1 on n/0",
+        "launch s/1#1 on n/1",
+        "launch s/0#2 on n/0",
+        "launch s/1#2 on n/1",
+    )
+
+
 def test_a_run_that_ended_unheard_waits_for_its_event() -> None:
     book = play().tell(started("s/0#1")).tell(joined(live=[live("s/0#1", "ended")]))
     book.expect("launch s/0#1 on n/0").tell(completed("s/0#1", 7)).expect()
