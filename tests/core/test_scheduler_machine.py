@@ -1,0 +1,445 @@
+"""The scheduler under any order of events: stale, doubled, contradictory, with policies swapped.
+
+Whatever comes, the invariants hold, deciding twice says nothing, nothing is launched twice, what
+is over stays over, what is refused changes nothing, and a replay gives the same state.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from hermesd.core.commands import Command, Kill, Launch
+from hermesd.core.events import (
+    Cancelled,
+    Checkpointed,
+    DeviceFailed,
+    Event,
+    Extended,
+    FidelityKnown,
+    MilestonePassed,
+    NodeSilent,
+    ParkLost,
+    Paused,
+    QuantumEnded,
+    Removed,
+    Retried,
+    RunCompleted,
+    RunFailed,
+    RunStarted,
+    RunSuspended,
+    Unpaused,
+)
+from hermesd.core.model import (
+    Checkpoint,
+    Fidelity,
+    LiveRun,
+    NodeId,
+    Phase,
+    Plugin,
+    RunId,
+    StopRule,
+    Tier,
+    TrialId,
+)
+from hermesd.core.placement import fits, make_placement
+from hermesd.core.policy import Planning, Policy, Score
+from hermesd.core.scheduler import Scheduler
+from hermesd.core.state import Rejected, State
+from hermesd.core.trial import Trial
+from hermesd.policy import make_policy
+from hermesd.policy.fifo import Fifo
+from tests.core.playbook import LEASE, checkpoint, joined, reported, submitted, tables
+
+PLUGINS = [
+    Plugin("fifo"),
+    Plugin("round_robin"),
+    Plugin("hermes"),
+    Plugin("hermes", (("winner_may_stay", False), ("growth_on", "preemptions"))),
+    Plugin("best_first"),
+    Plugin("slaq", (("reading", "predicted_reduction"),)),
+    Plugin("asha", (("eta", 2), ("min_rung", 2.0))),
+    Plugin("moody"),
+]
+NODES = ("n", "m")
+TRIALS = [f"{study}/{number}" for study in "st" for number in range(3)]
+
+plugins = st.sampled_from(PLUGINS)
+some_trials = st.lists(st.sampled_from(TRIALS), min_size=1, max_size=3, unique=True).map(tuple)
+nodes = st.sampled_from(NODES)
+requests = st.integers(0, 40).map("r{}".format)
+steps = st.integers(0, 12)
+# An event speaks of the present attempt, mostly; of the one before, or of one never made.
+attempts = st.sampled_from([0, 0, 0, 0, 0, 0, -1, 1])
+
+
+class Moody(Fifo):
+    """A policy that raises for every third trial, once that ran."""
+
+    def score(self, trial: Trial) -> Score:
+        if trial.explored and trial.spec.number == 2:
+            raise ArithmeticError("not today")
+        return (0.0, 0.0)
+
+
+def policy_named(plugin: Plugin) -> Policy:
+    return Moody() if plugin.name == "moody" else make_policy(plugin)
+
+
+def snapshot(state: State) -> dict[str, Any]:
+    """A copy two levels deep; below that all is frozen or replaced, never changed."""
+    return {
+        name: {k: dict(v) if isinstance(v, dict) else v for k, v in table.items()}
+        if isinstance(table, dict)
+        else table
+        for name, table in vars(state).items()
+    }
+
+
+class SchedulerMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.state = State()
+        self.shadow = State()
+        self.entries: list[tuple[Event | Command, float]] = []
+        self.launched: set[RunId] = set()
+        self.ended: dict[TrialId, Phase] = {}
+        self.reopened: set[TrialId] = set()
+        self.swapped: Plugin | None = None
+        self.start_scheduler()
+
+    # -- the head's loop ---------------------------------------------------------------------
+
+    def start_scheduler(self) -> None:
+        self.scheduler = Scheduler(self.state, self.make_policy, make_placement, LEASE)
+        self.decide()
+
+    def make_policy(self, plugin: Plugin) -> Policy:
+        """Fifo is what a study whose policy raised falls back to: it stays."""
+        chosen = plugin if plugin.name == "fifo" else self.swapped or plugin
+        return policy_named(chosen)
+
+    def record(self, entry: Event | Command) -> None:
+        self.entries.append((entry, self.now))
+        self.shadow.apply(entry, self.now)
+
+    def observe(self, event: Event) -> None:
+        before = snapshot(self.state)
+        try:
+            self.scheduler.observe(event, self.now)
+        except Rejected:
+            assert snapshot(self.state) == before
+            return
+        self.record(event)
+        if isinstance(event, Retried | Extended):
+            self.reopened |= set(event.trials)
+        if isinstance(event, Removed):
+            for trial in [t for t in self.ended if t.startswith(f"{event.study}/")]:
+                del self.ended[trial]
+
+    def decide(self) -> None:
+        commands = self.scheduler.decide(self.now)
+        for failure in self.scheduler.take_failures():
+            self.record(failure)
+        for command in commands:
+            self.record(command)
+            if isinstance(command, Launch):
+                assert command.run not in self.launched, f"{command.run} launched twice"
+                self.launched.add(command.run)
+            if isinstance(command, Kill):
+                trial = self.state.trials.get(command.run.trial)
+                wanted = (
+                    trial is not None
+                    and trial.run is not None
+                    and (
+                        trial.run.id == command.run
+                        and self.state.slots[trial.run.devices[0]].device.node == command.node
+                    )
+                )
+                assert not wanted, f"{command.run} is killed where it should run"
+        assert self.scheduler.decide(self.now) == []
+
+    def tell(self, *events: Event) -> None:
+        for event in events:
+            self.observe(event)
+        self.decide()
+
+    def run_of(self, trial: TrialId, offset: int) -> RunId:
+        known = self.state.trials.get(trial)
+        return RunId(trial, (known.attempt if known else 1) + offset)
+
+    # -- people ------------------------------------------------------------------------------
+
+    @rule(
+        name=st.sampled_from("st"),
+        policy=plugins,
+        placement=st.sampled_from([Plugin("free"), Plugin("homes", (("G_thres", 2),))]),
+        tier=st.sampled_from([None, Tier.CHECKPOINT]),
+        max_steps=st.sampled_from([None, None, 8]),
+    )
+    def submit(
+        self, name: str, policy: Plugin, placement: Plugin, tier: Tier, max_steps: int | None
+    ) -> None:
+        self.tell(
+            submitted(
+                3,
+                name,
+                policy=policy,
+                placement=placement,
+                tier=tier,
+                stop=StopRule(max_steps=max_steps),
+            )
+        )
+
+    @rule(
+        kind=st.sampled_from([Paused, Unpaused, Cancelled, Retried]),
+        trials=some_trials,
+        request=requests,
+    )
+    def ask(self, kind: Any, trials: tuple[TrialId, ...], request: str) -> None:
+        self.tell(kind(trials, request))
+
+    @rule(trials=some_trials, request=requests)
+    def extend(self, trials: tuple[TrialId, ...], request: str) -> None:
+        study = trials[0][0]
+        theirs = tuple(trial for trial in trials if trial[0] == study)
+        argv = tuple(("again",) for _ in theirs)
+        self.tell(Extended(study, theirs, StopRule(), (("epochs", 9),), argv, request))
+
+    @rule(name=st.sampled_from("st"), request=requests)
+    def remove(self, name: str, request: str) -> None:
+        self.tell(Removed(name, request))
+
+    # -- nodes -------------------------------------------------------------------------------
+
+    @rule(
+        node=nodes,
+        devices=st.integers(1, 2),
+        boot=st.sampled_from(["b1", "b2"]),
+        honest=st.booleans(),
+        data=st.data(),
+    )
+    def hello(
+        self, node: NodeId, devices: int, boot: str, honest: bool, data: st.DataObject
+    ) -> None:
+        """A node that names all it should have, or anything at all."""
+        live = []
+        for trial in self.state.trials.values():
+            if trial.run and trial.run.devices[0].startswith(f"{node}/"):
+                live.append(LiveRun(trial.run.id, "running", trial.run.devices, trial.step))
+            elif trial.kept and trial.kept.tier is Tier.PARK:
+                live.append(LiveRun(trial.kept.run, "parked", (trial.kept.device,), trial.step))
+        if not honest:
+            live = [each for each in live if data.draw(st.booleans())]
+            for trial_id in data.draw(some_trials):
+                stray = self.run_of(trial_id, data.draw(attempts))
+                word = data.draw(st.sampled_from(["starting", "running", "parked", "ended"]))
+                live.append(LiveRun(stray, word, (f"{node}/0",)))
+        self.tell(joined(devices, node, boot, live))
+
+    @rule(node=nodes)
+    def silence(self, node: NodeId) -> None:
+        self.tell(NodeSilent(node, "cut"))
+
+    @rule(node=nodes, number=st.integers(0, 1))
+    def device_fails(self, node: NodeId, number: int) -> None:
+        self.tell(DeviceFailed(f"{node}/{number}", "Xid"))
+
+    @rule(seconds=st.sampled_from([1.0, 10.0, LEASE.silence_seconds]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+        due = self.scheduler.due(self.now)
+        deadline = self.scheduler.deadline
+        assert bool(due) == (deadline is not None and deadline <= self.now)
+        self.tell(*due)
+
+    # -- runs --------------------------------------------------------------------------------
+
+    @rule(trial=st.sampled_from(TRIALS), offset=attempts, step=steps)
+    def starts(self, trial: TrialId, offset: int, step: int) -> None:
+        self.tell(RunStarted(self.run_of(trial, offset), step, 0.1, 12))
+
+    @rule(
+        trial=st.sampled_from(TRIALS),
+        offset=attempts,
+        step=steps,
+        losses=st.lists(st.sampled_from([0.5, 1.0, 4.0, float("inf")]), max_size=3),
+        finite=st.integers(0, 9),
+    )
+    def reports(
+        self, trial: TrialId, offset: int, step: int, losses: list[float], finite: int
+    ) -> None:
+        name = str(self.run_of(trial, offset))
+        event = reported(
+            name,
+            step,
+            losses,
+            metrics=(("loss", 1.0),),
+            busy_seconds=0.1,
+            not_finite=finite == 0,
+        )
+        self.tell(event)
+
+    @rule(trial=st.sampled_from(TRIALS), offset=attempts, past=st.sampled_from([0, 0, 0, 1]))
+    def quantum_ends(self, trial: TrialId, offset: int, past: int) -> None:
+        known = self.state.trials.get(trial)
+        grant = known.run.grant if known and known.run else 0
+        self.tell(QuantumEnded(self.run_of(trial, offset), grant - past, 3))
+
+    @rule(trial=st.sampled_from(TRIALS), offset=attempts, percent=st.sampled_from([25.0, 50.0]))
+    def milestone_passes(self, trial: TrialId, offset: int, percent: float) -> None:
+        self.tell(MilestonePassed(self.run_of(trial, offset), percent, 0.1, 5))
+
+    @rule(
+        trial=st.sampled_from(TRIALS),
+        offset=attempts,
+        tier=st.sampled_from(Tier),
+        step=steps,
+        kept=st.booleans(),
+    )
+    def suspends(self, trial: TrialId, offset: int, tier: Tier, step: int, kept: bool) -> None:
+        run = self.run_of(trial, offset)
+        saved = self.saved(run, step) if kept and tier is not Tier.PARK else None
+        self.tell(RunSuspended(run, tier, step, saved, 0.1))
+
+    @rule(trial=st.sampled_from(TRIALS), offset=attempts, step=steps, kept=st.booleans())
+    def completes(self, trial: TrialId, offset: int, step: int, kept: bool) -> None:
+        run = self.run_of(trial, offset)
+        self.tell(RunCompleted(run, step, self.saved(run, step) if kept else None))
+
+    @rule(
+        trial=st.sampled_from(TRIALS),
+        offset=attempts,
+        step=steps,
+        signature=st.sampled_from(["", "ValueError"]),
+    )
+    def crashes(self, trial: TrialId, offset: int, step: int, signature: str) -> None:
+        run = self.run_of(trial, offset)
+        self.tell(RunFailed(run, "exception", "it broke", signature, step))
+
+    @rule(trial=st.sampled_from(TRIALS), offset=attempts, step=steps)
+    def saves(self, trial: TrialId, offset: int, step: int) -> None:
+        run = self.run_of(trial, offset)
+        self.tell(Checkpointed(run, self.saved(run, step)))
+
+    def saved(self, run: RunId, step: int) -> Checkpoint:
+        return checkpoint(str(run), step)
+
+    @rule(trial=st.sampled_from(TRIALS))
+    def loses_park(self, trial: TrialId) -> None:
+        known = self.state.trials.get(trial)
+        run = known.kept.run if known and known.kept else self.run_of(trial, 0)
+        self.tell(ParkLost(run, "gone"))
+
+    @rule(trial=st.sampled_from(TRIALS), offset=attempts)
+    def judges(self, trial: TrialId, offset: int) -> None:
+        self.tell(FidelityKnown(self.run_of(trial, offset), Fidelity.EXACT, "", "keras"))
+
+    # -- a likely course of things, so that deep states are reached ---------------------------
+
+    @precondition(lambda self: self.state.slots)
+    @rule()
+    def all_start(self) -> None:
+        starting = [t for t in self.state.trials.values() if t.phase is Phase.STARTING]
+        self.tell(*(RunStarted(t.run.id, t.step, 0.1) for t in starting if t.run))
+
+    @precondition(lambda self: self.state.slots)
+    @rule()
+    def all_quanta_end(self) -> None:
+        self.now += 10.0
+        running = [t.run for t in self.state.trials.values() if t.phase is Phase.RUNNING]
+        self.tell(*(QuantumEnded(run.id, run.grant, 3) for run in running if run))
+
+    @precondition(lambda self: self.state.slots)
+    @rule()
+    def all_suspends_end(self) -> None:
+        leaving = [t for t in self.state.trials.values() if t.phase is Phase.SUSPENDING]
+        self.tell(*(RunSuspended(t.run.id, Tier.PARK, t.step, None, 0.1) for t in leaving if t.run))
+
+    # -- the head ----------------------------------------------------------------------------
+
+    @rule(plugin=plugins)
+    def policies_are_swapped(self, plugin: Plugin) -> None:
+        """The head restarts with another policy for all; nothing is told to anybody."""
+        self.swapped = plugin
+        self.start_scheduler()
+
+    @rule()
+    def head_restarts(self) -> None:
+        """All that is known comes from the entries."""
+        self.state = self.replayed()
+        self.start_scheduler()
+
+    def replayed(self) -> State:
+        state = State()
+        for entry, at in self.entries:
+            state.apply(entry, at)
+        return state
+
+    # -- what always holds -------------------------------------------------------------------
+
+    @invariant()
+    def invariants_hold(self) -> None:
+        self.state.check()
+
+    @invariant()
+    def replay_is_the_state(self) -> None:
+        assert tables(self.shadow) == tables(self.state)
+
+    @invariant()
+    def what_is_over_stays_over(self) -> None:
+        for trial, phase in list(self.ended.items()):
+            now = self.state.trials[trial].phase
+            assert now is phase or trial in self.reopened, f"{trial} was {phase}, is {now}"
+        self.reopened.clear()
+        self.ended = {t.id: t.phase for t in self.state.trials.values() if t.phase.final}
+
+    @invariant()
+    def no_device_is_idle_while_a_trial_wants_it(self) -> None:
+        free = [slot for slot in self.state.slots.values() if self.state.usable(slot)]
+        waiting = [t for t in self.state.trials.values() if t.phase is Phase.WAITING]
+        for trial in waiting:
+            study = self.state.studies[trial.spec.study]
+            policy = self.make_policy(self.state.policy_of(study.id))
+            if not trial.candidate or isinstance(policy, Planning):
+                continue
+            if trial.id in self.state.reserved:
+                continue
+            kept = trial.kept
+            parked = kept is not None and kept.tier is Tier.PARK
+            node = self.state.slots[kept.device].device.node if kept and parked else None
+            for slot in free:
+                at_home = study.placement.name == "free" or trial.home == slot.device.id
+                assert not (at_home and fits(trial, study, slot.device, node)), (
+                    f"{slot.device.id} is idle while {trial.id} waits"
+                )
+
+    @invariant()
+    def questions_are_answered(self) -> None:
+        before = tables(self.state)
+        for node in self.state.nodes:
+            self.scheduler.outstanding(node)
+        for trial in self.state.trials:
+            assert self.scheduler.explain(trial, self.now).summary
+        for study in self.state.studies:
+            assert len(self.scheduler.next_up(study, 2, self.now)) <= 2
+        assert tables(self.state) == before
+
+    def teardown(self) -> None:
+        assert tables(self.replayed()) == tables(self.state)
+
+
+TestSchedulerMachine = SchedulerMachine.TestCase
+TestSchedulerMachine.settings = settings(
+    max_examples=60,
+    stateful_step_count=40,
+    deadline=None,
+    report_multiple_bugs=False,
+    suppress_health_check=list(HealthCheck),
+)
+TestSchedulerMachine = pytest.mark.timeout(300)(TestSchedulerMachine)
