@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hermesd.node import frames, processes
+from hermesd.node import detach, frames, processes
 from hermesd.node.environment import host_environment
 from hermesd.node.folder import TrialFolder
 from hermesd.node.frames import Frame
@@ -53,12 +54,14 @@ async def attach(socket: Path, after: int) -> HostLink | None:
         return None
     finally:
         os.close(folder)
-    writer.write(frames.encode({"kind": "attach", "after": after}))
-    attached = await frames.read(reader)
-    if attached is None or attached["kind"] != "attached":
-        writer.close()
-        return None
-    return HostLink(reader, writer, attached)
+    attached = None
+    try:
+        writer.write(frames.encode({"kind": "attach", "after": after}))
+        attached = await frames.read(reader)
+    finally:
+        if attached is None:
+            writer.close()
+    return HostLink(reader, writer, attached) if attached is not None else None
 
 
 async def start(
@@ -76,7 +79,7 @@ async def start(
     folder.socket.unlink(missing_ok=True)
     pid = await zygotes.spawn(python, preload, program, folder.spec) if preload else None
     if pid is None:
-        pid = (await _cold(folder, python, program, shim)).pid
+        pid = await _cold(folder, python, program, shim)
     async with asyncio.TaskGroup() as tasks:
         gone = tasks.create_task(processes.exited(pid))
         while not gone.done():
@@ -87,18 +90,20 @@ async def start(
     raise OSError(f"the trial's host ended at its start: {_end_of(folder.host_log)}")
 
 
-async def _cold(
-    folder: TrialFolder, python: str, program: Mapping[str, str], shim: Path
-) -> asyncio.subprocess.Process:
+async def _cold(folder: TrialFolder, python: str, program: Mapping[str, str], shim: Path) -> int:
     log = os.open(folder.host_log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
-        return await asyncio.create_subprocess_exec(
+        starter = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-I",
+            "-S",
+            detach.__file__,
             python,
             "-m",
             "trainer_shim.host",
             str(folder.spec),
             stdin=asyncio.subprocess.DEVNULL,
-            stdout=log,
+            stdout=asyncio.subprocess.PIPE,
             stderr=log,
             cwd=folder.path,
             env=host_environment(program, shim),
@@ -106,6 +111,10 @@ async def _cold(
         )
     finally:
         os.close(log)
+    pid, _ = await starter.communicate()
+    if starter.returncode != 0:
+        raise OSError(f"{python} cannot be started: {_end_of(folder.host_log)}")
+    return int(pid)
 
 
 def _end_of(path: Path) -> str:

@@ -229,9 +229,9 @@ class Trainer:
                 await self._heard(frame)
         except frames.FrameError as error:
             log.error("a host speaks nonsense", trial=self._folder.trial, error=str(error))
-        link.close()
-        if self._link is link:
-            self._link = None
+        finally:
+            link.close()
+        self._link = None
         if self._dismissed:
             return
         again = await hostlink.attach(self._folder.socket, self._seen)
