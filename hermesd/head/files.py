@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 from hermesd.core.model import NodeId, TrialId
@@ -61,21 +62,26 @@ class Files:
         offset = request.offset
         while True:
             over = not request.follow or self._over(trial)
-            async for piece in self._log(trial, offset):
-                offset = piece.offset + len(piece.data)
-                if piece.data:
-                    yield pb.TailLogsResponse(data=piece.data, offset=piece.offset)
+            pieces = self._log(trial, offset, follow=not over)
+            async with aclosing(pieces):
+                async for piece in pieces:
+                    if piece.data:
+                        offset = piece.offset + len(piece.data)
+                        yield pb.TailLogsResponse(data=piece.data, offset=piece.offset)
             if over:
                 return
+            # The node's part ends when the trial is suspended; it may go on elsewhere.
             await asyncio.sleep(FOLLOW_SECONDS)
 
     def _over(self, trial: TrialId) -> bool:
         known = self.head.state.trials.get(trial)
         return known is None or known.phase.final
 
-    async def _log(self, trial: TrialId, offset: int) -> AsyncIterator[node_pb2.FileChunk]:
-        """The log from an offset to its present end, from the first node that has it."""
-        wanted = node_pb2.SendFile(trial=trial, log=node_pb2.LogRange(offset=offset))
+    async def _log(
+        self, trial: TrialId, offset: int, follow: bool = False
+    ) -> AsyncGenerator[node_pb2.FileChunk, None]:
+        """The log from an offset on, from the first node that has it."""
+        wanted = node_pb2.SendFile(trial=trial, log=node_pb2.LogRange(offset=offset, follow=follow))
         missing: Exception = Unreachable(f"no node that has the output of {trial} is attached")
         for session in self._holders(trial):
             try:

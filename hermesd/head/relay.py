@@ -24,9 +24,13 @@ PATIENCE_SECONDS = 30.0
 class Ticket:
     """One file transfer. Read it by `chunks`."""
 
-    def __init__(self, number: int, session: Session, folder: Path) -> None:
+    def __init__(
+        self, number: int, session: Session, folder: Path, patience_seconds: float | None
+    ) -> None:
         self.number = number
         self.session = session
+        self.over = False
+        self._patience = patience_seconds
         self._spool = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by `close`
         self._size = 0
         self._waiting: deque[tuple[pb.FileChunk, int, int]] = deque()
@@ -35,6 +39,7 @@ class Ticket:
 
     def deliver(self, chunk: pb.FileChunk) -> None:
         """Take a chunk from the node."""
+        self.over = self.over or chunk.last
         if chunk.error:
             self.fail(NotFound(chunk.error))
             return
@@ -68,7 +73,7 @@ class Ticket:
                 raise self._failure
             self._wake.clear()
             try:
-                async with asyncio.timeout(PATIENCE_SECONDS):
+                async with asyncio.timeout(self._patience):
                     await self._wake.wait()
             except TimeoutError:
                 self.fail(Unreachable(f"node {self.session.node} does not send"))
@@ -89,7 +94,9 @@ class Relay:
     def ask(self, session: Session, wanted: pb.SendFile) -> Iterator[Ticket]:
         """Ask a node for a file; the ticket is good for the block."""
         self._count += 1
-        ticket = Ticket(self._count, session, self._folder)
+        # A program may print nothing for days; a file that is there comes at once.
+        patience = None if wanted.log.follow else PATIENCE_SECONDS
+        ticket = Ticket(self._count, session, self._folder, patience)
         self._tickets[ticket.number] = ticket
         request = pb.SendFile()
         request.CopyFrom(wanted)
@@ -98,6 +105,9 @@ class Relay:
         try:
             yield ticket
         finally:
+            if not ticket.over:
+                cancel = pb.SendFile(ticket=ticket.number, cancel=True)
+                session.send(pb.AttachResponse(send_file=cancel))
             del self._tickets[ticket.number]
             ticket.close()
 

@@ -30,6 +30,10 @@ class StateRefused(Exception):
     """The state cannot be used as it is; says why and what to do."""
 
 
+class StateBusy(StateRefused):
+    """Another head has it."""
+
+
 def filesystem_magic(path: Path) -> int:
     """The file system's number, from statfs(2)."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -45,7 +49,7 @@ def filesystem_magic(path: Path) -> int:
 def owned(path: Path, magic: Callable[[Path], int] = filesystem_magic) -> Iterator[None]:
     """Own the directory, made if it is not there, until the end of the block.
 
-    Raises StateRefused on a network file system and while another head owns it.
+    Raises StateRefused on a network file system, StateBusy while another head owns it.
     """
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     if kind := NETWORK.get(magic(path)):
@@ -58,7 +62,7 @@ def owned(path: Path, magic: Callable[[Path], int] = filesystem_magic) -> Iterat
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = os.pread(lock, 32, 0).decode(errors="replace").strip() or "unknown"
-            raise StateRefused(f"another head (pid {holder}) uses {path}") from None
+            raise StateBusy(f"another head (pid {holder}) uses {path}") from None
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
         yield

@@ -1,0 +1,167 @@
+"""`hermesd head | node | local`: the composition root, and the exit codes of refusals.
+
+2: the settings or the state will not do, and a restart would not help. 4: somebody else is in the
+way, which may pass. Anything else that ends a daemon is a traceback and exit code 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from hermesd import logs
+from hermesd.config import ConfigError, HeadConfig, load_head, load_node, state_home
+
+REFUSED = 2
+IN_THE_WAY = 4
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Hermes' daemons. People use `hermesctl`.",
+)
+
+Config = Annotated[
+    Path | None, typer.Option("--config", envvar="HERMES_CONFIG", help="The TOML file.")
+]
+State = Annotated[Path | None, typer.Option("--state", help="Overrides state_dir.")]
+Embedded = Annotated[
+    bool, typer.Option("--embedded", help="One user's own: the socket's mode is the only guard.")
+]
+UntilStdinCloses = Annotated[bool, typer.Option("--until-stdin-closes", hidden=True)]
+
+
+@app.command()
+def head(
+    config: Config = None,
+    state: State = None,
+    socket: Annotated[Path | None, typer.Option(help="Overrides socket.")] = None,
+    listen: Annotated[str | None, typer.Option(help="Overrides listen: host:port.")] = None,
+    embedded: Embedded = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Make a journal of what can be read; then end.")
+    ] = False,
+    until_stdin_closes: UntilStdinCloses = False,
+) -> None:
+    """Run the control daemon."""
+    from hermesd.head.server import serve
+    from hermesd.head.statedir import StateBusy, StateRefused
+
+    flags = {"state_dir": state, "socket": socket, "listen": listen, "embedded": embedded or None}
+    try:
+        settings = load_head(config, os.environ, flags)
+    except ConfigError as error:
+        _refuse(str(error))
+    if repair:
+        _repair(settings)
+    else:
+        refusals = (StateRefused, PermissionError)
+        _run(serve(settings), until_stdin_closes, (StateBusy,), refusals)
+
+
+@app.command()
+def node(
+    config: Config = None,
+    state: State = None,
+    head: Annotated[str | None, typer.Option(help="Overrides head: unix:/path, host:port.")] = None,
+    name: Annotated[str | None, typer.Option(help="Overrides name.")] = None,
+    slots: Annotated[int | None, typer.Option(help="Overrides cpu_slots: how many.")] = None,
+    embedded: Embedded = False,
+    until_stdin_closes: UntilStdinCloses = False,
+) -> None:
+    """Run the node daemon."""
+    flags = {
+        "state_dir": state,
+        "head": head,
+        "name": name,
+        "cpu_slots": slots,
+        "embedded": embedded or None,
+    }
+    try:
+        settings = load_node(config, os.environ, flags)
+    except ConfigError as error:
+        _refuse(str(error))
+    from hermesd.node.daemon import AlreadyRunning, serve
+
+    _run(serve(settings), until_stdin_closes, (AlreadyRunning,), (PermissionError,))
+
+
+@app.command()
+def local(
+    state: Annotated[Path | None, typer.Option(help="Where everything is kept.")] = None,
+    slots: Annotated[int | None, typer.Option(min=0, help="CPU slots; default: the cores.")] = None,
+) -> None:
+    """Run a head and a node for this user, on a Unix socket."""
+    from hermesd.local import LocalRefused, serve
+
+    logs.configure()
+    try:
+        asyncio.run(serve((state or state_home()).absolute(), slots))
+    except LocalRefused as error:
+        _refuse(str(error), IN_THE_WAY)
+
+
+def _run(
+    daemon: Coroutine[Any, Any, None],
+    until_stdin_closes: bool,
+    in_the_way: tuple[type[Exception], ...],
+    refusals: tuple[type[Exception], ...],
+) -> None:
+    logs.configure()
+    if until_stdin_closes:
+        threading.Thread(target=_end_with_stdin, daemon=True).start()
+    try:
+        asyncio.run(daemon)
+    except in_the_way as error:
+        _refuse(str(error), IN_THE_WAY)
+    except refusals as error:
+        _refuse(str(error))
+
+
+def _end_with_stdin() -> None:
+    """Whoever started us holds the other end: when it is gone, we end as if it had asked."""
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _repair(config: HeadConfig) -> None:
+    from hermesd.head.repair import repair
+    from hermesd.head.statedir import StateRefused, owned
+
+    try:
+        with owned(config.state_dir):
+            done = repair(config.state_dir)
+    except (StateRefused, FileNotFoundError) as error:
+        _refuse(str(error))
+    typer.echo(f"{done.kept} entries and {done.points} pieces of curves can be read")
+    for number, why, what in done.aside:
+        typer.echo(f"set aside: {number or 'points'}: {why}: {what[:80]}")
+    if done.folder is None:
+        typer.echo("nothing is wrong; nothing was changed")
+    else:
+        typer.echo(f"the damaged files are in {done.folder}; a new journal is in their place")
+
+
+def _refuse(message: str, code: int = REFUSED) -> NoReturn:
+    for line in message.splitlines():
+        typer.echo(f"hermesd: {line}", err=True)
+    raise typer.Exit(code)
+
+
+def main() -> None:
+    """The command line's entry point."""
+    app()
+
+
+if __name__ == "__main__":
+    main()
