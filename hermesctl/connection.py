@@ -7,6 +7,7 @@ most `patience_seconds`; every failure leaves as a HermesError.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -60,11 +61,15 @@ class Connection:
         self.patience_seconds = patience_seconds
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
         self._channel: aio.Channel | None = None
+        # Whether there ever was a head: then one that is away may be a head that restarts.
+        self.has_answered = False
 
     @property
     def stub(self) -> ControlServiceAsyncStub:
         """The service; opens the channel, so it needs a running event loop."""
         if self._channel is None:
+            # The C core tells stderr about every connection that ends; we say it ourselves.
+            os.environ.setdefault("GRPC_VERBOSITY", "NONE")
             self._channel = aio.insecure_channel(self.address.target, options=_OPTIONS)
         return ControlServiceStub(self._channel)
 
@@ -79,13 +84,16 @@ class Connection:
         method: Callable[..., Awaitable[Answer]],
         request: object,
         timeout_seconds: float = CALL_TIMEOUT_SECONDS,
+        patience_seconds: float | None = None,
     ) -> Answer:
         """One unary call, repeated while the head can't be reached."""
-        backoff = Backoff(self.patience_seconds)
+        backoff = Backoff(self.patience_seconds if patience_seconds is None else patience_seconds)
         while True:
             self.refuse_absent_socket()
             try:
-                return await method(request, timeout=timeout_seconds, metadata=self._metadata)
+                answer = await method(request, timeout=timeout_seconds, metadata=self._metadata)
+                self.has_answered = True
+                return answer
             except aio.AioRpcError as error:
                 if not is_outage(error) or not await backoff.wait():
                     raise self.explained(error) from None
@@ -107,8 +115,9 @@ class Connection:
             call.cancel()
 
     def refuse_absent_socket(self) -> None:
-        """Raise Unreachable at once when there is no socket: nobody is about to answer on it."""
-        if self.address.socket is not None and not self.address.socket.exists():
+        """Raise Unreachable at once when there is no socket and no head was ever seen on it."""
+        socket = self.address.socket
+        if socket is not None and not self.has_answered and not socket.exists():
             raise Unreachable(self._advice("there is no such socket"))
 
     def explained(self, error: aio.AioRpcError) -> HermesError:
@@ -175,8 +184,9 @@ class Backoff:
 
 def is_outage(error: aio.AioRpcError) -> bool:
     """Whether the head was not there, rather than saying no."""
-    # A partition shows as UNAVAILABLE or as INTERNAL from the transport itself.
-    return error.code() is grpc.StatusCode.UNAVAILABLE or (
+    # A head that stops cancels its calls; our own cancelling is a CancelledError. A partition
+    # shows as UNAVAILABLE, or as INTERNAL from the transport itself.
+    return error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED) or (
         error.code() is grpc.StatusCode.INTERNAL and "from Core" in (error.details() or "")
     )
 

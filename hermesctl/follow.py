@@ -35,10 +35,11 @@ async def watch(
     """Public events after the sequence number `after`; without `once` it never ends.
 
     They come as the head sends them: all events of one journal entry, which share its number,
-    together. `on_gap` is told of each break. Raises Unreachable when the first connection fails,
-    or a later one for `reconnect_seconds`.
+    together. `on_gap` is told of each break. Raises Unreachable when no head was ever there, or
+    stays away for `reconnect_seconds`.
     """
-    backoff = Backoff(connection.patience_seconds)
+    known = connection.has_answered
+    backoff = Backoff(reconnect_seconds if known else connection.patience_seconds)
     while True:
         request = pb.WatchJournalRequest(
             after_sequence=after, study=study, reports=reports, once=once
@@ -71,7 +72,7 @@ async def follow_study(
     on_gap: OnGap | None = None,
 ) -> AsyncGenerator[Event, None]:
     """A study's events until it has finished (or was removed) and all of them were seen."""
-    once = await _finished(connection, study)
+    once = await _finished(connection, study, reconnect_seconds, on_gap)
     while True:
         batches = watch(
             connection,
@@ -94,7 +95,7 @@ async def follow_study(
                     break
         if once:
             return
-        once = await _finished(connection, study)
+        once = await _finished(connection, study, reconnect_seconds, on_gap)
 
 
 async def follow_logs(
@@ -124,6 +125,20 @@ async def follow_logs(
                 raise
 
 
-async def _finished(connection: Connection, study: str) -> bool:
-    response = await connection.call(connection.stub.GetStudy, pb.GetStudyRequest(study=study))
-    return response.study.finished
+async def _finished(
+    connection: Connection, study: str, reconnect_seconds: float, on_gap: OnGap | None
+) -> bool:
+    known = connection.has_answered
+    backoff = Backoff(reconnect_seconds if known else connection.patience_seconds)
+    request = pb.GetStudyRequest(study=study)
+    while True:
+        try:
+            response = await connection.call(
+                connection.stub.GetStudy, request, patience_seconds=0.0
+            )
+            return response.study.finished
+        except Unreachable as error:
+            if on_gap is not None:
+                on_gap(error)
+            if not await backoff.wait():
+                raise

@@ -74,7 +74,8 @@ async def _draw(client: AsyncClient, study: str, console: Console, *, devices: b
         screen.update(view(live, console.width, console.height), refresh=True)
 
     def gap(error: Unreachable) -> None:
-        live.notice = f"{str(error).splitlines()[0]}; reconnecting, the trials go on"
+        live.notice = f"reconnecting, the trials go on: {str(error).splitlines()[0]}"
+        picture()
 
     async def refresh() -> None:
         loop = asyncio.get_running_loop()
@@ -84,7 +85,8 @@ async def _draw(client: AsyncClient, study: str, console: Console, *, devices: b
                 await _asked(client, study, live, devices)
             except Unreachable as error:
                 gap(error)
-            picture()
+            else:
+                picture()
             await asyncio.sleep(max(_REFRESH_SECONDS, _REFRESH_SHARE * (loop.time() - began)))
 
     with RichLive(console=console, auto_refresh=False, transient=True) as screen:

@@ -113,7 +113,9 @@ def live_view(live: Live, width: int, height: int) -> RenderableType:
     lines.append(_line("best", best_text(study, trials)))
     lines.append(_line("switching", overhead_text(study)))
     if live.notice:
-        lines.append(Text(printable(live.notice), style="bold yellow"))
+        notice = Text(printable(live.notice), style="bold yellow")
+        notice.no_wrap, notice.overflow = True, "ellipsis"
+        lines.append(notice)
     return Group(*lines)
 
 

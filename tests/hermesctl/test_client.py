@@ -118,6 +118,7 @@ async def test_field_errors_come_with_the_line_they_are_about(
         (grpc.StatusCode.UNIMPLEMENTED, Refused),
         (grpc.StatusCode.DEADLINE_EXCEEDED, Unreachable),
         (grpc.StatusCode.UNAVAILABLE, Unreachable),
+        (grpc.StatusCode.CANCELLED, Unreachable),
         (grpc.StatusCode.INTERNAL, HermesError),
         (grpc.StatusCode.UNKNOWN, HermesError),
     ],

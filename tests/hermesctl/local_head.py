@@ -1,0 +1,56 @@
+"""A stand-in for `hermesd local`: answers ServerInfo on the state directory's socket.
+
+`--slots 13` ends at once, `--slots 14` never serves its socket.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+from grpc import aio
+
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1 import control_pb2_grpc
+
+
+class Service(control_pb2_grpc.ControlServiceServicer):
+    async def ServerInfo(self, request: object, context: object) -> pb.ServerInfoResponse:
+        return pb.ServerInfoResponse(version="0.1.0")
+
+
+async def serve(state: Path) -> None:
+    stopped = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    server = aio.server()
+    control_pb2_grpc.add_ControlServiceServicer_to_server(Service(), server)
+    socket = state / "head.sock"
+    socket.unlink(missing_ok=True)
+    server.add_insecure_port(f"unix:{socket}")
+    (state / "local.json").write_text(json.dumps({"pid": os.getpid(), "socket": str(socket)}))
+    await server.start()
+    await stopped.wait()
+    await server.stop(None)
+    socket.unlink(missing_ok=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--state", type=Path, required=True)
+    parser.add_argument("--slots", type=int, default=0)
+    options = parser.parse_args()
+    if options.slots == 13:
+        print("\x1b[31mno such slots\x1b[0m", file=sys.stderr)
+        sys.exit(3)
+    if options.slots == 14:
+        signal.pause()
+    asyncio.run(serve(options.state))
+
+
+if __name__ == "__main__":
+    main()

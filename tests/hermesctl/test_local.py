@@ -1,0 +1,116 @@
+"""The embedded head as a real process: started once, found again, stopped, never mistaken."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from hermesctl import AsyncClient, local
+from hermesctl.cli import app
+from hermesctl.errors import ExitCode, HermesError, Unreachable
+
+STAND_IN = Path(__file__).with_name("local_head.py")
+
+
+@pytest.fixture
+def spawned(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """The processes that the tested code starts; none outlives its test."""
+    processes: list[subprocess.Popen[bytes]] = []
+    spawn = local._spawn
+
+    def remembered(state: Path, flags: list[str]) -> subprocess.Popen[bytes]:
+        processes.append(spawn(state, flags))
+        return processes[-1]
+
+    root = str(STAND_IN.parents[2])
+    monkeypatch.setattr(local, "COMMAND", (sys.executable, str(STAND_IN)))
+    monkeypatch.setattr(local, "_spawn", remembered)
+    monkeypatch.setenv("PYTHONPATH", root)
+    yield processes
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+async def test_it_is_started_once_found_again_and_stopped(
+    spawned: list[subprocess.Popen[bytes]], state: Path
+) -> None:
+    assert not (await local.find(os.environ)).answers
+    async with AsyncClient(local=True) as client:
+        assert (await client.server_info()).version == "0.1.0"
+    async with AsyncClient(local=True), AsyncClient():
+        pass
+    (process,) = spawned
+    found = await local.find(os.environ)
+    assert (found.answers, found.pid) == (True, process.pid)
+    assert os.getsid(process.pid) == process.pid != os.getsid(0)
+    assert await local.stop(os.environ)
+    assert process.wait() == 0
+    assert not await local.stop(os.environ)
+    found = await local.find(os.environ)
+    assert (found.answers, found.pid) == (False, None)
+
+
+async def test_two_starts_at_once_make_one_head(
+    spawned: list[subprocess.Popen[bytes]], state: Path
+) -> None:
+    await asyncio.gather(*(local.start(os.environ) for _ in range(4)))
+    assert len(spawned) == 1
+
+
+async def test_it_is_started_again_after_it_died(
+    spawned: list[subprocess.Popen[bytes]], state: Path
+) -> None:
+    await local.start(os.environ)
+    spawned[0].kill()
+    spawned[0].wait()
+    assert (state / "head.sock").exists()
+    await local.start(os.environ)
+    assert len(spawned) == 2
+    assert (await local.find(os.environ)).pid == spawned[1].pid
+
+
+async def test_a_start_that_fails_shows_the_end_of_the_log(
+    spawned: list[subprocess.Popen[bytes]], state: Path
+) -> None:
+    with pytest.raises(HermesError, match=r"exit code 3\):\n\\x1b\[31mno such slots"):
+        await local.start(os.environ, slots=13)
+
+
+async def test_a_head_that_never_answers_is_given_up_on(
+    spawned: list[subprocess.Popen[bytes]], state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "START_SECONDS", 0.0)
+    with pytest.raises(Unreachable, match="did not answer in 0 s"):
+        await local.start(os.environ, slots=14)
+
+
+async def test_a_foreign_process_with_a_known_number_is_left_alone(state: Path) -> None:
+    for record in ({"pid": os.getpid()}, {"pid": "x"}, {"pid": 2**31}, {}, []):
+        (state / "local.json").write_text(json.dumps(record))
+        assert not await local.stop(os.environ)
+
+
+def test_the_commands(spawned: list[subprocess.Popen[bytes]], state: Path) -> None:
+    def hermesctl(*args: str) -> tuple[int, str]:
+        result = CliRunner().invoke(app, ["local", *args], catch_exceptions=False)
+        return result.exit_code, result.output
+
+    assert hermesctl("status") == (ExitCode.UNREACHABLE, hermesctl("status")[1])
+    assert "does not run" in hermesctl("status")[1]
+    assert "it runs; hermesctl local stop ends it" in hermesctl("start")[1]
+    assert "it runs already" in hermesctl("start", "--slots", "2")[1]
+    code, text = hermesctl("status", "-o", "json")
+    assert (code, json.loads(text)["pid"]) == (0, spawned[0].pid)
+    assert "stopped" in hermesctl("stop")[1]
+    assert "it does not run" in hermesctl("stop")[1]

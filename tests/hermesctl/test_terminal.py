@@ -1,0 +1,223 @@
+"""`hermesctl` as a process: pipes, terminals, locales, Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hermesctl.errors import ExitCode
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1 import types_pb2 as types
+from tests.hermesctl.fake_head import FakeHead, HeadThread, event, trial
+
+HERMESCTL = (sys.executable, "-m", "hermesctl.cli")
+
+
+def run(*args: str, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*HERMESCTL, *args], text=True, capture_output=True, stdin=subprocess.DEVNULL, **options
+    )  # type: ignore[call-overload]
+
+
+def many(head: FakeHead) -> None:
+    head.add_study("digits", *[trial(n) for n in range(1, 3000)])
+
+
+def test_a_reader_who_leaves_ends_it_quietly(head: FakeHead) -> None:
+    many(head)
+    for form in ("table", "json"):
+        process = subprocess.Popen(
+            [*HERMESCTL, "trial", "ls", "-o", form], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+        process.stderr.close()
+        assert process.wait() == 0
+
+
+def test_a_closed_stdout_is_no_error(head: FakeHead) -> None:
+    many(head)
+    command = f"exec {' '.join(HERMESCTL)} study ls >&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
+        {"PYTHONIOENCODING": "ascii"},
+        {"TERM": "dumb"},
+        {"NO_COLOR": "1"},
+        {"COLUMNS": "1"},
+    ],
+    ids=str,
+)
+def test_any_terminal_will_do(head: FakeHead, environment: dict[str, str]) -> None:
+    head.add_study("digits", trial(1, signal=0.5, reason="naïve…"))
+    done = run("trial", "show", "digits/1", env={**os.environ, **environment})
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_no_head_is_one_message(state: Path) -> None:
+    done = run("status")
+    assert done.returncode == ExitCode.UNREACHABLE
+    assert done.stdout == ""
+    assert done.stderr.startswith(f"error: no head answers at unix:{state}/head.sock (embedded)")
+
+
+class Terminal:
+    """A pseudo terminal with one program on it."""
+
+    def __init__(self) -> None:
+        self.ours, self._theirs = pty.openpty()
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *args: str) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, "TERM": "xterm", "COLUMNS": "110", "LINES": "30"}
+        environment.pop("NO_COLOR", None)
+        ends = dict.fromkeys(("stdin", "stdout", "stderr"), self._theirs)
+        self.process = subprocess.Popen(
+            [*HERMESCTL, *args], env=environment, start_new_session=True, **ends
+        )
+        os.close(self._theirs)
+        return self.process
+
+    def until(self, words: str) -> str:
+        """What comes until these words (or the end)."""
+        text = ""
+        while words not in text:
+            select.select([self.ours], [], [])
+            try:
+                text += os.read(self.ours, 65536).decode(errors="replace")
+            except OSError:  # the program has closed its end
+                break
+        return text
+
+    def close(self) -> None:
+        os.close(self.ours)
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    """A terminal of 110 columns and 30 lines."""
+    opened = Terminal()
+    yield opened
+    opened.close()
+
+
+def test_the_live_view_shows_who_runs_and_ends_with_the_leaderboard(
+    head: FakeHead, terminal: Terminal
+) -> None:
+    running = types.TRIAL_STATE_RUNNING
+    head.add_study(
+        "digits",
+        trial(1, state=running, device="box/cpu0", step=5, planned_steps=10, signal=0.5),
+        trial(2),
+        best_trial="digits/1",
+        best_metric=0.5,
+    )
+    head.nodes = [pb.Node(id="box", connected=True)]
+    process = terminal.start("top", "digits")
+    picture = terminal.until("switching")
+    for words in ("digits/1", "running", "box/cpu0", "5/10", "next up", "25.0 %", "lr="):
+        assert words in picture, words
+    process.send_signal(signal.SIGINT)
+    rest = terminal.until("the study goes on")
+    assert process.wait() == ExitCode.INTERRUPTED, rest
+    assert "the study goes on" in rest
+
+
+def test_ctrl_c_while_following_says_that_the_study_goes_on(
+    head: FakeHead, terminal: Terminal, project: Path
+) -> None:
+    process = terminal.start("submit", str(project / "study.yaml"), "--follow")
+    terminal.until("switching")
+    process.send_signal(signal.SIGINT)
+    said = terminal.until("end it")
+    assert process.wait() == ExitCode.INTERRUPTED
+    assert "digits goes on" in said
+    assert "hermesctl study stop digits" in said
+
+
+def test_the_live_view_outlives_a_head_that_is_away(
+    serving: HeadThread, terminal: Terminal
+) -> None:
+    head = serving.head
+    head.add_study("digits", trial(1, state=types.TRIAL_STATE_RUNNING))
+    process = terminal.start("top", "digits")
+    terminal.until("switching")
+    serving.down()
+    assert "reconnecting, the trials go on" in terminal.until("the trials go on")
+    head.events = [event(1, pb.PUBLIC_EVENT_KIND_STUDY_FINISHED)]
+    head.studies["digits"].finished = True
+    serving.up()
+    terminal.until("never said")
+    assert process.wait() == 0
+
+
+def test_a_question_is_asked_on_a_terminal(head: FakeHead, terminal: Terminal) -> None:
+    head.add_study("digits", trial(1), trial(2))
+    process = terminal.start("study", "stop", "digits")
+    assert "Stop 2 trials of digits?" in terminal.until("[y/N]")
+    os.write(terminal.ours, b"n\n")
+    assert "nothing was done" in terminal.until("nothing was done")
+    assert process.wait() == 0
+    assert not head.of(pb.StopTrialsRequest)
+
+
+def test_output_on_a_terminal_has_no_escape_sequences_of_the_trial(
+    head: FakeHead, terminal: Terminal
+) -> None:
+    head.add_study("digits", trial(1))
+    head.output = b"\x1b[31mred\x1b[0m \x1b]0;title\x07\x1b[2Jend \xc3\xa9\n"
+    process = terminal.start("logs", "digits/1")
+    shown = terminal.until("é")
+    assert process.wait() == 0
+    assert "red end é" in shown
+    assert "\x1b" not in shown
+
+
+def test_ids_are_completed(head: FakeHead) -> None:
+    head.add_study("digits", trial(1), trial(2))
+    head.add_study("other")
+
+    def complete(words: str) -> list[str]:
+        environment = {
+            **os.environ,
+            "_HERMESCTL_COMPLETE": "complete_bash",
+            "COMP_WORDS": f"hermesctl {words}",
+            "COMP_CWORD": str(len(words.split(" "))),
+        }
+        return run(env=environment).stdout.split()
+
+    assert complete("study show di") == ["digits"]
+    assert complete("trial show digits/") == ["digits/1", "digits/2"]
+    assert "status" in complete("st")
+
+
+def test_completion_without_a_head_is_silent(state: Path) -> None:
+    environment = {
+        **os.environ,
+        "_HERMESCTL_COMPLETE": "complete_bash",
+        "COMP_WORDS": "hermesctl study show ",
+        "COMP_CWORD": "3",
+    }
+    done = run(env=environment)
+    assert (done.stdout.strip(), done.stderr) == ("", "")
