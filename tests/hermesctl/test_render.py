@@ -1,0 +1,204 @@
+"""What people see, as text: numbers, charts, event lines, tables and views."""
+
+from __future__ import annotations
+
+import io
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console, RenderableType
+
+from hermesctl import from_wire, text
+from hermesctl.charts import plot, progress_bar, sparkline
+from hermesctl.event_lines import event_line
+from hermesctl.events import Event
+from hermesctl.program_output import TerminalFilter
+from hermesctl.records import StudyDetail, Trial
+from hermesctl.tables import leaderboard, trials_table
+from hermesctl.views import Live, final_view, live_view, status_view, study_progress
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1 import types_pb2 as types
+from tests.hermesctl.fake_head import FakeHead, event, trial
+
+
+def shown(view: RenderableType, width: int = 120) -> str:
+    console = Console(file=io.StringIO(), width=width, highlight=False, markup=False)
+    console.print(view)
+    output = console.file.getvalue()  # type: ignore[attr-defined]
+    return "\n".join(line.rstrip() for line in output.splitlines())
+
+
+def detail(*trials: pb.Trial, **fields: object) -> StudyDetail:
+    head = FakeHead()
+    head.add_study("digits", *trials, **fields)
+    message = pb.GetStudyResponse(
+        study=head.studies["digits"], trials=trials, next_up=[t.id for t in trials]
+    )
+    return from_wire.study_detail(message)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0 ms"),
+        (0.0205, "20 ms"),
+        (0.9996, "1.0 s"),
+        (12.34, "12.3 s"),
+        (59.96, "1 min"),
+        (200, "3 min 20 s"),
+        (3600, "1 h"),
+        (7530, "2 h 5 min"),
+        (3600 * 24 * 3 + 4 * 3600, "3 d 4 h"),
+        (-5, "-5.0 s"),
+        (math.inf, "?"),
+        (math.nan, "?"),
+    ],
+)
+def test_durations(seconds: float, words: str) -> None:
+    assert text.duration(seconds) == words
+
+
+@given(st.floats(allow_nan=True, allow_infinity=True))
+def test_any_number_can_be_said(value: float) -> None:
+    assert text.duration(value)
+    assert text.number(value)
+    assert text.percent(value)
+    if math.isfinite(value):
+        assert text.size(value)
+
+
+@given(st.text())
+def test_printable_text_is_printable(hostile: str) -> None:
+    assert text.printable(hostile).isprintable()
+
+
+@given(st.lists(st.floats(), max_size=30), st.integers(1, 20))
+def test_any_values_make_a_sparkline(values: list[float], width: int) -> None:
+    assert len(sparkline(values, width)) == min(width, len(values))
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.floats()), max_size=30))
+def test_any_curve_can_be_plotted(points: list[tuple[int, float]]) -> None:
+    ordered = sorted(points, key=lambda point: point[0])
+    lines = plot([s for s, _ in ordered], [v for _, v in ordered], 40, 8)
+    assert len(lines) in (1, 9)
+
+
+def test_a_curve() -> None:
+    assert sparkline([8, 4, 2, 1, math.nan], 16) == "█▄▂▁!"
+    assert progress_bar(0.5, 8) == "━━━━╌╌╌╌"
+    assert plot([0, 5, 10], [3.0, 2.0, 1.0], 11, 3) == [
+        "3 ┤•",
+        "  ┤     •",
+        "1 ┤          •",
+        "   0        10",
+    ]
+
+
+def line(**fields: object) -> str:
+    fields.setdefault("kind", pb.PUBLIC_EVENT_KIND_SUSPENDED)
+    one: Event = from_wire.event(event(12, **fields))  # type: ignore[arg-type]
+    return " ".join(event_line(one).plain.split())
+
+
+def test_an_event_is_one_line() -> None:
+    assert line(trial="digits/3", attempt=2, step=40, tier=types.TIER_PARK, seconds=0.012) == (
+        "12 22:13:32Z digits/3#2 suspended step 40 · tier park · in 12 ms"
+    )
+    kind = pb.PUBLIC_EVENT_KIND_MILESTONE_PASSED
+    assert line(kind=kind, trial="digits/3", percent=25.0, loss=0.5).endswith(
+        "digits/3 milestone passed loss 0.5 · 25 % down"
+    )
+    quantum = types.Quantum(seconds=20.0, loss=0.25)
+    kind = pb.PUBLIC_EVENT_KIND_RENEWED
+    assert line(kind=kind, trial="digits/3", quantum=quantum, reason="still best").endswith(
+        "renewed quantum 20.0 s or until loss 0.25 · still best"
+    )
+    assert line(kind=pb.PUBLIC_EVENT_KIND_NODE_LOST, study="", device="box").endswith(
+        "box node lost"
+    )
+    assert "\n" not in line(trial="digits/3", reason="two\nlines")
+
+
+def test_tables_show_what_differs_between_trials() -> None:
+    first = trial(1, state=types.TRIAL_STATE_RUNNING, device="box/cpu0", step=3, planned_steps=9)
+    trials = detail(first, trial(2, kept_tier=types.TIER_PARK, metric=0.25)).trials
+    assert shown(trials_table(trials, "val_loss", wide=False)) == (
+        "trial     state           device    step  val_loss  signal  lr\n"
+        "digits/1  running         box/cpu0   3/9         -       -  0.1\n"
+        "digits/2  waiting (park)  -            0      0.25       -  0.05"
+    )
+    assert "optimizer" in shown(trials_table(trials[:1], "val_loss", wide=False))
+    assert "rank" in shown(leaderboard(trials, "val_loss", wide=True))
+
+
+def test_a_paused_trial_is_called_so() -> None:
+    trials = detail(trial(1, paused=True)).trials
+    assert "paused" in shown(trials_table(trials, "", wide=False))
+
+
+def test_progress_counts_ended_trials_as_whole() -> None:
+    half = trial(1, step=5, planned_steps=10)
+    ended = trial(2, state=types.TRIAL_STATE_STOPPED, step=1, planned_steps=10)
+    assert study_progress(detail(half, ended, trial(3)).trials) == 0.5
+    assert study_progress(()) == 0.0
+
+
+def test_the_status_says_what_is_known() -> None:
+    study = detail(
+        trial(1, metric=0.25),
+        trial(2),
+        best_trial="digits/1",
+        best_metric=0.25,
+        busy_seconds=95.0,
+        overhead_seconds=5.0,
+        preemptions=4,
+        remaining_seconds=100.0,
+    )
+    view = shown(status_view(study))
+    assert "digits/1  val_loss 0.25  lr=0.1" in view
+    assert "5.0 % (4 preemptions)" in view
+    assert "in about 1 min 40 s" in view
+    assert "not known yet" in shown(status_view(detail(trial(1))))
+
+
+def test_the_live_view_fits_its_room_and_puts_those_on_devices_first() -> None:
+    trials = [trial(n) for n in range(1, 100)]
+    trials[57].state = types.TRIAL_STATE_RUNNING
+    live = Live(detail(*trials), notice="reconnecting" * 30)
+    live.reported("digits/58", 3.0)
+    live.reported("digits/58", 1.0)
+    lines = shown(live_view(live, 80, 20), width=80).splitlines()
+    assert len(lines) <= 20
+    assert all(len(one) <= 80 for one in lines)
+    first = next(one for one in lines if one.startswith("digits/"))
+    assert "digits/58" in first
+    assert "█▁" in first
+    assert "… and 87 more" in "\n".join(lines).replace(" trials", "")
+
+
+def test_the_end_names_the_best_parameters_only_if_there_are_any() -> None:
+    best: Trial = detail(trial(1, metric=0.25, rank=1)).trials[0]
+    study = detail(trial(1), finished=True, preemptions=3)
+    assert "best parameters\n  lr         0.1\n  optimizer  adam" in shown(
+        final_view(study, [best])
+    )
+    assert "best parameters" not in shown(final_view(study, [replace(best, metric=None)]))
+
+
+def test_escape_sequences_cut_by_a_chunk_are_dropped_too() -> None:
+    stream = b"a\x1b[3" + b"1mb\x1b]0;ti" + b"tle\x1b\\c\xc3" + b"\xa9\x1b"
+    for width in range(1, len(stream) + 1):
+        filtered = TerminalFilter()
+        chunks = [stream[i : i + width] for i in range(0, len(stream), width)]
+        assert "".join(map(filtered.feed, chunks)) == "abcé", width
+
+
+@given(st.lists(st.binary(max_size=20), max_size=10))
+def test_no_output_brings_an_escape_character_through(chunks: list[bytes]) -> None:
+    filtered = TerminalFilter()
+    out = "".join(filtered.feed(chunk) for chunk in chunks)
+    assert text.printable(out, keep="\n\r\t") == out
