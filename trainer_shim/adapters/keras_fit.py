@@ -1,0 +1,289 @@
+"""One call of `fit`: where it is, what a checkpoint of it holds, and how it goes on from one.
+
+Rule: the boundary of a step is the moment the loop asks for the next batch (or leaves), after
+the callbacks of the step. A fit that had ended before the checkpoint is not run again: its
+loop is empty and its outcome is put in place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from trainer_shim.adapters import keras_private as private
+from trainer_shim.adapters import keras_state as state
+from trainer_shim.adapters.keras_graph import Watched
+
+if TYPE_CHECKING:
+    from trainer_shim.adapters.keras import Session
+
+_NO_LOSS = {"loss": float("nan")}
+
+
+class Fit:
+    """The `number`-th fit of the program.
+
+    `ended` is the record of a fit that had ended before the checkpoint, `position` where one
+    was that had not; both None for a fit that starts fresh.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        model: Any,
+        number: int,
+        epochs: int,
+        ended: state.State | None,
+        position: state.State | None,
+    ) -> None:
+        self.model = model
+        self.number = number
+        self.ended = ended
+        self.position = position
+        self.iterator: Any = None
+        self.callbacks: Any = None
+        self.traces: list[tuple[str, Any]] = []
+        self._session = session
+        self._agent = session.agent
+        self._epochs = epochs
+        self._epoch = 0
+        self._batch = 0  # executions of the train function in this epoch
+        self._broke = False  # the loop was left before its data ended
+        self._data: Any = None  # the tf.data iterator that the epoch reads
+        self._is_array = False
+        self._prints: list[Any] = []
+        self._watched = Watched("train")
+        self._iterators = 0
+        self._counter: Any = None
+        self._skip = 0
+        self._logs: dict[str, Any] | None = None  # those of before the checkpoint
+
+    # -- data ------------------------------------------------------------------------------------
+
+    def adopt(self, iterator: Any) -> None:
+        """This is the iterator over the training data."""
+        import tensorflow as tf
+
+        self.iterator = iterator
+        adapter = iterator.data_adapter
+        if isinstance(adapter, private.find(private.ARRAYS, "ArrayDataAdapter")):
+            self._is_array = True
+            self._prints = state.fingerprint(tf.nest.flatten(adapter._inputs))
+        elif isinstance(adapter, private.find(private.DATASETS, "TFDatasetAdapter")):
+            self._session.doubt("tf.data must give the same elements when it is read again")
+            policy = adapter.get_tf_dataset().options().experimental_external_state_policy
+            if policy not in (None, tf.data.experimental.ExternalStatePolicy.FAIL):
+                self._session.obstacle(f"the tf.data pipeline sets external state to {policy}")
+        else:
+            kind = type(adapter).__name__.replace("Adapter", "")
+            self._session.obstacle(f"the position of a {kind} cannot be saved")
+        if self.model.steps_per_execution > 1 and iterator.num_batches is None:
+            self._session.obstacle("steps_per_execution > 1 over data of unknown length")
+
+    def shuffled(self, adapter: Any, make: Any) -> Any:
+        """The dataset of `make`, whose permutations are drawn from the trial's seed.
+
+        A seed for TensorFlow as a whole would give each epoch the same permutation.
+        """
+        import tensorflow as tf
+
+        digest = hashlib.sha256(f"{self._agent.seed}/{self.number}".encode()).digest()
+        key = int.from_bytes(digest[:7], "big")
+        with tf.device("CPU:0"):
+            counter = self._counter = tf.Variable(0, dtype=tf.int64, trainable=False)
+
+        def shuffle(values: Any, seed: Any = None, name: Any = None) -> Any:
+            first = tf.cast(values[0], tf.int64)  # differs from batch to batch
+            return tf.random.experimental.stateless_shuffle(values, [key + counter, first])
+
+        plain, tf.random.shuffle = tf.random.shuffle, shuffle
+        try:
+            return make(adapter)
+        finally:
+            tf.random.shuffle = plain
+
+    def next_dataset(self, dataset: Any) -> Any:
+        """What the next iterator is made of; each draws its permutation at its first batch."""
+        self._iterators += 1
+        if self._counter is not None:
+            self._counter.assign(self._iterators)
+        if self._skip:
+            dataset, self._skip = dataset.skip(self._skip), 0
+        return dataset
+
+    # -- the loop ----------------------------------------------------------------------------------
+
+    def batches(self, source: Iterator[Any]) -> Iterator[Any]:
+        """One epoch's batches from Keras' own `source`, with a boundary after each."""
+        self._watched = getattr(self.model.train_function, "watched", None) or Watched("train")
+        self._batch, self._broke = 0, False
+        if self.position is not None:
+            position, self.position = self.position, None
+            self._go_on(source, position)
+            if self._broke:
+                return
+        total = self.iterator.num_batches
+        self._begin_loop(total)
+        for begin, end, data in source:
+            if data is not self._data:
+                self._data = data
+                self._probe(data)
+            yield begin, end, data
+            self._boundary((end + 1 if total is None else min(end + 1, total)) - begin)
+        self._broke = False
+
+    def _begin_loop(self, total: int | None) -> None:
+        if self._watched.compiled is None:
+            self._session.obstacle("the model makes its train function itself")
+        self._session.judge()
+        if not self._agent.page.looping:
+            self._agent.page.step = self._session.steps
+            self._agent.loop(True)
+            if total is not None:
+                left = (self._epochs - self._epoch) * total - self._batch
+                self._agent.planned(self._session.steps + left)
+
+    def _probe(self, data: Any) -> None:
+        """Whether this iterator's position can be saved; found out before it is needed."""
+        import tensorflow as tf
+
+        if self._is_array or self._session.is_obstructed:
+            return
+        try:
+            state.copy_iterator(data)
+        except (tf.errors.OpError, ValueError) as error:
+            reason = str(error).splitlines()[0]
+            self._session.obstacle(
+                f"the position of the tf.data pipeline cannot be saved: {reason}"
+            )
+
+    def _boundary(self, done: int) -> None:
+        session, watched = self._session, self._watched
+        session.steps += done
+        self._batch += 1
+        losses, watched.losses = watched.losses, None
+        self._agent.record(session.steps, losses or _NO_LOSS, done * session.batch_size)
+        self._agent.boundary(session.steps)
+
+    def loop_left(self, logs: Any) -> Any:
+        """The logs of the epoch's last batch, from before the checkpoint if need be.
+
+        A callback that stops the training leaves a step without its boundary: it is here.
+        """
+        if self._watched.losses is not None and logs is self._watched.logs:
+            self._broke = True
+            self._boundary(1)
+        if self._logs is not None and isinstance(logs, dict) and not logs:
+            return self._logs
+        return logs
+
+    # -- callbacks -------------------------------------------------------------------------------
+
+    def begin(self, callbacks: Any) -> bool:
+        """The callbacks' on_train_begin comes next; False if it is to be left out."""
+        self.callbacks = callbacks
+        for callback in callbacks.callbacks:
+            module = type(callback).__module__
+            if not module.startswith("keras.") or type(callback).__name__ == "LambdaCallback":
+                name = type(callback).__name__
+                self._session.doubt(f"what {name} keeps outside of its attributes is not seen")
+        past = self.ended or self.position
+        if past is None:
+            return True
+        with self._session.restoring():
+            state.before_train_begin(callbacks.callbacks, past["callbacks"])
+        return self.ended is None
+
+    def begun(self) -> None:
+        """on_train_begin is over, or was left out."""
+        if self.ended is not None:
+            self._retrace(self.ended)
+            self.model._initial_epoch = self._epochs  # nothing is left for the loop
+        elif self.position is not None:
+            self.model._initial_epoch = self.position["epoch"]
+
+    def epoch_begins(self, epoch: int) -> bool:
+        """False if the callbacks' on_epoch_begin was before the checkpoint."""
+        self._epoch = epoch
+        if self.position is None:
+            return True
+        self.model._initial_epoch = self.position["initial_epoch"]
+        return False
+
+    def epoch_ended(self, logs: dict[str, Any] | None) -> None:
+        """Report what Keras computes over an epoch; its mean loss under a name of its own."""
+        self._logs = None
+        values = {"epoch_loss" if name == "loss" else name: v for name, v in (logs or {}).items()}
+        self._agent.record(self._session.steps, values)
+
+    # -- checkpoints -------------------------------------------------------------------------------
+
+    def record(self) -> state.State:
+        """What is left of this fit once it has ended."""
+        model = self.model
+        return {
+            "variables": state.copy_variables(self._variables()),
+            "callbacks": state.copy_callbacks(self.callbacks.callbacks),
+            "random": state.copy_random(),
+            "traces": list(self.traces),
+            "steps": self._session.steps,
+            "stop_training": model.stop_training,
+            "initial_epoch": model._initial_epoch,
+        }
+
+    def copy(self) -> state.State:
+        """This fit at a boundary."""
+        self.callbacks._flush_futures()
+        logs = self._watched.logs
+        return {
+            **self.record(),
+            "epoch": self._epoch,
+            "batch": self._batch,
+            "broke": self._broke,
+            "seen": self.iterator._steps_seen,
+            "iterators": self._iterators,
+            "prints": self._prints,
+            "data": {} if self._is_array else state.copy_iterator(self._data),
+            "logs": {k: v.numpy() for k, v in logs.items()} if isinstance(logs, dict) else {},
+        }
+
+    def put_in_place(self, past: state.State) -> None:
+        """Make the model and the process what they were in `past`."""
+        with self._session.restoring():
+            state.set_variables(self._variables(), past["variables"])
+        state.set_callbacks(self.callbacks.callbacks, past["callbacks"])
+        self.model.stop_training = past["stop_training"]
+        self._session.steps = past["steps"]
+        state.set_random(past["random"])
+
+    def _go_on(self, source: Iterator[Any], position: state.State) -> None:
+        with self._session.restoring():
+            if position["prints"] != self._prints:
+                raise state.OtherProgram("the training data differ from those at the checkpoint")
+        self._iterators = position["iterators"] - 1
+        self._skip = position["seen"] if self._is_array else 0
+        self._batch, self._broke = position["batch"], position["broke"]
+        for _ in range(self._batch):
+            self._data = next(source)[2]
+        self.iterator._steps_seen = position["seen"]
+        if position["data"]:
+            state.set_iterator(self._data, position["data"])
+        self._retrace(position)
+        self.put_in_place(position)
+        self._logs = position["logs"]
+        self._session.restored()
+
+    def _retrace(self, past: state.State) -> None:
+        """Trace in the order of then: shapes seen earlier decide what a graph looks like."""
+        for kind, spec in past["traces"]:
+            if kind == "test":
+                self.model.make_test_function()
+            getattr(self.model, f"{kind}_function").watched.retrace(spec)
+            self.traces.append((kind, spec))
+
+    def _variables(self) -> list[Any]:
+        functions = (self.model.train_function, self.model.test_function)
+        watched = [getattr(function, "watched", None) for function in functions]
+        extra = [variable for one in watched if one is not None for variable in one.variables]
+        return state.variables_of(self.model, extra)

@@ -1,0 +1,85 @@
+"""The private names of Keras and TensorFlow that the adapter relies on, and their check.
+
+Rule: everything that no public interface promises is listed here. With a name missing nothing
+is hooked, and with an untested version nothing is saved; either way the reason names it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+TESTED = {"keras": ("3.15",), "tensorflow": ("2.21",)}
+
+TRAINER = "keras.src.backend.tensorflow.trainer"
+BASE_TRAINER = "keras.src.trainers.trainer"
+CALLBACKS = "keras.src.callbacks.callback_list"
+ARRAYS = "keras.src.trainers.data_adapters.array_data_adapter"
+DATASETS = "keras.src.trainers.data_adapters.tf_dataset_adapter"
+COMPILE = "keras.src.trainers.compile_utils"
+REDUCTIONS = "keras.src.metrics.reduction_metrics"
+GLOBAL_STATE = "keras.src.backend.common.global_state"
+SEED_GENERATOR = "keras.src.random.seed_generator"
+CONTEXT = "tensorflow.python.eager.context"
+DETERMINISM = "tensorflow.python.framework.config"
+OP_REGISTRY = "tensorflow.python.framework.op_def_registry"
+
+NAMES = (
+    (TRAINER, "TensorFlowTrainer.fit"),
+    (TRAINER, "TensorFlowTrainer._make_function"),
+    (TRAINER, "TFEpochIterator._get_iterator"),
+    (TRAINER, "TFEpochIterator._enumerate_iterator"),
+    (BASE_TRAINER, "Trainer._compute_loss"),
+    (BASE_TRAINER, "Trainer._get_metrics_result_or_logs"),
+    (CALLBACKS, "CallbackList._flush_futures"),
+    (ARRAYS, "ArrayDataAdapter.get_tf_dataset"),
+    (DATASETS, "TFDatasetAdapter.get_tf_dataset"),
+    (COMPILE, "CompileLoss.__call__"),
+    (REDUCTIONS, "Mean.update_state"),
+    (GLOBAL_STATE, "get_global_attribute"),
+    (SEED_GENERATOR, "GLOBAL_SEED_GENERATOR"),
+    (SEED_GENERATOR, "global_seed_generator"),
+    (CONTEXT, "Context._set_global_seed"),
+    (CONTEXT, "global_seed"),
+    (DETERMINISM, "is_op_determinism_enabled"),
+    (OP_REGISTRY, "get"),
+)
+
+
+def find(module: str, path: str) -> Any:
+    """The object called `path` in `module`. Raises ImportError or AttributeError."""
+    found: Any = importlib.import_module(module)
+    for name in path.split("."):
+        found = getattr(found, name)
+    return found
+
+
+def missing() -> str | None:
+    """Why this Keras cannot be hooked at all; None when it can."""
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        return f"Keras runs on the {keras.backend.backend()} backend, expected tensorflow"
+    for module, path in NAMES:
+        try:
+            find(module, path)
+        except (ImportError, AttributeError):
+            return f"keras {keras.__version__} has no {module}.{path}"
+    return None
+
+
+def untested() -> str | None:
+    """The installed version that resuming was never tested with; None when both were."""
+    for package, series in TESTED.items():
+        version = importlib.import_module(package).__version__
+        if ".".join(version.split(".")[:2]) not in series:
+            return f"resuming is tested with {package} {', '.join(series)}, this is {version}"
+    return None
+
+
+def framework() -> str:
+    """The frameworks and their versions, as a checkpoint names them."""
+    import keras
+    import tensorflow as tf
+
+    return f"keras {keras.__version__}, tensorflow {tf.__version__}"

@@ -1,0 +1,263 @@
+"""Copies a model's and the process' state out at a boundary, and puts it back.
+
+Rule: a copy shares no memory that training writes to. Variables are copied, everything of
+Python's is pickled on the spot, and arrays that callbacks keep are never written in place.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import random
+import tempfile
+import zlib
+from collections.abc import Iterable
+from typing import Any
+
+from trainer_shim.adapters import keras_private as private
+from trainer_shim.adapters import seeds
+from trainer_shim.snapshot import Builder
+
+_VERSION = 1
+_STATE, _ARRAYS = "keras.state", "keras.arrays"
+_SAMPLED_ROWS = 64
+_NOT_STATE = {"_model", "model", "params"}
+_CSV_NOT_STATE = {"csv_file", "writer", "append", "append_header"}
+State = dict[str, Any]
+
+
+class OtherProgram(Exception):
+    """Run again, the program made something else than it did before the checkpoint."""
+
+
+class Snapshot:
+    """A state to be written: pickled already, with the arrays beside the pickle."""
+
+    def __init__(self, state: State) -> None:
+        self._arrays: list[pickle.PickleBuffer] = []
+        whole = {"version": _VERSION, "state": state}
+        self._pickled = pickle.dumps(whole, protocol=5, buffer_callback=self._keep)
+
+    def _keep(self, buffer: pickle.PickleBuffer) -> bool:
+        self._arrays.append(buffer)
+        return False
+
+    def prepare(self, builder: Builder) -> None:
+        """Nothing: everything was copied when this was made."""
+
+    def write(self, builder: Builder) -> None:
+        """Write the pickle, and the arrays one after the other."""
+        raws = [array.raw() for array in self._arrays]
+        sizes = pickle.dumps([raw.nbytes for raw in raws])
+        builder.add(_STATE, [len(sizes).to_bytes(8, "big"), sizes, self._pickled])
+        builder.add(_ARRAYS, [raw for raw in raws if raw.nbytes])
+
+
+def load(folder: str) -> State | None:
+    """What a Snapshot wrote; None if the checkpoint is of another kind."""
+    if not os.path.exists(os.path.join(folder, _STATE)):
+        return None
+    with open(os.path.join(folder, _STATE), "rb") as file:
+        sizes = pickle.loads(file.read(int.from_bytes(file.read(8), "big")))
+        pickled = file.read()
+    buffers = []
+    with open(os.path.join(folder, _ARRAYS), "rb") as file:
+        for size in sizes:
+            buffers.append(bytearray(size))  # writable, as the arrays were
+            file.readinto(buffers[-1])
+    whole = pickle.loads(pickled, buffers=buffers)
+    if whole["version"] != _VERSION:
+        raise OtherProgram(f"a Keras checkpoint of version {whole['version']}, not {_VERSION}")
+    state: State = whole["state"]
+    return state
+
+
+# -- variables -----------------------------------------------------------------------------------
+
+
+def variables_of(model: Any, extra: Iterable[Any]) -> list[Any]:
+    """The TensorFlow variables behind a model, its optimizer and metrics, then `extra`."""
+    import keras
+
+    listed = [*model.variables, *model.metrics_variables]
+    if model.optimizer is not None:
+        listed += model.optimizer.variables
+    generator = _global_seed_generator()
+    if generator is not None:
+        listed.append(generator.state)
+    unique: dict[Any, Any] = {}
+    plain = [one.value if isinstance(one, keras.Variable) else one for one in listed]
+    for variable in [*plain, *extra]:
+        unique.setdefault(variable.ref(), variable)
+    return list(unique.values())
+
+
+def _global_seed_generator() -> Any:
+    name = private.find(private.SEED_GENERATOR, "GLOBAL_SEED_GENERATOR")
+    return private.find(private.GLOBAL_STATE, "get_global_attribute")(name)
+
+
+def copy_variables(variables: Iterable[Any]) -> list[tuple[str, Any]]:
+    """(dtype, values) of each; types that only TensorFlow has are kept as bytes."""
+    import numpy as np
+
+    copies = []
+    for variable in variables:
+        array = np.asarray(variable.numpy())
+        if array.dtype.isbuiltin != 1:
+            array = np.frombuffer(array.tobytes(), np.uint8)
+        copies.append((variable.dtype.name, array))
+    return copies
+
+
+def set_variables(variables: list[Any], copies: list[tuple[str, Any]]) -> None:
+    """Assign what `copy_variables` copied. Raises OtherProgram when they do not fit."""
+    import numpy as np
+    import tensorflow as tf
+
+    if len(variables) != len(copies):
+        raise OtherProgram(f"{len(variables)} variables, the checkpoint has {len(copies)}")
+    for variable, (dtype, array) in zip(variables, copies):
+        if array.dtype.isbuiltin == 1 and variable.dtype.name != dtype:
+            raise OtherProgram(f"{variable.name} is {variable.dtype.name}, expected {dtype}")
+        if np.dtype(variable.dtype.as_numpy_dtype).isbuiltin != 1:
+            array = array.view(variable.dtype.as_numpy_dtype).reshape(variable.shape)
+        if tuple(variable.shape) != array.shape:
+            shapes = f"{tuple(variable.shape)}, expected {array.shape}"
+            raise OtherProgram(f"{variable.name} has shape {shapes}")
+        variable.assign(tf.constant(array, dtype=variable.dtype))
+
+
+# -- random numbers ------------------------------------------------------------------------------
+
+
+def copy_random() -> State:
+    """The generators of Python, NumPy and TensorFlow's eager operations."""
+    import numpy as np
+
+    context = private.find(private.CONTEXT, "context")()
+    own = getattr(context, "_rng", None)
+    return {
+        "python": random.getstate(),
+        "numpy": np.random.get_state(),
+        "tensorflow": None if own is None else own.getstate(),
+        "made": seeds.counters(),
+    }
+
+
+def set_random(state: State) -> None:
+    """Put them back."""
+    import numpy as np
+
+    random.setstate(state["python"])
+    np.random.set_state(state["numpy"])
+    seeds.set_counters(state["made"])
+    if state["tensorflow"] is not None:
+        private.find(private.CONTEXT, "context")()._rng.setstate(state["tensorflow"])
+
+
+# -- callbacks -----------------------------------------------------------------------------------
+
+
+class _Pickler(pickle.Pickler):
+    """Refuses what belongs to the graph: the program makes it again."""
+
+    def persistent_id(self, value: Any) -> None:
+        module = type(value).__module__
+        if module.startswith(("tensorflow.", "keras.")) and hasattr(value, "__dict__"):
+            raise pickle.PicklingError(f"{type(value).__name__} is made again by the program")
+
+
+def copy_callbacks(callbacks: Iterable[Any]) -> list[State]:
+    """Each callback's class, and those of its attributes that can be pickled."""
+    states = []
+    for callback in callbacks:
+        skipped = _NOT_STATE | (_CSV_NOT_STATE if _is_csv_logger(callback) else set())
+        attributes = {}
+        for name, value in vars(callback).items():
+            pickled = None if name in skipped else _pickled(value)
+            if pickled is not None:
+                attributes[name] = pickled
+        state: State = {"class": type(callback).__qualname__, "attributes": attributes}
+        if _is_csv_logger(callback) and os.path.exists(callback.filename):
+            state["bytes"] = os.path.getsize(callback.filename)
+        states.append(state)
+    return states
+
+
+def _pickled(value: Any) -> tuple[bytes, list[pickle.PickleBuffer]] | None:
+    buffers: list[pickle.PickleBuffer] = []
+    stream = io.BytesIO()
+    try:
+        _Pickler(stream, protocol=5, buffer_callback=buffers.append).dump(value)
+    except Exception:  # whatever an object's own __reduce__ raises
+        return None
+    return stream.getvalue(), buffers
+
+
+def before_train_begin(callbacks: list[Any], states: list[State]) -> None:
+    """Check that these are the same callbacks, and let none throw away what it wrote."""
+    now = [type(callback).__qualname__ for callback in callbacks]
+    then = [state["class"] for state in states]
+    if now != then:
+        raise OtherProgram(f"the callbacks are {now}, at the checkpoint they were {then}")
+    for callback, state in zip(callbacks, states):
+        if _is_csv_logger(callback) and "bytes" in state:
+            # Rows written after the checkpoint will be written again.
+            if os.path.exists(callback.filename):
+                os.truncate(callback.filename, state["bytes"])
+            callback.append = True
+
+
+def set_callbacks(callbacks: list[Any], states: list[State]) -> None:
+    """Put the attributes back."""
+    for callback, state in zip(callbacks, states):
+        for name, (pickled, buffers) in state["attributes"].items():
+            setattr(callback, name, pickle.loads(pickled, buffers=buffers))
+
+
+def _is_csv_logger(callback: Any) -> bool:
+    import keras
+
+    return isinstance(callback, keras.callbacks.CSVLogger)
+
+
+# -- data ----------------------------------------------------------------------------------------
+
+
+def fingerprint(arrays: Iterable[Any]) -> list[Any]:
+    """Shapes, types and a checksum of evenly spaced rows of NumPy arrays."""
+    import numpy as np
+
+    prints: list[Any] = []
+    for array in arrays:
+        if isinstance(array, np.ndarray) and array.dtype != object and len(array):
+            rows = array[:: max(1, len(array) // _SAMPLED_ROWS)][:_SAMPLED_ROWS]
+            sample = zlib.crc32(np.ascontiguousarray(rows).tobytes())
+            prints.append((array.shape, array.dtype.str, sample))
+    return prints
+
+
+def copy_iterator(iterator: Any) -> dict[str, bytes]:
+    """The position of a tf.data iterator. Raises tf.errors.OpError when it has none to give."""
+    import tensorflow as tf
+
+    with tempfile.TemporaryDirectory() as folder:
+        tf.train.Checkpoint(iterator=iterator).write(os.path.join(folder, "it"))
+        files = {}
+        for name in os.listdir(folder):
+            with open(os.path.join(folder, name), "rb") as file:
+                files[name] = file.read()
+        return files
+
+
+def set_iterator(iterator: Any, files: dict[str, bytes]) -> None:
+    """Move an iterator that has given nothing yet to a copied position."""
+    import tensorflow as tf
+
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in files.items():
+            with open(os.path.join(folder, name), "wb") as file:
+                file.write(content)
+        tf.train.Checkpoint(iterator=iterator).read(os.path.join(folder, "it"))
