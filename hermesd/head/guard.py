@@ -114,7 +114,8 @@ class Guard(grpc.aio.ServerInterceptor):
         if handler is None:
             return handler
         if role is None or not self._admits(role, handler_call_details):
-            return grpc.unary_unary_rpc_method_handler(_denied)
+            # For every kind of call: it waits for no message.
+            return grpc.stream_stream_rpc_method_handler(_denied)
         return _guarded(handler, method)
 
     def _admits(self, role: Role, details: grpc.HandlerCallDetails) -> bool:

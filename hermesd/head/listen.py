@@ -39,7 +39,7 @@ def loopback(address: str) -> bool:
     return bool(found) and all(ipaddress.ip_address(one).is_loopback for one in found)
 
 
-def make_server(config: HeadConfig) -> grpc.aio.Server:
+async def make_server(config: HeadConfig) -> grpc.aio.Server:
     """A server bound to everything that is configured; services are still to be added.
 
     Raises StateRefused for an address beyond loopback without TLS, before anything is bound.
@@ -50,9 +50,13 @@ def make_server(config: HeadConfig) -> grpc.aio.Server:
             " tls_certificate, tls_key and tls_ca, or listen on 127.0.0.1"
         )
     server = grpc.aio.server(options=list(OPTIONS), interceptors=[Guard(_tokens(config))])
-    _bind_socket(server, config)
-    if config.listen:
-        _bind_tcp(server, config, config.listen)
+    try:
+        _bind_socket(server, config)
+        if config.listen:
+            _bind_tcp(server, config, config.listen)
+    except BaseException:
+        await server.stop(None)
+        raise
     return server
 
 

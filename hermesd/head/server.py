@@ -115,7 +115,7 @@ async def _put_together(
         await journal.forget_points(set(await journal.trials_with_points()) - state.trials.keys())
         used = {study.program.code_sha256 for study in state.studies.values()}
         blobs.keep_only(used, older_than=clock() - ORPHAN_SECONDS)
-    server = make_server(config)
+    server = await make_server(config)
     relay = Relay(config.state_dir)
     control = ControlService(
         head,

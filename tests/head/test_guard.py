@@ -1,0 +1,188 @@
+"""Nothing is open by oversight, and no failure says more than it should."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from structlog.testing import capture_logs
+
+from hermesd.config import HeadConfig
+from hermesd.head import guard, listen
+from hermesd.head.guard import METHODS, Guard, Role, token, undeclared
+from hermesd.head.listen import make_server
+from hermesd.head.statedir import StateRefused
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1 import control_pb2_grpc, node_pb2_grpc
+from tests.head.heads import World, request_id, status, world
+from tests.study_specs import spec
+
+CODE = grpc.StatusCode
+
+
+@pytest.fixture
+async def system(tmp_path: Path) -> AsyncIterator[World]:
+    async with world(tmp_path, embedded=False) as up:
+        yield up
+
+
+def bearer(word: str) -> tuple[tuple[str, str], ...]:
+    return (("authorization", f"Bearer {word}"),)
+
+
+async def ask(system: World, path: str, metadata: Any) -> grpc.StatusCode:
+    """How a raw call of a method ends, whatever it is."""
+    call = system.channel.stream_stream(path)(metadata=metadata)
+    await call.done_writing()
+    code = await call.code()
+    assert isinstance(code, grpc.StatusCode)
+    return code
+
+
+@pytest.mark.parametrize("path", sorted(METHODS))
+async def test_no_method_is_open_without_its_own_token(system: World, path: str) -> None:
+    other = Role.NODE if METHODS[path] is Role.USER else Role.USER
+    name = {Role.USER: "token", Role.NODE: "node-token"}[other]
+    foreign = (system.directory / name).read_text().strip()
+    for metadata in ((), bearer(""), bearer("hermes_wrong"), bearer(foreign)):
+        assert await ask(system, path, metadata) is CODE.UNAUTHENTICATED
+    assert system.running.head.committed == 0
+
+
+async def test_the_right_token_opens(system: World) -> None:
+    word = (system.directory / "token").read_text().strip()
+    info = await system.control.ServerInfo(pb.ServerInfoRequest(), metadata=bearer(word))
+    assert info.policies
+    assert info.cluster_id
+
+
+async def test_tokens_are_for_their_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    made = token(path)
+    assert made.startswith("hermes_")
+    assert len(made) > 40
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert token(path) == made
+    path.chmod(0o640)
+    with pytest.raises(PermissionError, match="chmod 600"):
+        token(path)
+
+
+async def test_sockets_have_their_modes(tmp_path: Path) -> None:
+    for embedded, mode in ((True, 0o600), (False, 0o660)):
+        async with world(tmp_path / str(embedded), embedded=embedded) as head:
+            socket = head.directory / "head.sock"
+            assert socket.stat().st_mode & 0o777 == mode
+        assert not socket.exists()
+
+
+def test_a_method_that_is_not_in_the_table_fails_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert undeclared() == set()
+    fewer = {path: role for path, role in METHODS.items() if not path.endswith("/PutBlob")}
+    monkeypatch.setattr(guard, "METHODS", fewer)
+    with pytest.raises(RuntimeError, match="PutBlob"):
+        Guard(None)
+    monkeypatch.setattr(guard, "METHODS", {**METHODS, "/hermes.v1.ControlService/Old": Role.USER})
+    with pytest.raises(RuntimeError, match="Old"):
+        Guard(None)
+
+
+async def test_an_unknown_method_is_unimplemented(tmp_path: Path) -> None:
+    async with world(tmp_path) as head:
+        code = await ask(head, "/hermes.v1.ControlService/DropTables", ())
+        assert code is CODE.UNIMPLEMENTED
+
+
+class Leaky(control_pb2_grpc.ControlServiceServicer):
+    """Every method of it has a defect."""
+
+    async def GetStudy(self, request: Any, context: Any) -> Any:
+        raise ValueError("password=1234")
+
+    async def WatchJournal(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        yield pb.WatchJournalResponse()
+        raise ValueError("password=1234")
+
+    async def PutBlob(self, request_iterator: Any, context: Any) -> Any:
+        raise ExceptionGroup("several", [ValueError("password=1234"), KeyError("pin")])
+
+
+for _name in [m for m in dir(control_pb2_grpc.ControlServiceServicer) if m[0].isupper()]:
+    if _name not in vars(Leaky):
+        setattr(Leaky, _name, Leaky.GetStudy)
+Leaky.__abstractmethods__ = frozenset()
+
+
+async def test_an_uncaught_exception_shows_nothing_but_an_incident(tmp_path: Path) -> None:
+    server = grpc.aio.server(interceptors=[Guard(None)])
+    control_pb2_grpc.add_ControlServiceServicer_to_server(Leaky(), server)
+    server.add_insecure_port(f"unix:{tmp_path}/leaky.sock")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"unix:{tmp_path}/leaky.sock") as channel:
+        stub: Any = control_pb2_grpc.ControlServiceStub(channel)
+        with capture_logs() as logged:
+            watch = stub.WatchJournal(pb.WatchJournalRequest())
+            await watch.read()
+            refused = [
+                await status(stub.GetStudy(pb.GetStudyRequest())),
+                await status(stub.PutBlob(iter(()))),
+                await status(watch.read()),
+            ]
+    assert {code for code, _ in refused} == {CODE.INTERNAL}
+    said = "internal error; the head's log has it as "
+    assert {w for _, w in refused} == {f"{said}{line['incident']}" for line in logged}
+    assert len(logged) == 3
+    await server.stop(0)
+
+
+async def test_a_message_over_the_limit_is_refused(tmp_path: Path) -> None:
+    async with world(tmp_path) as head:
+        huge = spec({"x": {"value": "y" * 5_000_000}})
+        assert (await status(head.submit(huge)))[0] is CODE.RESOURCE_EXHAUSTED
+
+
+# -- where it listens -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:7411", "192.0.2.1:7411"])
+async def test_beyond_loopback_only_with_tls(tmp_path: Path, address: str) -> None:
+    config = HeadConfig.model_construct(
+        state_dir=tmp_path, socket=None, listen=address, embedded=True
+    )
+    with pytest.raises(StateRefused, match="can be reached from other machines"):
+        await make_server(config)
+
+
+@pytest.mark.parametrize(
+    ("address", "ours"),
+    [("127.0.0.1:1", True), ("localhost:1", True), ("[::1]:1", True), ("0.0.0.0:1", False)],
+)
+def test_loopback_is_what_every_address_of_a_host_is(address: str, ours: bool) -> None:
+    assert listen.loopback(address) is ours
+    with pytest.raises(StateRefused, match=r"head\.listen = nowhere\.invalid:1"):
+        listen.loopback("nowhere.invalid:1")
+
+
+async def test_a_dead_heads_socket_is_replaced_and_a_long_path_refused(tmp_path: Path) -> None:
+    (tmp_path / "head.sock").write_text("left over")
+    async with world(tmp_path) as head:
+        await head.submit(request_id=request_id())
+    with pytest.raises(StateRefused, match="longer than a socket's path may be"):
+        async with world(tmp_path / ("x" * 120)):
+            pass
+
+
+async def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:
+    other = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+    port = other.add_insecure_port("127.0.0.1:0")
+    await other.start()
+    with pytest.raises(StateRefused, match=f"head.listen = 127.0.0.1:{port}"):
+        async with world(tmp_path, listen=f"127.0.0.1:{port}"):
+            pass
+    await other.stop(0)
+    assert node_pb2_grpc.NodeServiceServicer

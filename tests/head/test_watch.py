@@ -1,0 +1,209 @@
+"""Following the journal: complete, in order, resumable, and at the reader's own pace."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from hermesd import record
+from hermesd.core.trial import Trial
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1 import node_pb2
+from hermesd.pb.hermes.v1 import types_pb2 as types
+from tests.head.heads import Node, World, events, request_id, status, world
+from tests.study_specs import spec
+
+ONE = {"lr": {"value": 1.0}}
+KIND = pb.PublicEventKind
+
+
+def kinds(seen: list[pb.PublicEvent]) -> list[str]:
+    return [KIND.Name(event.kind).removeprefix("PUBLIC_EVENT_KIND_").lower() for event in seen]
+
+
+@pytest.fixture
+async def head(tmp_path: Path) -> AsyncIterator[World]:
+    async with world(tmp_path) as up:
+        yield up
+
+
+async def one_trial(head: World) -> Node:
+    """A study of one trial from submission to its end."""
+    node = Node(head)
+    await node.hello()
+    await head.submit(spec(ONE))
+    launch = await node.start()
+    run = {"trial": launch.trial, "attempt": launch.attempt}
+    await node.report(launch, 1, [0.5, 0.25])
+    await node.say(quantum_ended=node_pb2.QuantumEnded(**run, grant=0, step=2))
+    await node.expect("renew")
+    await node.say(
+        milestone_passed=node_pb2.MilestonePassed(**run, percent=50.0, loss=0.25, step=2)
+    )
+    await node.complete(launch, 2)
+    await node.settle()
+    return node
+
+
+async def test_the_whole_story_of_a_trial_is_told_in_order(head: World) -> None:
+    node = await one_trial(head)
+    seen = await events(head, pb.PUBLIC_EVENT_KIND_STUDY_FINISHED, reports=True)
+    told = kinds(seen)
+    assert told == [
+        "node_joined",
+        "submitted",
+        "launched",
+        "started",
+        "reported",
+        "quantum_ended",
+        "renewed",
+        "milestone_passed",
+        "completed",
+        "study_finished",
+    ]
+    by_kind = dict(zip(told, seen, strict=True))
+    assert by_kind["launched"].device == "box/cpu:0"
+    assert by_kind["launched"].reason
+    assert by_kind["reported"].loss == pytest.approx(0.375)
+    assert by_kind["milestone_passed"].percent == 50.0
+    assert {event.study for event in seen[1:]} == {"digits"}
+    assert by_kind["completed"].sequence == by_kind["study_finished"].sequence
+    node.call.cancel()
+
+
+async def test_reports_are_told_only_if_wanted(head: World) -> None:
+    node = await one_trial(head)
+    assert "reported" not in kinds(await events(head, pb.PUBLIC_EVENT_KIND_STUDY_FINISHED))
+    node.call.cancel()
+
+
+async def test_a_reader_goes_on_exactly_where_it_stopped(head: World) -> None:
+    node = await one_trial(head)
+    everything = await events(head, pb.PUBLIC_EVENT_KIND_STUDY_FINISHED, reports=True)
+    for at in range(len(everything)):
+        after = everything[at].sequence
+        rest = [event for event in everything if event.sequence > after]
+        if rest:
+            again = await events(
+                head, pb.PUBLIC_EVENT_KIND_STUDY_FINISHED, after=after, reports=True
+            )
+            assert again == rest
+    node.call.cancel()
+
+
+async def test_once_ends_at_what_is_there(head: World) -> None:
+    request = pb.WatchJournalRequest(once=True)
+    assert [r async for r in head.control.WatchJournal(request)] == []
+    await head.submit()
+    seen = [e async for r in head.control.WatchJournal(request) for e in r.events]
+    assert kinds(seen) == ["submitted"]
+    past = pb.WatchJournalRequest(once=True, after_sequence=10**9)
+    assert [r async for r in head.control.WatchJournal(past)] == []
+
+
+async def test_a_live_reader_hears_of_what_happens_later(head: World) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        watching = tasks.create_task(events(head, pb.PUBLIC_EVENT_KIND_CANCELLED))
+        await head.submit(spec(ONE))
+        stop = pb.StopTrialsRequest(request_id=request_id(), selection=pb.Selection(study="digits"))
+        await head.control.StopTrials(stop)
+    assert kinds(watching.result()) == ["submitted", "cancelled"]
+    assert watching.result()[-1].reason == "stopped by a person"
+
+
+async def test_one_study_is_followed_alone(head: World) -> None:
+    await head.submit()
+    await head.submit(again=True)
+    request = pb.WatchJournalRequest(study="digits-2", once=True)
+    seen = [e async for r in head.control.WatchJournal(request) for e in r.events]
+    assert [event.study for event in seen] == ["digits-2"]
+
+
+async def test_a_slow_reader_holds_up_nobody_and_misses_nothing(head: World) -> None:
+    await head.submit(spec(ONE))
+    slow = head.control.WatchJournal(pb.WatchJournalRequest(study="digits"))
+    first = await slow.read()
+    assert kinds(list(first.events)) == ["submitted"]
+    for _ in range(300):
+        for call, request in (
+            (head.control.PauseTrials, pb.PauseTrialsRequest),
+            (head.control.ResumeTrials, pb.ResumeTrialsRequest),
+        ):
+            chosen = pb.Selection(study="digits")
+            await call(request(request_id=request_id(), selection=chosen))
+    told: list[str] = []
+    while len(told) < 600:
+        told += kinds(list((await slow.read()).events))
+    assert told == ["paused", "resumed"] * 300
+    slow.cancel()
+
+
+async def test_a_failure_is_told_each_time_and_the_last_says_so(head: World) -> None:
+    node = Node(head)
+    await node.hello()
+    await head.submit(spec(ONE, retry=types.Retry(max_failures=2)))
+    for attempt in (1, 2):
+        launch = await node.start()
+        failed = node_pb2.RunFailed(
+            trial=launch.trial, attempt=attempt, error_kind="exit", detail=f"code {attempt}"
+        )
+        await node.say(run_failed=failed)
+    seen = await events(head, pb.PUBLIC_EVENT_KIND_STUDY_FINISHED)
+    failures = [event for event in seen if event.kind == pb.PUBLIC_EVENT_KIND_FAILED]
+    assert [event.reason for event in failures] == ["code 1", "code 2 (no tries left)"]
+    node.call.cancel()
+
+
+async def test_a_maximised_signal_is_told_in_its_own_direction(head: World) -> None:
+    node = Node(head)
+    await node.hello()
+    await head.submit(spec(ONE, signal=types.Signal(name="acc", goal=types.GOAL_MAXIMIZE)))
+    launch = await node.start()
+    await node.report(launch, 1, [-0.75])
+    seen = await events(head, pb.PUBLIC_EVENT_KIND_REPORTED, reports=True)
+    assert seen[-1].loss == 0.75
+    node.call.cancel()
+
+
+async def test_a_number_that_is_none_is_refused(head: World) -> None:
+    call = head.control.WatchJournal(pb.WatchJournalRequest(after_sequence=-1))
+    assert (await status(call.read()))[0] is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_an_export_holds_the_study_its_entries_and_its_points(head: World) -> None:
+    secret = types.NamedValue(name="TOKEN", value=types.Value(string_value="s3cret"))
+    node = Node(head)
+    await node.hello()
+    await head.submit(spec(ONE), environment=[secret])
+    await head.submit(spec(ONE, name="other"))
+    launch = await node.start()
+    await node.report(launch, 1, [0.5, float("nan")])
+    await node.complete(launch, 2)
+    await node.settle()
+    call = head.control.ExportStudy(pb.ExportStudyRequest(study="digits"))
+    text = b"".join([response.data async for response in call]).decode()
+    assert "s3cret" not in text
+    assert "other" not in text
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert [line["type"] for line in lines[:2]] == ["study", "trial"]
+    form: record.Form[Trial] = record.Form(Trial)
+    again = form.read(json.dumps(lines[1]["trial"]))
+    assert repr(again) == repr(head.state.trials["digits/1"])
+    entries = [line for line in lines if line["type"] == "entry"]
+    assert [e["kind"] for e in entries if e["kind"] != "NodeJoined"] == [
+        "Launch",
+        "RunStarted",
+        "Reported",
+        "RunCompleted",
+    ]
+    for entry in entries:
+        record.decode(entry["kind"], json.dumps(entry["body"]))
+    points = {line["metric"]: line for line in lines if line["type"] == "points"}
+    assert points["loss"]["steps"] == [1, 2]
+    assert points["loss"]["values"] == [0.5, "nan"]
+    node.call.cancel()
