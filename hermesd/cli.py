@@ -145,7 +145,7 @@ def _repair(config: HeadConfig) -> None:
         _refuse(str(error))
     typer.echo(f"{done.kept} entries and {done.points} pieces of curves can be read")
     for number, why, what in done.aside:
-        typer.echo(f"set aside: {number or 'points'}: {why}: {what[:80]}")
+        typer.echo(f"set aside: {number or 'pages'}: {why}: {what[:80]}")
     if done.folder is None:
         typer.echo("nothing is wrong; nothing was changed")
     else:

@@ -22,7 +22,7 @@ import structlog
 from hermesd.core.state import Rejected
 from hermesd.head.blobs import TooLarge
 from hermesd.head.journal import JournalBroken
-from hermesd.head.loop import ReadOnly
+from hermesd.head.loop import ReadOnly, Stopping
 from hermesd.head.refusals import NotFound, NotNow, Reused, TooMuch, Unreachable
 from hermesd.pb.hermes.v1 import control_pb2, node_pb2
 from hermesd.refusal import Refused
@@ -64,6 +64,7 @@ _STATUS: Mapping[type[Exception], grpc.StatusCode] = {
     TooLarge: grpc.StatusCode.RESOURCE_EXHAUSTED,
     TooMuch: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Unreachable: grpc.StatusCode.UNAVAILABLE,
+    Stopping: grpc.StatusCode.UNAVAILABLE,
     JournalBroken: grpc.StatusCode.UNAVAILABLE,
 }
 

@@ -21,7 +21,7 @@ from hermesd.core.scheduler import Scheduler
 from hermesd.core.state import Rejected, State
 from hermesd.head import outcomes, snapshot
 from hermesd.head.clock import Clock
-from hermesd.head.journal import Journal, Snapshot
+from hermesd.head.journal import Journal, JournalBroken, Snapshot
 from hermesd.head.points import Points
 from hermesd.record import Entry
 
@@ -34,6 +34,10 @@ Compose: TypeAlias = Callable[[State, Time], Event]
 
 class ReadOnly(Exception):
     """The state contradicts itself or its journal: it may be looked at, nothing more."""
+
+
+class Stopping(Exception):
+    """The head ends before it came to this: ask again when it is back."""
 
 
 @dataclass(slots=True)
@@ -166,6 +170,13 @@ class Head:
         """Work until cancelled. Whatever it raises ends the head."""
         if self.fault:
             await asyncio.Event().wait()
+        try:
+            await self._run()
+        finally:
+            while self._inbox:
+                _answer(self._inbox.popleft(), Stopping("the head is stopping"), ())
+
+    async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             batch = _Batch(self.clock())
             for node in [node for node in self.state.nodes.values() if node.connected]:
@@ -236,7 +247,7 @@ class Head:
         for entry in [*self.scheduler.take_failures(), *commands]:
             batch.lines.append((batch.now, entry, ""))
         if batch.lines:
-            self.committed = await self.journal.append(batch.lines, batch.points)
+            self.committed = await self._append(batch)
             self.counters.batches += 1
             self.counters.entries += len(batch.lines)
         for _, entry, _ in batch.lines:
@@ -249,6 +260,15 @@ class Head:
         if batch.lines:
             self._news.set()
             self._news = asyncio.Event()
+
+    async def _append(self, batch: _Batch) -> int:
+        try:
+            return await self.journal.append(batch.lines, batch.points)
+        except JournalBroken as broken:
+            # Nobody knows whether it is there: the callers ask again, under the same ids.
+            for item, _ in batch.answers:
+                _answer(item, broken, ())
+            raise
 
     async def _save(self, seq: int, tables: snapshot.Taken) -> None:
         parts = await asyncio.to_thread(lambda: tuple(snapshot.write(tables)))

@@ -88,12 +88,16 @@ async def running(config: HeadConfig) -> AsyncIterator[Running]:
                         loop.cancel()
                         feeder.cancel()
             except BaseExceptionGroup as group:
-                # The loop's own end is what matters, not that it came through a group.
-                if len(group.exceptions) == 1:
-                    raise group.exceptions[0] from None
-                raise
+                raise _innermost(group) from None
             finally:
                 config.socket_path.unlink(missing_ok=True)
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """What broke, not the groups that it came through."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
 
 
 async def _put_together(

@@ -1,0 +1,194 @@
+"""Files on their way from a node to a client: whole, in order, and nobody is held up by them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from hermesd.head import relay as relay_module
+from hermesd.head.refusals import TooMuch
+from hermesd.head.relay import Relay
+from hermesd.head.session import Session
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1 import node_pb2
+from hermesd.pb.hermes.v1 import types_pb2 as types
+from tests.head.heads import Node, World, request_id, status, world
+from tests.study_specs import spec
+
+CODE = grpc.StatusCode
+ONE = {"lr": {"value": 1.0}}
+
+
+@pytest.fixture
+async def head(tmp_path: Path) -> AsyncIterator[World]:
+    async with world(tmp_path) as up:
+        yield up
+
+
+@pytest.fixture
+async def node(head: World) -> AsyncIterator[Node]:
+    node = Node(head)
+    await node.hello()
+    await head.submit(spec(ONE))
+    await node.start()
+    await node.settle()
+    yield node
+    node.call.cancel()
+
+
+async def asked(node: Node) -> node_pb2.SendFile:
+    return (await node.expect("send_file")).send_file
+
+
+async def send(node: Node, ticket: int, *pieces: tuple[int, bytes], name: str = "") -> None:
+    for offset, data in pieces:
+        await node.call.write(
+            node_pb2.AttachRequest(
+                file_chunk=node_pb2.FileChunk(ticket=ticket, name=name, offset=offset, data=data)
+            )
+        )
+
+
+async def end(node: Node, ticket: int, error: str = "") -> None:
+    last = node_pb2.FileChunk(ticket=ticket, last=True, error=error)
+    await node.call.write(node_pb2.AttachRequest(file_chunk=last))
+
+
+async def test_a_log_is_relayed_from_where_the_client_wants(head: World, node: Node) -> None:
+    call = head.control.TailLogs(pb.TailLogsRequest(trial="digits/1", offset=-10))
+    wanted = await asked(node)
+    assert (wanted.trial, wanted.log.offset, wanted.log.follow) == ("digits/1", -10, False)
+    await send(node, wanted.ticket, (90, b"hello "), (96, b"you\n"))
+    await end(node, wanted.ticket)
+    got = [(piece.offset, piece.data) async for piece in call]
+    assert got == [(90, b"hello "), (96, b"you\n")]
+
+
+async def test_a_followed_log_goes_on_after_a_suspension_and_ends_with_the_trial(
+    head: World, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hermesd.head.files.FOLLOW_SECONDS", 0.0)
+    call = head.control.TailLogs(pb.TailLogsRequest(trial="digits/1", follow=True))
+    first = await asked(node)
+    assert first.log.follow
+    await send(node, first.ticket, (0, b"one\n"))
+    assert (await call.read()).data == b"one\n"
+    await end(node, first.ticket)
+    second = await asked(node)
+    assert second.log.offset == 4
+    stop = pb.StopTrialsRequest(request_id=request_id(), selection=pb.Selection(study="digits"))
+    await head.control.StopTrials(stop)
+    suspended = node_pb2.RunSuspended(trial="digits/1", attempt=1, tier=types.TIER_KILL)
+    await node.say(run_suspended=suspended)
+    await node.settle()
+    await send(node, second.ticket, (4, b"two\n"))
+    await end(node, second.ticket)
+    third = await asked(node)
+    assert (third.log.offset, third.log.follow) == (8, False)
+    await end(node, third.ticket)
+    assert (await call.read()).data == b"two\n"
+    assert await call.read() is grpc.aio.EOF
+
+
+async def test_a_client_that_leaves_ends_the_transfer(head: World, node: Node) -> None:
+    call = head.control.TailLogs(pb.TailLogsRequest(trial="digits/1", follow=True))
+    wanted = await asked(node)
+    await send(node, wanted.ticket, (0, b"x"))
+    await call.read()
+    call.cancel()
+    cancel = await asked(node)
+    assert (cancel.ticket, cancel.cancel) == (wanted.ticket, True)
+    await send(node, wanted.ticket, (1, b"too late"))
+    await node.beat()
+    await node.expect("lease")
+
+
+async def test_a_slow_client_does_not_hold_up_the_nodes_stream(head: World, node: Node) -> None:
+    call = head.control.TailLogs(pb.TailLogsRequest(trial="digits/1"))
+    wanted = await asked(node)
+    block = b"z" * 250_000
+    for index in range(200):
+        await send(node, wanted.ticket, (index * len(block), block))
+    await node.beat()
+    await node.expect("lease")
+    await end(node, wanted.ticket)
+    size = 0
+    async for piece in call:
+        assert piece.offset == size
+        size += len(piece.data)
+    assert size == 200 * len(block)
+
+
+async def test_a_checkpoint_comes_file_by_file_from_the_node_that_has_it(
+    head: World, node: Node
+) -> None:
+    none = head.control.DownloadCheckpoint(pb.DownloadCheckpointRequest(trial="digits/1"))
+    code, words = await status(none.read())
+    assert code is CODE.NOT_FOUND
+    assert "digits/1 has no checkpoint" in words
+    saved = types.Checkpoint(id="c7", trial="digits/1", attempt=1, step=7, nodes=["box"])
+    await node.say(
+        checkpointed=node_pb2.Checkpointed(trial="digits/1", attempt=1, checkpoint=saved)
+    )
+    await node.settle()
+    call = head.control.DownloadCheckpoint(pb.DownloadCheckpointRequest(trial="digits/1"))
+    wanted = await asked(node)
+    assert wanted.checkpoint == "c7"
+    await send(node, wanted.ticket, (0, b"ab"), (2, b"cd"), name="weights")
+    await send(node, wanted.ticket, (0, b"{}"), name="manifest.json")
+    await end(node, wanted.ticket)
+    got = [(piece.name, piece.offset, piece.data) async for piece in call]
+    assert got[:3] == [("weights", 0, b"ab"), ("weights", 2, b"cd"), ("manifest.json", 0, b"{}")]
+
+
+async def test_what_a_node_cannot_send_is_said(head: World, node: Node) -> None:
+    call = head.control.TailLogs(pb.TailLogsRequest(trial="digits/1"))
+    await end(node, (await asked(node)).ticket, error="output.log: No such file or directory")
+    code, words = await status(call.read())
+    assert code is CODE.NOT_FOUND
+    assert "No such file" in words
+
+
+async def test_a_node_that_leaves_in_the_middle_is_said(head: World, node: Node) -> None:
+    call = head.control.TailLogs(pb.TailLogsRequest(trial="digits/1"))
+    await send(node, (await asked(node)).ticket, (0, b"half"))
+    assert (await call.read()).data == b"half"
+    node.call.cancel()
+    code, words = await status(call.read())
+    assert code is CODE.UNAVAILABLE
+    assert "connection to node box was lost" in words
+    gone = head.control.TailLogs(pb.TailLogsRequest(trial="digits/1"))
+    assert (await status(gone.read()))[0] is CODE.UNAVAILABLE
+
+
+async def test_a_trial_is_shown_with_the_last_of_its_output(head: World, node: Node) -> None:
+    call = head.control.GetTrial(pb.GetTrialRequest(trial="digits/1"))
+    wanted = await asked(node)
+    await send(node, wanted.ticket, (0, b"\xff loss: 0.5\n"))
+    await end(node, wanted.ticket)
+    got = await call
+    assert got.output_tail == "\ufffd loss: 0.5\n"
+    assert got.trial.id == "digits/1"
+    node.call.cancel()
+    while head.running.sessions.all():
+        await head.running.head.beyond(head.running.head.committed)
+    again = await head.control.GetTrial(pb.GetTrialRequest(trial="digits/1"))
+    assert again.output_tail == ""
+
+
+async def test_what_is_never_read_has_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_module, "TICKET_LIMIT_BYTES", 10)
+    relay, session = Relay(tmp_path), Session("box", "here")
+    with relay.ask(session, node_pb2.SendFile(trial="d/1")) as ticket:
+        for offset in (0, 8):
+            chunk = node_pb2.FileChunk(ticket=ticket.number, offset=offset, data=b"12345678")
+            relay.deliver(session, chunk)
+            relay.deliver(Session("liar", "there"), chunk)
+        read: list[bytes] = []
+        with pytest.raises(TooMuch, match="more than 10 bytes"):
+            read += [piece.data async for piece in ticket.chunks()]
