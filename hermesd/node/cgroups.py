@@ -81,7 +81,14 @@ class Hierarchy:
         groups = Groups(run / "host", run / "work")
         for path in (groups.host, groups.work):
             path.mkdir(parents=True, exist_ok=True)
+        self._thaw(groups.work)  # it may have been left frozen, and would hold the next program
         return groups
+
+    def _thaw(self, path: Path) -> None:
+        if self._v2:
+            (path / "cgroup.freeze").write_text("0")
+        else:
+            (path / "freezer.state").write_text("THAWED")
 
     def kill(self, name: str) -> None:
         run = self._root / name / "run"
@@ -95,7 +102,7 @@ class Hierarchy:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             for path in (run / "work", run):
-                (path / "freezer.state").write_text("THAWED")
+                self._thaw(path)
 
     def members(self, name: str) -> set[int]:
         pids: set[int] = set()
@@ -109,17 +116,20 @@ class Hierarchy:
         for path in ("run/host", "run/work", "run", "."):
             with contextlib.suppress(OSError):
                 (self._root / name / path).rmdir()
+        with contextlib.suppress(OSError):
+            self._root.rmdir()  # the last trial's
 
 
 def detect(name: str) -> Cgroups:
-    """What this system offers to the node `name`: v2, else the v1 freezer, else nothing."""
+    """What this system offers: v2, else the v1 freezer, else nothing. `name` is a group's, to be
+    made below our own."""
     reasons = []
     mounts = Path("/proc/self/mounts").read_text().splitlines()
     for version, kind, option in ((2, "cgroup2", ""), (1, "cgroup", "freezer")):
         for mount in (line.split() for line in mounts):
             if mount[2] != kind or (option and option not in mount[3].split(",")):
                 continue
-            root = Path(mount[1] + _own_path(option)) / f"hermes-{name}"
+            root = Path(mount[1] + _own_path(option)) / name
             probe = root / ".probe"
             try:
                 probe.mkdir(parents=True, exist_ok=True)

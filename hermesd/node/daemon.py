@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import hashlib
 import os
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,6 +58,7 @@ from hermesd.node.shelf import Shelf
 from hermesd.node.site import Site
 from hermesd.node.trainer import Settle, Trainer
 from hermesd.node.zygotes import Zygotes
+from hermesd.notify import notify
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2
 
@@ -87,7 +90,7 @@ class NodeDaemon:
         self._config = config
         self._environ = environ
         self._rack = rack or Rack(_providers(config))
-        self._cgroups = cgroups.detect(config.name)
+        self._cgroups = cgroups.detect(group_name(config))
         self._outbox = Outbox()
         self._link = Link(config, self._outbox, self._hello, self._heard)
         self._shelf = Shelf(
@@ -354,6 +357,21 @@ class NodeDaemon:
         """Whether nothing of the trial runs or is parked here."""
         live = [one for one in self._machine.live() if one.run.trial == trial]
         return all(one.condition == "ended" for one in live)
+
+
+async def serve(config: NodeConfig) -> None:
+    """Run a node until SIGTERM or SIGINT. Raises AlreadyRunning."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await NodeDaemon(config, os.environ).run(stop, lambda: notify("READY=1"))
+
+
+def group_name(config: NodeConfig) -> str:
+    """The cgroup of a node; two nodes of one name on one machine have different directories."""
+    digest = hashlib.sha256(str(config.state_dir.absolute()).encode()).hexdigest()[:8]
+    return f"hermes-{config.name}-{digest}"
 
 
 def _providers(config: NodeConfig) -> list[DeviceProvider]:

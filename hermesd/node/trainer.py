@@ -214,7 +214,6 @@ class Trainer:
         else:
             say(Found(assignment, "ended", 0))
             say(Gone(run, "the node daemon ended before it had started the run"))
-        link.send("lease", expires_boottime=self._site.lease())
         self._listen_to(link)
 
     # -- listening -------------------------------------------------------------------------------

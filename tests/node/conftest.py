@@ -20,12 +20,19 @@ from hermesd.core.commands import Launch, Suspend
 from hermesd.core.events import NodeJoined, Reported, RunStarted, RunSuspended
 from hermesd.core.model import Checkpoint, Goal, Program, Quantum, RunId, Tier
 from hermesd.core.node_messages import Assignment, Order, Series, Work
-from hermesd.node.daemon import NodeDaemon
+from hermesd.node import cgroups
+from hermesd.node.daemon import NodeDaemon, group_name
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2_grpc
 
 Event = TypeVar("Event")
 CPU0, CPU1 = "n1/cpu0", "n1/cpu1"
+
+
+async def becomes(is_true: Callable[[], bool]) -> None:
+    """Wait for what nobody announces: a file, a process."""
+    while not is_true():  # noqa: ASYNC110
+        await asyncio.sleep(0.005)
 
 
 class Head(node_pb2_grpc.NodeServiceServicer):
@@ -44,14 +51,12 @@ class Head(node_pb2_grpc.NodeServiceServicer):
         self._out: asyncio.Queue[pb.AttachResponse | None] = asyncio.Queue()
         self._news = asyncio.Condition()
 
-    async def Attach(
-        self, request_iterator: AsyncIterator[pb.AttachRequest], context: Any
-    ) -> AsyncIterator[pb.AttachResponse]:
+    async def Attach(self, request_iterator: AsyncIterator[pb.AttachRequest], context: Any) -> None:
         self._out = out = asyncio.Queue()
         async with asyncio.TaskGroup() as tasks:
             listening = tasks.create_task(self._listen(request_iterator, out))
             while (response := await out.get()) is not None:
-                yield response
+                await context.write(response)
             listening.cancel()
 
     async def _listen(
@@ -183,6 +188,13 @@ def no_survivors(config: NodeConfig) -> Iterator[None]:
             continue
         if str(config.state_dir).encode() in command:
             os.kill(int(entry.name), signal.SIGKILL)
+    groups = cgroups.detect(group_name(config))
+    for folder in (config.state_dir / "trials").glob("*/*"):
+        name = f"{folder.parent.name}@{folder.name}"
+        groups.kill(name)
+        while groups.members(name):
+            os.sched_yield()
+        groups.remove(name)
 
 
 class Node:

@@ -1,19 +1,31 @@
 """A node daemon with real hosts and real programs, and a head that says what it wants."""
 
+import asyncio
+import os
+import signal
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
+from hermesd.config import NodeConfig
+from hermesd.core.commands import Kill, Release, Stop
 from hermesd.core.events import (
     FidelityKnown,
     NodeJoined,
+    ParkLost,
+    QuantumEnded,
+    Reported,
     RunCompleted,
+    RunFailed,
     RunStarted,
     RunSuspended,
 )
-from hermesd.core.model import Fidelity, RunId
+from hermesd.core.model import Fidelity, Goal, Quantum, RunId, Tier
+from hermesd.node import processes
+from hermesd.node.daemon import AlreadyRunning, NodeDaemon
 
-from .conftest import CPU0, CPU1, Head, Node
+from .conftest import CPU0, CPU1, Head, Node, becomes
 
 Launch = Callable[..., RunId]
 Running = Callable[..., Awaitable[RunId]]
@@ -44,3 +56,283 @@ async def test_a_run_from_launch_to_completion(head: Head, node: Node, launch: L
     assert chunks[-1].low == pytest.approx(1 / 50)
     known = await head.hears(FidelityKnown, run)
     assert known.fidelity is Fidelity.AUTHOR
+
+
+async def test_park_resume_checkpoint_restore_complete(
+    head: Head, node: Node, running: Running, launch: Launch, suspended: Suspended
+) -> None:
+    first = await running()
+    parked = await suspended(first, Tier.PARK)
+    assert parked.tier is Tier.PARK
+    assert parked.checkpoint is None
+    assert parked.step == head.steps("digits/1")[-1]
+    rival = await running(trial="digits/2")
+
+    second = launch(attempt=2, parked=first, device=CPU1)
+    again = await head.hears(RunStarted, second)
+    assert again.step == parked.step
+    await head.hears(Reported, second)
+    kept = await suspended(second, Tier.CHECKPOINT)
+    assert kept.tier is Tier.CHECKPOINT
+    assert kept.checkpoint is not None
+    assert kept.checkpoint.step == kept.step
+    await suspended(rival)
+
+    steps = str(kept.step + 20)
+    third = launch(
+        attempt=3, checkpoint=kept.checkpoint, argv=("python", "train.py", steps, "0.001")
+    )
+    restored = await head.hears(RunStarted, third)
+    assert restored.step == kept.step
+    done = await head.hears(RunCompleted, third)
+    assert head.steps("digits/1") == list(range(1, done.step + 1)), "nothing lost, nothing twice"
+    assert head.steps("digits/1", "total") == list(range(1, done.step + 1))
+    totals = [one for _, series in head.points for one in series if one.metric == "total"]
+    assert totals[-1].values[-1] == sum(range(1, done.step + 1))
+
+
+async def test_a_maximised_signal_turns_for_the_head_but_not_for_people(
+    head: Head, node: Node, running: Running
+) -> None:
+    run = await running(goal=Goal.MAXIMIZE)
+    report, points = head.points[0]
+    assert report.run == run
+    assert report.chunks[0].high < 0
+    assert all(value > 0 for series in points for value in series.values)
+
+
+async def test_quanta_end_and_exact_ones_park_by_themselves(
+    head: Head, node: Node, launch: Launch
+) -> None:
+    run = launch(quantum=Quantum(seconds=0.05))
+    ended = await head.hears(QuantumEnded, run)
+    assert ended.grant == 0
+    exactly = launch(trial="digits/2", device=CPU1, quantum=Quantum(until_step=30, exact=True))
+    parked = await head.hears(RunSuspended, exactly)
+    assert (parked.tier, parked.step, parked.cause) == (Tier.PARK, 30, "limit")
+    assert head.steps("digits/2")[-1] == 30
+
+
+async def test_stop_kill_and_release(
+    head: Head, node: Node, running: Running, suspended: Suspended
+) -> None:
+    stopped = await running()
+    head.send(Stop(stopped, 10.0, "cancelled"))
+    left = await head.hears(RunSuspended, stopped)
+    assert left.tier is Tier.CHECKPOINT
+    killed = await running(trial="digits/2")
+    head.send(Kill(killed, "n1", "a stray"))
+    assert (await head.hears(RunSuspended, killed)).tier is Tier.KILL
+    parked = await running(trial="digits/3")
+    await suspended(parked, Tier.PARK)
+    head.send(Release("digits/3", "n1", forget=True))
+    folder = node.config.state_dir / "trials" / "digits" / "3"
+    assert folder.is_dir()
+    await becomes(lambda: not folder.exists())
+
+
+BAD_PROGRAMS = {
+    "raises": ("raise ValueError('bad seed')", "exception", "ValueError: bad seed"),
+    "exits": ("import sys; sys.exit(3)", "exit", "exit status 3"),
+    "dies": ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "signal", "SIGSEGV"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_PROGRAMS)
+async def test_a_program_that_ends_badly(head: Head, node: Node, launch: Launch, name: str) -> None:
+    program, kind, words = BAD_PROGRAMS[name]
+    run = launch(program=program)
+    failed = await head.hears(RunFailed, run)
+    assert failed.error_kind == kind
+    assert words in failed.signature + failed.detail
+
+
+async def test_a_program_that_says_nothing_and_ends_well(
+    head: Head, node: Node, launch: Launch
+) -> None:
+    run = launch(program="print('hello')")
+    assert (await head.hears(RunCompleted, run)).step == 0
+    assert not head.points
+
+
+async def test_an_interpreter_that_is_not_there(head: Head, node: Node, launch: Launch) -> None:
+    run = launch(python="/nowhere/python")
+    failed = await head.hears(RunFailed, run)
+    assert failed.error_kind == "not_started"
+    assert "/nowhere/python" in failed.detail
+
+
+async def test_data_that_is_not_there_and_code_that_is_not_what_it_says(
+    head: Head, node: Node, launch: Launch
+) -> None:
+    run = launch(data=("images",))
+    assert "images" in (await head.hears(RunFailed, run)).detail
+    other = launch(trial="digits/2", program="print(1)")
+    for name in head.blobs:
+        head.blobs[name] = head.blobs[name] + b"x"
+    failed = await head.hears(RunFailed, other)
+    assert "what came is" in failed.detail
+
+
+async def test_a_program_that_hangs_at_its_start_can_be_suspended_and_killed(
+    head: Head, node: Node, launch: Launch
+) -> None:
+    run = launch(program="import threading; threading.Event().wait()")
+    folder = node.config.state_dir / "trials" / "digits" / "1"
+    await becomes((folder / "spec.json").exists)
+    head.send(Kill(run, "n1", "enough"))
+    assert (await head.hears(RunSuspended, run)).tier is Tier.KILL
+
+
+FORKING = """
+import os, subprocess, sys, time, trainer_shim
+children = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"],
+                             start_new_session=i > 0) for i in range(2)]
+print("children", *(child.pid for child in children), flush=True)
+trial = trainer_shim.attach()
+step = 0
+while True:
+    step += 1
+    time.sleep(0.002)
+    trial.report(step, loss=1.0)
+"""
+
+
+async def test_the_children_of_a_program_end_with_it(
+    head: Head, node: Node, running: Running
+) -> None:
+    run = await running(program=FORKING)
+    output = node.config.state_dir / "trials" / "digits" / "1" / "output.log"
+    pids = [int(word) for word in output.read_text().split()[1:3]]
+    head.send(Kill(run, "n1", "enough"))
+    await head.hears(RunSuspended, run)
+    for pid in pids:
+        await processes.exited(pid)
+
+
+async def test_a_program_that_prints_a_lot(head: Head, node: Node, launch: Launch) -> None:
+    run = launch(program="for _ in range(3000): print('x' * 65536)")
+    await head.hears(RunCompleted, run)
+    folder = node.config.state_dir / "trials" / "digits" / "1"
+    written = sum(path.stat().st_size for path in folder.glob("output.log*"))
+    assert written <= 65 << 20
+
+
+def worker_of(node: Node | NodeConfig, trial: str = "digits/1") -> tuple[int, int]:
+    """The host and the training process of a trial, from their command line and parentage."""
+    config = node.config if isinstance(node, Node) else node
+    spec = str(config.state_dir / "trials" / trial / "spec.json").encode()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and spec in (entry / "cmdline").read_bytes():
+            host = int(entry.name)
+            below = processes.below(host)
+            if below:
+                return host, min(below)
+    raise AssertionError("no host")
+
+
+async def test_kill_9_of_a_trainer(head: Head, node: Node, running: Running) -> None:
+    run = await running()
+    os.kill(worker_of(node)[1], signal.SIGKILL)
+    failed = await head.hears(RunFailed, run)
+    assert failed.error_kind == "signal"
+    assert "SIGKILL" in failed.detail
+
+
+async def test_kill_9_of_a_host_ends_its_trainer_too(
+    head: Head, node: Node, running: Running
+) -> None:
+    run = await running()
+    host, worker = worker_of(node)
+    os.kill(host, signal.SIGKILL)
+    failed = await head.hears(RunFailed, run)
+    assert failed.error_kind == "lost"
+    await processes.exited(worker)
+
+
+async def test_a_parked_trial_whose_host_was_killed_is_lost(
+    head: Head, node: Node, running: Running, suspended: Suspended
+) -> None:
+    run = await running()
+    await suspended(run, Tier.PARK)
+    os.kill(worker_of(node)[0], signal.SIGKILL)
+    assert (await head.hears(ParkLost, run)).run == run
+
+
+async def test_a_damaged_checkpoint_falls_back_to_the_one_before(
+    head: Head, node: Node, running: Running, launch: Launch, suspended: Suspended
+) -> None:
+    first = await running()
+    older = (await suspended(first, Tier.CHECKPOINT)).checkpoint
+    assert older is not None
+    second = await running(attempt=2, checkpoint=older)
+    newer = (await suspended(second, Tier.CHECKPOINT)).checkpoint
+    assert newer is not None
+    folder = node.config.state_dir / "trials" / "digits" / "1" / "checkpoints"
+    for path in (folder / newer.id.rpartition("@")[2]).rglob("state.json"):
+        path.write_bytes(path.read_bytes()[:-1] + b"x")
+    third = launch(attempt=3, checkpoint=newer)
+    assert (await head.hears(RunStarted, third)).step == older.step
+    await suspended(third, Tier.CHECKPOINT)
+    (folder / newer.id.rpartition("@")[2] / "manifest.json").unlink()
+
+
+async def test_a_stream_that_was_cut_repeats_what_was_not_acknowledged(
+    head: Head, node: Node, running: Running, launch: Launch
+) -> None:
+    run = await running(argv=("python", "train.py", "600", "0.005"))
+    head.deaf = True
+    before = len(head.sequences)
+    await head.hears(Reported, run, before)
+    head.hang_up()
+    joined = await head.hears(NodeJoined, count=2)
+    assert [(live.run, live.condition) for live in joined.live] == [(run, "running")]
+    head.deaf = False
+    repeated = head.sequences.index(0, before)
+    done = await head.hears(RunCompleted, run)
+    unacknowledged = [s for s in head.sequences[before:repeated] if s]
+    again = [s for s in head.sequences[repeated:] if s][: len(unacknowledged)]
+    assert again == unacknowledged
+    assert sorted(set(head.steps(run.trial))) == list(range(1, done.step + 1))
+
+
+async def test_a_second_daemon_is_refused(head: Head, node: Node, config: NodeConfig) -> None:
+    with pytest.raises(AlreadyRunning, match="another node daemon"):
+        await NodeDaemon(config, os.environ).run(asyncio.Event(), lambda: None)
+
+
+async def test_stopping_leaves_hosts_running_and_says_goodbye(
+    head: Head, config: NodeConfig, running: Running, no_survivors: None
+) -> None:
+    async with Node(config):
+        await head.hears(NodeJoined)
+        run = await running()
+    assert head.goodbyes == ["the node daemon stops"]
+    host, worker = worker_of(config)
+    async with Node(config):
+        joined = await head.hears(NodeJoined, count=2)
+        assert [(live.run, live.condition) for live in joined.live] == [(run, "running")]
+        assert worker_of(config) == (host, worker)
+        after = len(head.events)
+        await head.hears(Reported, run, after)
+        steps = sorted(set(head.steps(run.trial)))
+        assert steps == list(range(1, steps[-1] + 1)), "what was trained in between is told"
+
+
+async def test_an_embedded_node_writes_everything_down_when_it_stops(
+    head: Head, config: NodeConfig, running: Running, suspended: Suspended, no_survivors: None
+) -> None:
+    embedded = config.model_copy(update={"embedded": True})
+    async with Node(embedded):
+        await head.hears(NodeJoined)
+        parked = await running(trial="digits/2")
+        await suspended(parked, Tier.PARK)
+        run = await running()
+        host, worker = worker_of(config)
+    for pid in (host, worker):
+        await processes.exited(pid)
+    left = await head.hears(RunSuspended, run)
+    assert left.tier is Tier.CHECKPOINT
+    assert (await head.hears(RunSuspended, parked, count=2)).tier is Tier.CHECKPOINT
+    async with Node(embedded):
+        assert (await head.hears(NodeJoined, count=2)).live == ()
