@@ -28,12 +28,12 @@ _LEADERBOARD_LENGTH = 10
 
 
 async def follow_to_the_end(
-    client: AsyncClient, study: str, console: Console, after: int | None = None
+    client: AsyncClient, study: str, console: Console, after: int
 ) -> StudyDetail:
     """Show a study until it has finished, then how it ended.
 
     Without a terminal to draw on, the events after the sequence number `after` are printed as
-    lines (default: from now on).
+    lines.
     """
     if is_live(console):
         await _draw(client, study, console, devices=False)
@@ -54,11 +54,7 @@ async def show_top(client: AsyncClient, study: str, console: Console) -> None:
     console.print(top_view(live, console.width, 1 << 30))
 
 
-async def _print_lines(
-    client: AsyncClient, study: str, console: Console, after: int | None
-) -> None:
-    if after is None:
-        after = (await client.study(study)).journal_sequence
+async def _print_lines(client: AsyncClient, study: str, console: Console, after: int) -> None:
     follow = client.follow(study, after=after, reports=False, on_gap=_say_gap)
     async with aclosing(follow) as events:
         async for event in events:

@@ -30,6 +30,8 @@ COMMAND = (sys.executable, "-m", "hermesd.cli", "local")
 START_SECONDS = 60.0
 STOP_SECONDS = 150.0
 _PROBE_SECONDS = 0.05
+# Another one is about to answer, for example after its head died: it is waited for instead.
+_EXIT_IN_THE_WAY = 4
 _LOG_LINES_SHOWN = 15
 
 Say: TypeAlias = Callable[[str], None]
@@ -123,13 +125,14 @@ async def _ready(
     loop = asyncio.get_running_loop()
     give_up = loop.time() + START_SECONDS
     while loop.time() < give_up:
-        if process.poll() is not None:
+        if process.poll() not in (None, _EXIT_IN_THE_WAY):
             raise HermesError(
                 f"the local head ended at once (exit code {process.returncode}):\n{_log_end(state)}"
             )
         address = embedded_head(environment)
         assert address.socket is not None
-        if await _answers(address.socket):
+        # The record is there once the head and the node are both ready.
+        if _pid(state) is not None and await _answers(address.socket):
             connection = Connection(address, token=None, patience_seconds=START_SECONDS)
             try:
                 await connection.call(connection.stub.ServerInfo, pb.ServerInfoRequest())
@@ -167,7 +170,7 @@ def _pid(state: Path) -> int | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     # The number may be somebody else's by now.
-    return pid if os.fsencode(state) in words else None
+    return pid if b"local" in words or os.fsencode(state) in words else None
 
 
 async def _ended(descriptor: int) -> None:

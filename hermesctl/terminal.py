@@ -50,6 +50,17 @@ def show_error(error: HermesError) -> None:
     stderr().print(text, soft_wrap=True)
 
 
+def write_bytes(console: Console, data: bytes) -> None:
+    """Pass bytes on to stdout as they are."""
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        console.on_broken_pipe()
+
+
 def is_live(console: Console) -> bool:
     """Whether a picture may be redrawn in place."""
     return console.is_terminal and not console.is_dumb_terminal

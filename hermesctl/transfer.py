@@ -66,6 +66,8 @@ async def _receive(
     method = connection.stub.DownloadCheckpoint
     async with aclosing(connection.stream(method, request)) as chunks:
         async for chunk in chunks:
+            if not chunk.name and not chunk.data:
+                continue  # the end of all files
             name = _safe_name(chunk.name)
             if chunk.offset != names.get(name, 0):
                 raise HermesError(f"the head left a gap in {printable(chunk.name)}; try again")

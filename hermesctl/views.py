@@ -146,20 +146,28 @@ def final_view(detail: StudyDetail, best: Sequence[Trial]) -> RenderableType:
             ]
         )
     )
-    return Group(*parts, Text(), next_commands(study.id, best[0].id if best else ""))
+    further = next_commands(study.id, best[0].id if best else "", ended=True)
+    return Group(*parts, Text(), further)
 
 
-def next_commands(study: str, trial: str = "") -> RenderableType:
+def next_commands(study: str, trial: str = "", *, ended: bool = False) -> RenderableType:
     """Where to look further, ready to be copied."""
     study, trial = printable(study), printable(trial or f"{study}/1")
-    rows = (
+    rows = [
         (f"hermesctl best {study}", "the leaderboard"),
-        (f"hermesctl tail -f {study}", "what happens"),
+        (f"hermesctl tail {'' if ended else '-f '}{study}", "what happened"),
         (f"hermesctl trial show {trial}", "one trial, with its last output"),
         (f"hermesctl trial curve {trial}", "its loss"),
         (f"hermesctl why {trial}", "why it runs or waits"),
-        (f"hermesctl study stop {study}", "end it; the results stay"),
-    )
+    ]
+    if ended:
+        longer = f"hermesctl study extend {study} --set epochs=20"
+        rows += [
+            (longer, "let the trials go on for longer"),
+            (f"hermesctl study export {study}", "everything, as JSON Lines"),
+        ]
+    else:
+        rows += [(f"hermesctl study stop {study}", "end it; the results stay")]
     table = grid("look further", "")
     for command, meaning in rows:
         table.add_row(cell(f"  {command}", "cyan"), cell(meaning, "dim"))

@@ -26,7 +26,7 @@ from hermesctl.running import NounGroup, confirm, run
 from hermesctl.study_file import Document
 from hermesctl.submission import from_changed_spec
 from hermesctl.tables import studies_table, trials_table
-from hermesctl.terminal import say, stdout
+from hermesctl.terminal import say, stdout, write_bytes
 from hermesctl.text import count, printable, size
 from hermesctl.trees import parse_assignments, tree_of, with_flags
 from hermesctl.views import next_commands, status_view
@@ -165,6 +165,7 @@ def clone(
         prepared = from_changed_spec(Document(tree, ()), Path(original.submit_directory))
         submission = await client.clone(original, prepared)
         document = {"study": submission.study, "trials": plain(submission.trials)}
+        say(f"{printable(submission.study)}: {count(len(submission.trials), 'trial')}")
         emit(stdout(), output, document, [document], lambda _: next_commands(submission.study))
 
     run(body, head=head)
@@ -201,7 +202,7 @@ def export(
         if to is None:
             console = stdout()
             async for data in client.export(study):
-                console.file.write(data.decode(errors="replace"))
+                write_bytes(console, data)
             return
         partial = to.with_name(f".{to.name}.partial")
         try:

@@ -105,6 +105,7 @@ def submit(
 
     async def body(client: AsyncClient) -> ExitCode | None:
         progress.sent = _Sent.REQUEST
+        before = (await client.server_info()).journal_sequence if follow else 0
         submission = await client.submit(
             prepared, again=again, dry_run=dry_run, environment=environment
         )
@@ -115,8 +116,7 @@ def submit(
             return None
         _announce(console, submission, output, following=follow)
         if follow:
-            after = None if submission.identical_to else 0
-            detail = await follow_to_the_end(client, submission.study, console, after)
+            detail = await follow_to_the_end(client, submission.study, console, before)
             return outcome(detail)
         return outcome(await client.wait(submission)) if wait else None
 

@@ -158,7 +158,8 @@ def retry(trials: TrialsArgument, head: HeadOption = None) -> None:
 def trial_view(detail: TrialDetail) -> RenderableType:
     """Everything about one trial."""
     trial = detail.trial
-    parts: list[RenderableType] = [facts_table(_facts(trial))]
+    known = [(name, words) for name, words in _facts(trial) if words != "-"]
+    parts: list[RenderableType] = [facts_table(known)]
     if len(detail.usage) > 1:
         shares = [u.utilization for u in detail.usage]
         parts.append(cell(f"use over time  {sparkline(shares, _USAGE_WIDTH)}"))
@@ -177,7 +178,8 @@ def trial_view(detail: TrialDetail) -> RenderableType:
 
 
 def _facts(trial: Trial) -> list[tuple[str, str]]:
-    metrics = ", ".join(f"{m.name} {number(m.last)} (best {number(m.best)})" for m in trial.metrics)
+    # Which of them want to be high is not known, save for the one that ranks.
+    metrics = ", ".join(f"{m.name} {number(m.last)}" for m in trial.metrics)
     state = state_cell(trial).plain
     kept = f"{trial.kept_tier} on {trial.kept_node}" if trial.kept_tier else "-"
     fidelity = trial.fidelity or "not known yet"

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import Annotated
 
 import typer
-from rich.console import Console, Group
+from rich.console import Group
 from rich.text import Text
 
 from hermesctl import scalars
@@ -21,7 +21,7 @@ from hermesctl.program_output import TerminalFilter
 from hermesctl.records import Study, StudyDetail, Trial
 from hermesctl.running import chosen_study, outcome, run
 from hermesctl.tables import cell, leaderboard, ranking_table
-from hermesctl.terminal import say, stdout
+from hermesctl.terminal import say, stdout, write_bytes
 from hermesctl.text import printable
 from hermesctl.views import status_view, study_progress
 from hermesctl.yaml_text import Data
@@ -147,7 +147,7 @@ def logs(
                 if on_terminal:
                     write(console, shown.feed(chunk))
                 else:
-                    _write_bytes(console, chunk)
+                    write_bytes(console, chunk)
 
     run(body, head=head, interrupted=lambda: f"{printable(trial)} goes on")
 
@@ -210,7 +210,8 @@ def why(trial: TrialArgument, head: HeadOption = None, output: OutputOption = Fo
         if explanation.last_decision:
             lines.append(cell(f"last decision: {explanation.last_decision}"))
         lines.append(cell(f"policy: {explanation.policy}", "dim"))
-        view = Group(*lines, Text(), ranking_table(explanation))
+        ranking = (Text(), ranking_table(explanation)) if explanation.ranking else ()
+        view = Group(*lines, *ranking)
         rows = [row(ranked) for ranked in explanation.ranking]
         emit(stdout(), output, row(explanation), rows, lambda _: view)
 
@@ -227,13 +228,3 @@ def _size(text: str) -> int:
     if not size_bytes:
         raise UsageError(f"--last {printable(text)}: expected a size such as 64KiB")
     return size_bytes
-
-
-def _write_bytes(console: Console, chunk: bytes) -> None:
-    if sys.stdout is None:
-        return
-    try:
-        sys.stdout.buffer.write(chunk)
-        sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        console.on_broken_pipe()

@@ -56,6 +56,8 @@ class FakeHead(control_pb2_grpc.ControlServiceServicer):
         self.nodes: list[pb.Node] = []
         self.version = client_version()
         self.identical_to = ""
+        self.submitted: dict[str, Any] = {}  # more of what a submitted study is
+        self.then: list[pb.PublicEvent] = []  # what happens right after a submit
         self.watching = threading.Event()
         self.cancelled = threading.Event()
 
@@ -98,7 +100,10 @@ class FakeHead(control_pb2_grpc.ControlServiceServicer):
 
     async def ServerInfo(self, request: Any, context: Any) -> pb.ServerInfoResponse:
         await self._begin(request, context)
-        return pb.ServerInfoResponse(version=self.version, policies=["best_first"])
+        last = self.events[-1].sequence if self.events else 0
+        return pb.ServerInfoResponse(
+            version=self.version, policies=["best_first"], journal_sequence=last
+        )
 
     async def PutBlob(self, requests: Any, context: Any) -> pb.PutBlobResponse:
         data = b"".join([r.data async for r in requests])
@@ -114,7 +119,8 @@ class FakeHead(control_pb2_grpc.ControlServiceServicer):
             return pb.SubmitStudyResponse(trials=trials)
         if self.identical_to and not request.again:
             return pb.SubmitStudyResponse(identical_to=self.identical_to)
-        self.add_study("digits", *trials)
+        self.add_study("digits", *trials, **self.submitted)
+        self.events += self.then
         return pb.SubmitStudyResponse(study="digits", trials=trials, notes=["a note"])
 
     async def GetStudy(self, request: Any, context: Any) -> pb.GetStudyResponse:

@@ -1,6 +1,7 @@
 """A stand-in for `hermesd local`: answers ServerInfo on the state directory's socket.
 
-`--slots 13` ends at once, `--slots 14` never serves its socket.
+`--slots 13` ends at once, `--slots 14` never serves its socket, `--slots 15` finds another one
+in its way.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ def main() -> None:
     if options.slots == 13:
         print("\x1b[31mno such slots\x1b[0m", file=sys.stderr)
         sys.exit(3)
+    if options.slots == 15:
+        sys.exit(4)
     if options.slots == 14:
         signal.pause()
     asyncio.run(serve(options.state))

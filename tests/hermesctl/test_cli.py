@@ -182,15 +182,16 @@ def test_preview_shows_the_trials_and_stores_nothing(head: FakeHead, project: Pa
 
 
 def test_follow_without_a_terminal_prints_lines_then_the_end(head: FakeHead, project: Path) -> None:
-    head.events = [
-        event(1, pb.PUBLIC_EVENT_KIND_STARTED, trial="digits/1", attempt=1, device="cpu/0"),
-        event(2, pb.PUBLIC_EVENT_KIND_STUDY_FINISHED),
-    ]
-    head.identical_to = "digits"
-    finish(head, trial(1, state=COMPLETED, metric=0.25, rank=1), trial(2, state=COMPLETED))
+    started, finished = pb.PUBLIC_EVENT_KIND_STARTED, pb.PUBLIC_EVENT_KIND_STUDY_FINISHED
+    head.events = [event(1, pb.PUBLIC_EVENT_KIND_NODE_JOINED, device="long-before")]
+    head.then = [event(2, started, trial="digits/1", device="cpu/0"), event(3, finished)]
+    head.submitted = {"finished": True, "preemptions": 7, "busy_seconds": 99.0}
+    head.submitted["overhead_seconds"] = 1.0
     result = hermesctl("submit", str(project / "study.yaml"), "--follow")
     assert result.exit_code == 0
-    assert "best parameters" in result.stdout
+    lines = result.stdout.splitlines()
+    assert [one.split()[0] for one in lines[1:3]] == ["2", "3"]
+    assert "long-before" not in result.stdout
     assert "switch overhead  1.0 %" in result.stdout
     assert "preemptions      7" in result.stdout
     assert "hermesctl trial curve digits/1" in result.stdout

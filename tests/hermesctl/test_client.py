@@ -289,6 +289,7 @@ async def test_a_checkpoint_is_downloaded_whole_or_not_at_all(
         return pb.DownloadCheckpointResponse(name=name, offset=offset, data=data)
 
     head.checkpoint = [chunk("a.keras", 0, b"12"), chunk("a.keras", 2, b"3"), chunk("d/b", 0, b"")]
+    head.checkpoint.append(chunk("", 0, b""))
     destination = tmp_path / "best"
     async with AsyncClient() as client:
         files = await client.download_checkpoint("digits/1", destination)

@@ -95,6 +95,24 @@ async def test_a_head_that_never_answers_is_given_up_on(
         await local.start(os.environ, slots=14)
 
 
+async def test_one_that_is_coming_back_is_waited_for(
+    spawned: list[subprocess.Popen[bytes]], state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spawn = local._spawn
+
+    def lost_the_race(state: Path, flags: list[str]) -> subprocess.Popen[bytes]:
+        loser = spawn(state, ["--slots", "15"])
+        loser.wait()
+        spawn(state, [])
+        return loser
+
+    monkeypatch.setattr(local, "_spawn", lost_the_race)
+    await local.start(os.environ)
+    loser, winner = spawned
+    assert loser.returncode == 4
+    assert (await local.find(os.environ)).pid == winner.pid
+
+
 async def test_a_foreign_process_with_a_known_number_is_left_alone(state: Path) -> None:
     for record in ({"pid": os.getpid()}, {"pid": "x"}, {"pid": 2**31}, {}, []):
         (state / "local.json").write_text(json.dumps(record))
