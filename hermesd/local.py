@@ -22,6 +22,7 @@ from pathlib import Path
 import structlog
 
 import hermesd
+from hermesd.notify import notify
 
 BACKOFF_SECONDS = (0.2, 5.0)
 # A process that ran this long is not in a crash loop.
@@ -88,11 +89,12 @@ class Child:
                     env=_environment(os.environ, folder / f"{self.name}.notify"),
                     start_new_session=True,
                 )
-                return await self.process.wait()
+                code = await self.process.wait()
+                self.process = None
+                return code
             finally:
                 loop.remove_reader(notifications)
                 self.ready.clear()
-                self.process = None
 
     async def stop(self) -> None:
         """End it: by SIGTERM, and by SIGKILL when it takes too long."""
@@ -159,15 +161,24 @@ class Local:
         with _alone(self._folder):
             try:
                 async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(self.head.keep(self._folder, self._tell))
-                    tasks.create_task(self._node_after_head())
+                    keepers = [
+                        tasks.create_task(self.head.keep(self._folder, self._tell)),
+                        tasks.create_task(self._node_after_head()),
+                    ]
                     await stop
-                    await self.node.stop()
-                    await self.head.stop()
+                    await self._end()
+                    for keeper in keepers:
+                        keeper.cancel()
             except* LocalRefused as refused:
+                await self._end()
                 raise refused.exceptions[0] from None
             finally:
                 self._record.unlink(missing_ok=True)
+
+    async def _end(self) -> None:
+        """The node first: the head is to hear how its trials were left."""
+        await self.node.stop()
+        await self.head.stop()
 
     async def _node_after_head(self) -> None:
         await self.head.ready.wait()
@@ -186,6 +197,7 @@ class Local:
         }
         fresh.write_text(json.dumps(record))
         fresh.rename(self._record)
+        notify("READY=1")
         log.info("ready", socket=str(self._socket))
 
 

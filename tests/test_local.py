@@ -1,0 +1,161 @@
+"""`hermesd local` with real processes: both run, come back, and end with it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+
+from hermesd.head import schema
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1 import control_pb2_grpc
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Local:
+    """The process, and the readiness that it tells."""
+
+    def __init__(self, state: Path, process: asyncio.subprocess.Process) -> None:
+        self.state = state
+        self.process = process
+        self.notices: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def ready(self) -> dict[str, object]:
+        """Wait until it says that both are ready; its record."""
+        while b"READY=1" not in await self.notices.get():
+            pass
+        record: dict[str, object] = json.loads((self.state / "local.json").read_text())
+        return record
+
+    def child(self, name: str) -> int:
+        """The pid of a child."""
+        task = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        for pid in map(int, task.read_text().split()):
+            if name.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                return pid
+        raise AssertionError(f"no {name} runs")
+
+
+@asynccontextmanager
+async def started(folder: Path) -> AsyncIterator[Local]:
+    """Run it in `folder`; ended by SIGTERM if it still runs after the block."""
+    address = folder / "notices"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as notices:
+        address.unlink(missing_ok=True)
+        notices.bind(str(address))
+        state = folder / "state"
+        with (folder / "log").open("ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "hermesd.cli", "local", "--state", str(state)),
+                *("--slots", "1"),
+                cwd=ROOT,
+                env={**os.environ, "NOTIFY_SOCKET": str(address)},
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        local = Local(state, process)
+        loop = asyncio.get_running_loop()
+        loop.add_reader(notices, lambda: local.notices.put_nowait(notices.recv(100)))
+        try:
+            yield local
+        finally:
+            loop.remove_reader(notices)
+            if process.returncode is None:
+                process.terminate()
+                await process.wait()
+
+
+async def gone(pid: int) -> None:
+    """Wait for the end of a process that is not our child."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        await asyncio.to_thread(select.select, [descriptor], [], [])
+    finally:
+        os.close(descriptor)
+
+
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Short enough for sockets below it."""
+    return tmp_path_factory.mktemp("l")
+
+
+async def test_both_answer_and_all_ends_by_sigterm(folder: Path) -> None:
+    async with started(folder) as local:
+        record = await local.ready()
+        assert record["pid"] == local.process.pid
+        pids = [local.child("head"), local.child("node")]
+        async with grpc.aio.insecure_channel(f"unix:{record['socket']}") as channel:
+            stub = control_pb2_grpc.ControlServiceStub(channel)
+            seen = stub.WatchJournal(pb.WatchJournalRequest())
+            event = (await seen.read()).events[0]
+            assert event.kind == pb.PUBLIC_EVENT_KIND_NODE_JOINED
+            seen.cancel()
+        local.process.terminate()
+        assert await local.process.wait() == 0
+        for pid in pids:
+            await gone(pid)
+        assert not (local.state / "local.json").exists()
+        assert not (local.state / "head.sock").exists()
+
+
+@pytest.mark.parametrize("name", ["head", "node"])
+async def test_a_daemon_that_was_killed_comes_back(folder: Path, name: str) -> None:
+    async with started(folder) as local:
+        await local.ready()
+        before = local.child(name)
+        os.kill(before, signal.SIGKILL)
+        await local.ready()
+        assert local.child(name) != before
+
+
+async def test_nothing_outlives_it_even_when_it_is_killed(folder: Path) -> None:
+    async with started(folder) as local:
+        await local.ready()
+        pids = [local.child("head"), local.child("node")]
+        local.process.kill()
+        await local.process.wait()
+        for pid in pids:
+            await gone(pid)
+    async with started(folder) as again:
+        assert (await again.ready())["pid"] == again.process.pid
+
+
+async def test_a_second_one_is_refused_and_leaves_the_first_alone(folder: Path) -> None:
+    async with started(folder) as local:
+        await local.ready()
+        second = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "hermesd.cli", "local", "--state", str(local.state)),
+            cwd=ROOT,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        _, errors = await second.communicate()
+        assert second.returncode == 4
+        assert b"a local head runs here already" in errors
+        assert (local.state / "local.json").exists()
+
+
+async def test_a_journal_that_cannot_be_used_ends_it_with_the_reason(folder: Path) -> None:
+    head = folder / "state" / "head"
+    head.mkdir(parents=True)
+    (head / schema.NAME).write_bytes(b"")
+    async with started(folder) as local:
+        assert await local.process.wait() == 4
+        log = (folder / "log").read_text()
+        assert "is empty: nothing of it was changed" in log
+        assert "the head refuses to start" in log
