@@ -107,7 +107,7 @@ def live_view(live: Live, width: int, height: int) -> RenderableType:
     bar = Text(progress_bar(done, max(10, min(40, width - 40))), style="green")
     bar.append(f"  {percent(done)}  {ending_text(study)}", style="not green")
     lines: list[RenderableType] = [head, bar]
-    lines.append(_live_trials(trials, live.trails, max(3, height - 8)))
+    lines.append(_live_trials(detail, live.trails, max(3, height - 8)))
     upcoming = [f"{printable(t)}" for t in detail.next_up[:_NEXT_SHOWN]]
     lines.append(_line("next up", ", ".join(upcoming) or "-"))
     lines.append(_line("best", best_text(study, trials)))
@@ -175,10 +175,11 @@ def next_commands(study: str, trial: str = "", *, ended: bool = False) -> Render
 
 
 def _live_trials(
-    trials: Sequence[Trial], trails: Mapping[str, Sequence[float]], room: int
+    detail: StudyDetail, trails: Mapping[str, Sequence[float]], room: int
 ) -> RenderableType:
+    trials, metric = detail.trials, detail.study.metric or "metric"
     names = varying(trials)
-    table = grid("trial", "state", "device", ">step", ">signal", "", ">metric", "parameters")
+    table = grid("trial", "state", "device", ">step", ">signal", "", f">{metric}", "parameters")
     order = sorted(trials, key=_live_order)
     for trial in order[:room]:
         table.add_row(
@@ -194,6 +195,8 @@ def _live_trials(
     for column in table.columns:
         column.no_wrap = True
         column.overflow = "ellipsis"
+    # The parameters give way, the pictures don't.
+    table.columns[5].min_width = SPARK_WIDTH
     hidden = len(order) - room
     more = [cell(f"… and {count(hidden, 'trial')} more", "dim")] if hidden > 0 else []
     return Group(table, *more)

@@ -252,12 +252,13 @@ def _interrupted(progress: _Progress) -> str:
         case _Sent.REQUEST:
             return "the study may have been submitted: hermesctl study ls tells"
         case _Sent.ANSWERED:
-            lines = [
-                f"{study} goes on" + (" in the background" if progress.local else ""),
-                f"  hermesctl top {study}           look again",
-                f"  hermesctl tail -f {study}       follow it as lines",
-                f"  hermesctl study stop {study}    end it",
-            ]
+            commands = {
+                f"hermesctl top {study}": "look again",
+                f"hermesctl tail -f {study}": "follow it as lines",
+                f"hermesctl study stop {study}": "end it",
+            }
             if progress.local:
-                lines.append("  hermesctl local stop           end your local head")
-            return "\n".join(lines)
+                commands["hermesctl local stop"] = "end your local head"
+            width = max(map(len, commands))
+            rows = [f"  {command:<{width}}  {meaning}" for command, meaning in commands.items()]
+            return "\n".join([f"{study} goes on without this terminal", *rows])

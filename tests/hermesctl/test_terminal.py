@@ -150,7 +150,7 @@ def test_ctrl_c_while_following_says_that_the_study_goes_on(
     process = terminal.start("submit", str(project / "study.yaml"), "--follow")
     terminal.until("switching")
     process.send_signal(signal.SIGINT)
-    said = terminal.until("end it")
+    said = terminal.until("end it\r")
     assert process.wait() == ExitCode.INTERRUPTED
     assert "digits goes on" in said
     assert "hermesctl study stop digits" in said
