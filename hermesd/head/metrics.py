@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -43,8 +44,18 @@ class HeadMetrics(Collector):
         yield trials
 
 
-def serve(head: Head, sessions: Sessions, port: int) -> None:
-    """Answer on 127.0.0.1, in a thread of its own."""
+@contextmanager
+def served(head: Head, sessions: Sessions, port: int | None) -> Iterator[None]:
+    """Answer on 127.0.0.1 for the block, in a thread of its own; no port, no thread."""
+    if port is None:
+        yield
+        return
     registry = CollectorRegistry()
     registry.register(HeadMetrics(head, sessions))
-    start_http_server(port, "127.0.0.1", registry)
+    server, thread = start_http_server(port, "127.0.0.1", registry)
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

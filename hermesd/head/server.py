@@ -82,7 +82,8 @@ async def running(config: HeadConfig) -> AsyncIterator[Running]:
                     feeder = tasks.create_task(keep_watchdog_fed())
                     await server.start()
                     try:
-                        yield Running(head, sessions, server)
+                        with metrics.served(head, sessions, config.metrics_port):
+                            yield Running(head, sessions, server)
                     finally:
                         await server.stop(GRACE_SECONDS if sessions.all() else 0)
                         loop.cancel()
@@ -134,8 +135,6 @@ async def _put_together(
     node_pb2_grpc.add_NodeServiceServicer_to_server(
         NodeService(head, sessions, relay, blobs), server
     )
-    if config.metrics_port is not None:
-        metrics.serve(head, sessions, config.metrics_port)
     return head, sessions, server
 
 

@@ -1,0 +1,136 @@
+"""TCP, TLS and Prometheus: open to those who are meant, to nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import ipaddress
+import socket
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1 import control_pb2_grpc
+from tests.head.heads import Node, status, world
+from tests.study_specs import spec
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+class Authority:
+    """A certificate authority that lasts for a test."""
+
+    def __init__(self) -> None:
+        self.key = ec.generate_private_key(ec.SECP256R1())
+        self.certificate = self._sign("authority", self.key, self.key, authority=True)
+
+    def _sign(
+        self,
+        name: str,
+        key: ec.EllipticCurvePrivateKey,
+        signer: ec.EllipticCurvePrivateKey,
+        authority: bool = False,
+    ) -> bytes:
+        now = datetime.datetime.now(datetime.UTC)
+        local = ipaddress.ip_address("127.0.0.1")
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+            .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority")]))
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(hours=1))
+            .not_valid_after(now + datetime.timedelta(hours=1))
+            .add_extension(x509.BasicConstraints(authority, None), critical=True)
+            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(local)]), critical=False)
+        )
+        signed = builder.sign(signer, hashes.SHA256())
+        return signed.public_bytes(serialization.Encoding.PEM)
+
+    def issue(self, name: str) -> tuple[bytes, bytes]:
+        key = ec.generate_private_key(ec.SECP256R1())
+        return pem(key), self._sign(name, key, self.key)
+
+
+async def info(channel: grpc.aio.Channel, token: str) -> Any:
+    stub: Any = control_pb2_grpc.ControlServiceStub(channel)
+    metadata = (("authorization", f"Bearer {token}"),)
+    return await stub.ServerInfo(pb.ServerInfoRequest(), metadata=metadata, timeout=10)
+
+
+async def test_tls_takes_those_alone_who_have_a_certificate_and_a_token(tmp_path: Path) -> None:
+    ours, theirs = Authority(), Authority()
+    files: dict[str, Path] = {}
+    key, certificate = ours.issue("head")
+    for name, content in (
+        ("tls_ca", ours.certificate),
+        ("tls_key", key),
+        ("tls_certificate", certificate),
+    ):
+        files[name] = tmp_path / f"{name}.pem"
+        files[name].write_bytes(content)
+    address = f"127.0.0.1:{free_port()}"
+    state = tmp_path / "state"
+    async with world(state, embedded=False, listen=address, **files):
+        token = (state / "token").read_text().strip()
+        good = grpc.ssl_channel_credentials(ours.certificate, *ours.issue("client"))
+        async with grpc.aio.secure_channel(address, good) as channel:
+            assert (await info(channel, token)).version
+            assert (await status(info(channel, "x")))[0] is grpc.StatusCode.UNAUTHENTICATED
+        bad = grpc.ssl_channel_credentials(ours.certificate, *theirs.issue("client"))
+        bare = grpc.ssl_channel_credentials(ours.certificate)
+        for credentials in (bad, bare):
+            async with grpc.aio.secure_channel(address, credentials) as channel:
+                assert (await status(info(channel, token)))[0] is grpc.StatusCode.UNAVAILABLE
+        async with grpc.aio.insecure_channel(address) as channel:
+            assert (await status(info(channel, token)))[0] is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_loopback_may_do_without_tls(tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    async with world(tmp_path, embedded=False, listen=address):
+        token = (tmp_path / "token").read_text().strip()
+        async with grpc.aio.insecure_channel(address) as channel:
+            assert (await info(channel, token)).version
+
+
+async def test_prometheus_sees_what_the_head_does(tmp_path: Path) -> None:
+    port = free_port()
+    async with world(tmp_path, metrics_port=port) as head:
+        node = Node(head)
+        await node.hello()
+        await head.submit(spec({"lr": {"value": 1.0}}))
+
+        def read() -> str:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+                return str(answer.read().decode())
+
+        text = await asyncio.to_thread(read)
+        assert "hermes_head_nodes 1.0" in text
+        assert 'hermes_head_trials{phase="starting"} 1.0' in text
+        assert "hermes_head_entries_total 3.0" in text
+        node.call.cancel()
+    with pytest.raises(urllib.error.URLError):
+        await asyncio.to_thread(read)

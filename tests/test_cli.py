@@ -1,0 +1,86 @@
+"""The daemons' command line: refusals have reasons and exit codes that do not change."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from hermesd.cli import IN_THE_WAY, REFUSED, app
+from hermesd.head import schema
+from hermesd.head.journal import opened
+from hermesd.head.statedir import owned
+from tests.head.heads import world
+from tests.study_specs import spec
+
+RUNNER = CliRunner()
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    result = RUNNER.invoke(app, list(arguments), catch_exceptions=False)
+    return result.exit_code, result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("head", "--listen", "x"), "--listen: head.listen = x: expected host:port"),
+        (("head", "--config", "/nowhere"), "/nowhere: cannot be read"),
+        (("node", "--name", "A B"), "--name: node.name = A B: expected 1 to 63"),
+        (("node", "--slots", "-1"), "node.cpu_slots = -1: expected from 0 to 4096 slots"),
+        (("node", "--head", "x"), "node.head = x: expected host:port"),
+    ],
+)
+def test_bad_settings_are_named_and_exit_2(arguments: tuple[str, ...], words: str) -> None:
+    code, output = run(*arguments)
+    assert code == REFUSED
+    assert words in output
+
+
+def test_an_address_beyond_loopback_is_refused_with_the_reason(tmp_path: Path) -> None:
+    code, output = run("head", "--state", str(tmp_path), "--listen", "0.0.0.0:7411")
+    assert code == REFUSED
+    assert "can be reached from other machines: set tls_certificate" in output
+
+
+def test_a_second_head_is_in_the_way_for_a_while(tmp_path: Path) -> None:
+    with owned(tmp_path):
+        code, output = run("head", "--state", str(tmp_path), "--embedded")
+    assert code == IN_THE_WAY
+    assert "another head (pid " in output
+
+
+def test_a_damaged_journal_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / schema.NAME).write_bytes(b"no database, to be sure" * 100)
+    code, output = run("head", "--state", str(tmp_path), "--embedded")
+    assert code == REFUSED
+    assert "`hermesd head --repair` sets aside what cannot be read" in output
+
+
+def test_there_is_help_without_arguments() -> None:
+    code, output = run()
+    assert code == 2
+    for command in ("head", "node", "local"):
+        assert command in output
+
+
+async def test_repair_tells_what_it_sets_aside(tmp_path: Path) -> None:
+    code, output = run("head", "--state", str(tmp_path), "--repair")
+    assert (code, "there is no journal to repair" in output) == (REFUSED, True)
+    async with world(tmp_path) as head:
+        await head.submit()
+        await head.submit(spec(name="other"))
+    code, output = run("head", "--state", str(tmp_path), "--repair")
+    assert (code, "nothing is wrong; nothing was changed" in output) == (0, True)
+    with closing(sqlite3.connect(tmp_path / schema.NAME)) as connection:
+        connection.execute("UPDATE journal SET kind = 'Teleported' WHERE seq = 1")
+        connection.commit()
+    code, output = run("head", "--state", str(tmp_path), "--repair")
+    assert code == 0
+    assert "set aside: 1: entry 1: its checksum does not agree: Teleported" in output
+    assert f"the damaged files are in {tmp_path}/set-aside-" in output
+    async with opened(tmp_path) as journal:
+        assert journal.last == 1
