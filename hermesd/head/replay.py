@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from hermesd.core.invariants import InvariantBroken
@@ -27,6 +30,25 @@ async def replay(journal: Journal) -> Replayed:
     An entry that can be read but not folded, and a state that contradicts itself, leave the head
     readable: `fault` names the entry.
     """
+    with _everything_is_kept():
+        return await _replay(journal)
+
+
+@contextmanager
+def _everything_is_kept() -> Iterator[None]:
+    """Nothing made here is garbage: looking for some would take longer than all the rest.
+
+    What is there at the end is set apart, so that later collections do not look at it either.
+    """
+    gc.disable()
+    try:
+        yield
+        gc.freeze()
+    finally:
+        gc.enable()
+
+
+async def _replay(journal: Journal) -> Replayed:
     replayed = Replayed(State())
     if saved := await journal.load_snapshot(snapshot.shape()):
         replayed = Replayed(snapshot.read(saved.parts), saved.seq)
