@@ -82,14 +82,12 @@ class _Stopped(Exception):
 
 
 class NodeDaemon:
-    """One node. `environ` is what trials' clean environments are taken from."""
+    """One node that holds its state directory."""
 
-    def __init__(
-        self, config: NodeConfig, environ: Mapping[str, str], rack: Rack | None = None
-    ) -> None:
+    def __init__(self, config: NodeConfig, environ: Mapping[str, str], rack: Rack) -> None:
         self._config = config
         self._environ = environ
-        self._rack = rack or Rack(_providers(config))
+        self._rack = rack
         self._cgroups = cgroups.detect(group_name(config))
         self._outbox = Outbox()
         self._link = Link(config, self._outbox, self._hello, self._heard)
@@ -97,7 +95,7 @@ class NodeDaemon:
             config.state_dir, config.runtime_path, config.disk_budget_bytes, self._link.blob
         )
         self._zygotes = Zygotes(config.runtime_path, config.state_dir / "shim")
-        self._machine = NodeMachine(NodeTerms({}))
+        self._machine = NodeMachine(NodeTerms(rack.cheapest, config.parked_memory_bytes))
         self._trainers: dict[TrialId, Trainer] = {}
         self._sending: dict[int, asyncio.Task[None]] = {}
         self._memory: dict[DeviceId, int] = {}
@@ -106,26 +104,16 @@ class NodeDaemon:
         self._alarm: asyncio.TimerHandle | None = None
 
     async def run(self, stop: asyncio.Event, ready: Callable[[], None]) -> None:
-        """Serve until `stop` is set; `ready` is called once what was running is taken over.
-
-        Hosts are left running, unless this node is embedded: then every trial is written down
-        and ended. Raises AlreadyRunning.
-        """
-        state, sockets = self._config.state_dir, self._config.runtime_path
-        state.mkdir(parents=True, exist_ok=True, mode=0o700)
-        sockets.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with _locked(state / "lock"):
-            _expose_shim(state / "shim")
-            await self._rack.find(self._config.name)
-            memory = self._config.parked_memory_bytes
-            self._machine = NodeMachine(NodeTerms(self._rack.cheapest, memory))
-            try:
-                await self._serve(stop, ready)
-            except* _Stopped:
-                log.info("stopped", node=self._config.name)
-            finally:
-                await self._zygotes.close()
-                await self._link.close()
+        """Serve until `stop` is set; `ready` is called once what was running is taken over."""
+        try:
+            await self._serve(stop, ready)
+        except* _Stopped:
+            log.info("stopped", node=self._config.name)
+        finally:
+            if self._alarm is not None:
+                self._alarm.cancel()
+            await self._zygotes.close()
+            await self._link.close()
 
     async def _serve(self, stop: asyncio.Event, ready: Callable[[], None]) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -365,7 +353,28 @@ async def serve(config: NodeConfig) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await NodeDaemon(config, os.environ).run(stop, lambda: notify("READY=1"))
+    await run_node(config, os.environ, stop, lambda: notify("READY=1"))
+
+
+async def run_node(
+    config: NodeConfig,
+    environ: Mapping[str, str],
+    stop: asyncio.Event,
+    ready: Callable[[], None],
+) -> None:
+    """Be the node of these settings until `stop` is set; `ready` is called once it serves.
+
+    `environ` is what trials' clean environments are taken from. Hosts are left running, unless
+    the node is embedded: then every trial is written down and ended. Raises AlreadyRunning.
+    """
+    state, sockets = config.state_dir, config.runtime_path
+    for folder in (state, sockets):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with _locked(state / "lock"):
+        _expose_shim(state / "shim")
+        rack = Rack(_providers(config))
+        await rack.find(config.name)
+        await NodeDaemon(config, environ, rack).run(stop, ready)
 
 
 def group_name(config: NodeConfig) -> str:
