@@ -37,6 +37,14 @@ def processes(state: Path) -> Iterator[tuple[int, list[str]]]:
             yield int(entry.name), [word.decode(errors="replace") for word in words]
 
 
+def parent(pid: int) -> int:
+    """The parent of a process; 0 when it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    except OSError:
+        return 0
+
+
 class Cluster:
     """One `hermesd local` with everything it started."""
 
@@ -59,13 +67,17 @@ class Cluster:
         return control_pb2_grpc.ControlServiceStub(self.channel)
 
     async def start(self) -> None:
-        self.process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "hermesd.cli", "local",
-            "--state", str(self.state), "--slots", str(self.slots),
-            stdout=(self.state / "test-out.log").open("ab"),
-            stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,
-        )  # fmt: skip
+        words = ["-m", "hermesd.cli", "local", "--state", str(self.state)]
+        with (self.state / "test-out.log").open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *words,
+                "--slots",
+                str(self.slots),
+                stdout=log,
+                stderr=asyncio.subprocess.STDOUT,
+                start_new_session=True,
+            )
         await self.until(self._answers)
 
     async def _answers(self) -> bool:
@@ -140,19 +152,20 @@ class Cluster:
 
     def pids(self, kind: str) -> list[int]:
         """The pids of `local`, `head`, `node`, `zygote`, `host` or `trainer` processes."""
-        found = []
+        found: dict[int, str] = {}
         for pid, words in processes(self.state):
             line = " ".join(words)
-            roles = {
-                "local": "hermesd.cli local" in line,
-                "head": "hermesd.cli head" in line,
-                "node": "hermesd.cli node" in line,
-                "zygote": "trainer_shim.zygote" in line,
-                "host": "trainer_shim.host" in line,
-            }
-            if roles.get(kind, False) or (kind == "trainer" and not any(roles.values())):
-                found.append(pid)
-        return found
+            for role in ("local", "head", "node"):
+                if f"hermesd.cli {role}" in line:
+                    found[pid] = role
+            for role in ("zygote", "host"):
+                if f"trainer_shim.{role}" in line:
+                    found[pid] = role
+        # A training process is forked by its host and bears the same command line.
+        trainers = {pid for pid, role in found.items() if found.get(parent(pid)) == role == "host"}
+        if kind == "trainer":
+            return sorted(trainers)
+        return sorted(pid for pid, role in found.items() if role == kind and pid not in trainers)
 
     def kill(self, pids: list[int]) -> None:
         for pid in pids:

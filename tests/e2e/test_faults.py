@@ -68,7 +68,7 @@ async def start(cluster: Cluster, locks: Path) -> str:
         "chaos",
         {"train.py": SCRIPT.replace("LOCKS", repr(str(locks)))},
         {"rate": RATES},
-        suspend=types_pb2.Suspend(durability_seconds=0.5),
+        suspend=types_pb2.Suspend(durability_seconds=1.0),
         schedule=types_pb2.Schedule(
             policy=types_pb2.Plugin(
                 name="round_robin",
@@ -136,8 +136,8 @@ async def test_killing_everything_at_once_loses_nothing_durable(state: Path, loc
         ("import os; os.kill(os.getpid(), 11)", types_pb2.TRIAL_STATE_FAILED, "SIGSEGV"),
         ("import sys; sys.exit(7)", types_pb2.TRIAL_STATE_FAILED, "7"),
         (
-            "import trainer_shim; t = trainer_shim.attach()\n"
-            "for i in range(1, 400): t.report(i, loss=float('nan'))",
+            "import itertools, time, trainer_shim; t = trainer_shim.attach()\n"
+            "for i in itertools.count(1): time.sleep(0.01); t.report(i, loss=float('nan'))",
             types_pb2.TRIAL_STATE_STOPPED,
             "not finite",
         ),
@@ -160,6 +160,6 @@ async def test_the_last_lines_of_a_failed_trial_are_shown(state: Path) -> None:
         script = "print('loading'); raise RuntimeError('no such file: weights')"
         study = await cluster.submit("loud", {"train.py": script}, {"rate": [0.1]})
         await cluster.finished(study)
-        answer = await cluster.stub.GetTrial(control.GetTrialRequest(trial=f"{study}/0"))
+        answer = await cluster.stub.GetTrial(control.GetTrialRequest(trial=f"{study}/1"))
         assert "loading" in answer.output_tail
         assert "no such file: weights" in answer.output_tail
