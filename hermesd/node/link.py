@@ -40,7 +40,10 @@ _Call = grpc.aio.StreamStreamCall[pb.AttachRequest, pb.AttachResponse]
 
 
 class Link:
-    """The node's end. `hello` makes the first message, `heard` takes each answer."""
+    """The node's end. `hello` makes the first message, `heard` takes each answer.
+
+    To be made where its loop runs: a channel belongs to the loop that it was made in.
+    """
 
     def __init__(
         self,
@@ -49,6 +52,7 @@ class Link:
         hello: Callable[[], pb.AttachRequest],
         heard: Callable[[pb.AttachResponse], None],
     ) -> None:
+        asyncio.get_running_loop()
         self._target = config.head
         self._outbox = outbox
         self._hello = hello

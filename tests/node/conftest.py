@@ -21,7 +21,7 @@ from hermesd.core.events import NodeJoined, Reported, RunStarted, RunSuspended
 from hermesd.core.model import Checkpoint, Goal, Program, Quantum, RunId, Tier
 from hermesd.core.node_messages import Assignment, Order, Series, Work
 from hermesd.node import cgroups
-from hermesd.node.daemon import NodeDaemon, group_name
+from hermesd.node.daemon import group_name, run_node
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2_grpc
 
@@ -205,24 +205,17 @@ class Node:
         self._stop = asyncio.Event()
         self._ready = asyncio.Event()
         self._tasks = asyncio.TaskGroup()
-        self._running: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "Node":
         await self._tasks.__aenter__()
-        daemon = NodeDaemon(self.config, os.environ)
-        self._running = self._tasks.create_task(daemon.run(self._stop, self._ready.set))
+        serving = run_node(self.config, os.environ, self._stop, self._ready.set)
+        self._tasks.create_task(serving)
         await self._ready.wait()
         return self
 
     async def __aexit__(self, *error: Any) -> None:
         self._stop.set()
         await self._tasks.__aexit__(*error)
-
-    async def crash(self) -> None:
-        """End without any farewell, as far as that can be had without a process of its own."""
-        assert self._running is not None
-        self._running.cancel()
-        await asyncio.wait({self._running})
 
 
 @pytest.fixture

@@ -1,8 +1,10 @@
 """A node daemon with real hosts and real programs, and a head that says what it wants."""
 
 import asyncio
+import contextlib
 import os
 import signal
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 from hermesd.config import NodeConfig
 from hermesd.core.commands import Kill, Release, Stop
 from hermesd.core.events import (
+    Checkpointed,
     FidelityKnown,
     NodeJoined,
     ParkLost,
@@ -23,7 +26,8 @@ from hermesd.core.events import (
 )
 from hermesd.core.model import Fidelity, Goal, Quantum, RunId, Tier
 from hermesd.node import processes
-from hermesd.node.daemon import AlreadyRunning, NodeDaemon
+from hermesd.node.daemon import AlreadyRunning, run_node
+from hermesd.pb.hermes.v1 import node_pb2 as pb
 
 from .conftest import CPU0, CPU1, Head, Node, becomes
 
@@ -218,17 +222,22 @@ async def test_a_program_that_prints_a_lot(head: Head, node: Node, launch: Launc
     assert written <= 65 << 20
 
 
-def worker_of(node: Node | NodeConfig, trial: str = "digits/1") -> tuple[int, int]:
-    """The host and the training process of a trial, from their command line and parentage."""
-    config = node.config if isinstance(node, Node) else node
+def host_of(config: NodeConfig, trial: str = "digits/1") -> int:
+    """The host of a trial: of all with its command line the one that is nobody's child."""
     spec = str(config.state_dir / "trials" / trial / "spec.json").encode()
+    found = set()
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and spec in (entry / "cmdline").read_bytes():
-            host = int(entry.name)
-            below = processes.below(host)
-            if below:
-                return host, min(below)
-    raise AssertionError("no host")
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and spec in (entry / "cmdline").read_bytes():
+                found.add(int(entry.name))
+    (host,) = found - {child for pid in found for child in processes.below(pid)}
+    return host
+
+
+def worker_of(node: Node | NodeConfig, trial: str = "digits/1") -> tuple[int, int]:
+    """The host and the training process of a trial."""
+    host = host_of(node.config if isinstance(node, Node) else node, trial)
+    return host, min(processes.below(host))
 
 
 async def test_kill_9_of_a_trainer(head: Head, node: Node, running: Running) -> None:
@@ -298,7 +307,7 @@ async def test_a_stream_that_was_cut_repeats_what_was_not_acknowledged(
 
 async def test_a_second_daemon_is_refused(head: Head, node: Node, config: NodeConfig) -> None:
     with pytest.raises(AlreadyRunning, match="another node daemon"):
-        await NodeDaemon(config, os.environ).run(asyncio.Event(), lambda: None)
+        await run_node(config, os.environ, asyncio.Event(), lambda: None)
 
 
 async def test_stopping_leaves_hosts_running_and_says_goodbye(
@@ -336,3 +345,143 @@ async def test_an_embedded_node_writes_everything_down_when_it_stops(
     assert (await head.hears(RunSuspended, parked, count=2)).tier is Tier.CHECKPOINT
     async with Node(embedded):
         assert (await head.hears(NodeJoined, count=2)).live == ()
+
+
+def received(head: Head, ticket: int) -> bytes:
+    return b"".join(chunk.data for chunk in head.chunks if chunk.ticket == ticket)
+
+
+def finished(head: Head, ticket: int) -> bool:
+    return any(chunk.last for chunk in head.chunks if chunk.ticket == ticket)
+
+
+async def test_output_is_sent_from_its_end_and_followed(
+    head: Head, node: Node, launch: Launch
+) -> None:
+    program = (
+        "import os, time\nfor i in range(100): print('line', i, flush=True)\n"
+        "while not os.path.exists('go'): time.sleep(0.01)\nprint('the end')\n"
+    )
+    run = launch(program=program)
+    trial = node.config.state_dir / "trials" / "digits" / "1"
+    output = trial / "output.log"
+    await becomes(lambda: output.exists() and b"line 99\n" in output.read_bytes())
+    tail = pb.LogRange(offset=-16, follow=True)
+    head.send(pb.SendFile(ticket=1, trial=run.trial, log=tail))
+    await head.until(lambda: received(head, 1) == b"line 98\nline 99\n")
+    head.send(pb.SendFile(ticket=2, trial=run.trial, log=pb.LogRange(offset=8)))
+    await head.until(lambda: finished(head, 2))
+    assert received(head, 2) == output.read_bytes()[8:]
+    (trial / "work" / "go").touch()
+    await head.until(lambda: finished(head, 1))
+    assert received(head, 1) == b"line 98\nline 99\nthe end\n"
+
+
+async def test_a_checkpoint_is_sent_file_by_file(
+    head: Head, node: Node, running: Running, suspended: Suspended
+) -> None:
+    run = await running()
+    kept = (await suspended(run, Tier.CHECKPOINT)).checkpoint
+    assert kept is not None
+    head.send(pb.SendFile(ticket=3, trial=run.trial, checkpoint=kept.id))
+    await head.until(lambda: finished(head, 3))
+    names = {chunk.name for chunk in head.chunks if chunk.ticket == 3}
+    assert "manifest.json" in names
+    assert any(name.endswith("state.json") for name in names)
+    for wanted in ("digits/1@../../digits", "digits/1@none"):
+        head.chunks.clear()
+        head.send(pb.SendFile(ticket=4, trial=run.trial, checkpoint=wanted))
+        await head.until(lambda: finished(head, 4))
+        assert "no such checkpoint" in head.chunks[0].error
+
+
+DAEMON = """
+import asyncio, os, sys
+from hermesd.config import NodeConfig
+from hermesd.node.daemon import run_node
+config = NodeConfig.model_validate_json(sys.argv[1])
+asyncio.run(run_node(config, os.environ, asyncio.Event(), lambda: None))
+"""
+
+
+async def daemon_process(config: NodeConfig) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        DAEMON,
+        config.model_dump_json(),
+        stdout=asyncio.subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+async def test_kill_9_of_the_daemon_loses_nothing(
+    head: Head,
+    config: NodeConfig,
+    launch: Launch,
+    running: Running,
+    suspended: Suspended,
+    no_survivors: None,
+) -> None:
+    first = await daemon_process(config)
+    await head.hears(NodeJoined)
+    parked = await running(trial="digits/2")
+    await suspended(parked, Tier.PARK)
+    run = await running(argv=("python", "train.py", "800", "0.005"))
+    before = worker_of(config)
+    first.kill()
+    await first.wait()
+    second = await daemon_process(config)
+    joined = await head.hears(NodeJoined, count=2)
+    assert {(live.run, live.condition) for live in joined.live} == {
+        (run, "running"),
+        (parked, "parked"),
+    }
+    assert worker_of(config) == before
+    done = await head.hears(RunCompleted, run)
+    assert sorted(set(head.steps(run.trial))) == list(range(1, done.step + 1))
+    again = launch(trial="digits/2", attempt=2, parked=parked)
+    await head.hears(RunStarted, again)
+    second.kill()
+    await second.wait()
+
+
+async def test_kill_9_of_everything_is_a_lost_run_with_its_checkpoint(
+    head: Head, config: NodeConfig, running: Running, suspended: Suspended, no_survivors: None
+) -> None:
+    daemon = await daemon_process(config)
+    await head.hears(NodeJoined)
+    first = await running()
+    kept = (await suspended(first, Tier.CHECKPOINT)).checkpoint
+    run = await running(attempt=2, checkpoint=kept)
+    host, worker = worker_of(config)
+    for pid in (daemon.pid, host, worker):
+        os.kill(pid, signal.SIGKILL)
+    await daemon.wait()
+    async with Node(config):
+        joined = await head.hears(NodeJoined, count=2)
+        assert [(live.run, live.condition) for live in joined.live] == [(run, "ended")]
+        saved = await head.hears(Checkpointed, run)
+        assert kept is not None
+        assert saved.checkpoint.id == kept.id
+        assert (await head.hears(RunFailed, run)).error_kind == "lost"
+
+
+async def test_an_outcome_survives_the_death_of_all_who_knew_it(
+    head: Head, config: NodeConfig, launch: Launch, no_survivors: None
+) -> None:
+    head.deaf = True
+    daemon = await daemon_process(config)
+    await head.hears(NodeJoined)
+    run = launch(argv=SHORT)
+    await head.hears(RunCompleted, run)
+    folder = config.state_dir / "trials" / "digits" / "1"
+    daemon.kill()
+    await daemon.wait()
+    os.kill(host_of(config), signal.SIGKILL)
+    head.deaf = False
+    async with Node(config):
+        await head.hears(RunCompleted, run, count=2)
+        await becomes((folder / "last.pb").exists)
+        head.send(Release(run.trial, "n1", forget=True))
+        await becomes(lambda: not folder.exists())
