@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+import structlog
 from typer.testing import CliRunner
 
 from hermesd.cli import IN_THE_WAY, REFUSED, app
@@ -17,6 +19,13 @@ from tests.head.heads import world
 from tests.study_specs import spec
 
 RUNNER = CliRunner()
+
+
+@pytest.fixture(autouse=True)
+def _logs() -> Iterator[None]:
+    """A command sets logging up for its own process; this one goes on."""
+    yield
+    structlog.reset_defaults()
 
 
 def run(*arguments: str) -> tuple[int, str]:

@@ -157,7 +157,7 @@ def study_view(state: State, study: Study) -> pb.Study:
     finished = not state.active[study.id]
     view = pb.Study(
         id=study.id,
-        spec=spec_of(study),
+        spec=_effective_spec(study),
         owner=study.owner,
         submitted_unix_seconds=study.submitted,
         counts=[pb.StateCount(state=STATES[p], count=counts[p]) for p in Phase if counts[p]],
@@ -176,6 +176,23 @@ def study_view(state: State, study: Study) -> pb.Study:
     if finished and trials:
         view.finished_unix_seconds = max(trial.finished or 0.0 for trial in trials)
     return view
+
+
+def _effective_spec(study: Study) -> types.StudySpec:
+    """What was submitted, with the policy and the placement that it got if it named none."""
+    spec = spec_of(study)
+    for message, plugin in (
+        (spec.schedule.policy, study.policy),
+        (spec.schedule.placement, study.placement),
+    ):
+        if not message.name:
+            message.name = plugin.name
+            message.settings.extend(
+                named_value(name, value)
+                for name, value in plugin.settings
+                if not isinstance(value, tuple)
+            )
+    return spec
 
 
 def remaining_seconds(state: State, study: Study, trials: Sequence[Trial]) -> float | None:

@@ -29,6 +29,9 @@ async def test_a_study_is_submitted_and_seen(head: World) -> None:
     assert made.study == "digits"
     assert [trial.id for trial in made.trials] == [f"digits/{n}" for n in (1, 2, 3, 4)]
     got = await head.control.GetStudy(pb.GetStudyRequest(study="dig"))
+    assert got.study.spec.schedule.policy.name == "best_first"
+    assert got.study.spec.schedule.placement.name == "free"
+    got.study.spec.ClearField("schedule")
     assert got.study.spec == spec()
     assert [(c.state, c.count) for c in got.study.counts] == [(types.TRIAL_STATE_WAITING, 4)]
     assert got.next_up
