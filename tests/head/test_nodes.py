@@ -68,6 +68,39 @@ async def test_an_event_is_acknowledged_when_it_is_in_the_journal(head: World) -
     node.call.cancel()
 
 
+async def test_nothing_is_said_before_it_is_on_the_disk(
+    head: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node(head, slots=2)
+    await node.hello()
+    await head.submit(spec(ONE))
+    launch = await node.start()
+    await node.settle()
+    journal, written, release = head.running.head.journal, asyncio.Event(), asyncio.Event()
+    append = journal.append
+
+    async def slow(*arguments: Any) -> int:
+        written.set()
+        await release.wait()
+        return await append(*arguments)
+
+    monkeypatch.setattr(journal, "append", slow)
+    async with asyncio.TaskGroup() as tasks:
+        submitting = tasks.create_task(head.submit(spec(ONE, name="other")))
+        await written.wait()
+        await node.report(launch, 1, [0.5])
+        await node.say(run_completed=node_pb2.RunCompleted(trial="stale/1", attempt=9))
+        await node.say()
+        await node.beat()
+        # The lease is answered at once; what wants the disk is not.
+        assert (await node.next()).WhichOneof("message") == "lease"
+        assert not submitting.done()
+        release.set()
+    assert (await node.expect("launch")).launch.trial == "other/1"
+    await node.settle()
+    node.call.cancel()
+
+
 async def test_stale_and_malformed_messages_are_acknowledged_and_change_nothing(
     head: World,
 ) -> None:
