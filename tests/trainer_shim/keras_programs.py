@@ -1,0 +1,169 @@
+"""Training scripts as users write them; none of them knows of Hermes.
+
+Rule: each prints one line that starts with FINAL, with everything that must come out the same.
+"""
+
+from __future__ import annotations
+
+_HEAD = """
+import hashlib, json, os
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import callbacks, layers
+{seed}
+rng = np.random.default_rng()
+x = rng.normal(size=(100, 6)).astype("float32")
+y = x.sum(axis=1, keepdims=True) + rng.normal(size=(100, 1)).astype("float32")
+
+def digest(model):
+    parts = [np.ascontiguousarray(weight).tobytes() for weight in model.get_weights()]
+    return hashlib.sha256(b"".join(parts)).hexdigest()
+
+def final(model, *values):
+    print("FINAL", json.dumps([digest(model), *values], default=lambda v: float(v).hex()))
+"""
+
+_SEEDED = """keras.utils.set_random_seed(11)
+np.random.default_rng = lambda: np.random.Generator(np.random.PCG64(5))"""
+
+# 4 epochs of 10 batches, the last one a short one; everything in it is stateful.
+EVERYTHING = """
+model = keras.Sequential([
+    layers.Dense(8, activation="relu", kernel_regularizer="l2"),
+    layers.BatchNormalization(), layers.Dropout(0.3), layers.GaussianNoise(0.1), layers.Dense(1),
+])
+model.compile(keras.optimizers.Adam(0.05), "mse", metrics=["mae"])
+history = model.fit(
+    x, y, batch_size=9, epochs=4, validation_split=0.12, verbose=2, callbacks=[
+        callbacks.EarlyStopping(patience=3, restore_best_weights=True),
+        callbacks.ReduceLROnPlateau(patience=1),
+        callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.9),
+        callbacks.ModelCheckpoint("best.weights.h5", save_best_only=True, save_weights_only=True),
+        callbacks.CSVLogger("log.csv"),
+    ],
+)
+final(model, history.history, open("log.csv").read(), model.evaluate(x, y, verbose=0))
+"""
+
+# A subclassed, unbuilt model; two fits of other batch sizes, an evaluation and a change between.
+TWO_FITS = """
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.one, self.drop, self.two = layers.Dense(7), layers.Dropout(0.2), layers.Dense(1)
+    def call(self, x, training=False):
+        return self.two(self.drop(self.one(x), training=training))
+
+model = Net()
+model.compile("adam", "mse")
+first = model.fit(x, y, batch_size=16, epochs=2, verbose=0, validation_data=(x[:20], y[:20]))
+between = model.evaluate(x, y, batch_size=30, verbose=0)
+model.optimizer.learning_rate = 0.02
+second = model.fit(x, y, batch_size=25, epochs=3, verbose=0, callbacks=[
+    callbacks.EarlyStopping("loss", patience=1)])
+final(model, first.history, between, second.history, model.predict(x[:3], verbose=0).sum())
+"""
+
+# One pass over the data lasts one and a half epochs; several steps per execution.
+LONG_PASSES = """
+model = keras.Sequential([layers.Input((6,)), layers.Dense(5, activation="tanh"), layers.Dense(1)])
+model.compile("sgd", "mse", steps_per_execution=2)
+history = model.fit(x, y, batch_size=10, epochs=3, steps_per_epoch=6, verbose=0)
+final(model, history.history)
+"""
+
+# A step of the program's own, whose loss Keras never sees.
+OWN_STEP = """
+class Own(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.dense, self.tracker = layers.Dense(1), keras.metrics.Mean(name="loss")
+    def call(self, x):
+        return self.dense(x)
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.abs(self(x) - y))
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
+        self.tracker.update_state(loss)
+        return {"loss": self.tracker.result()}
+
+model = Own()
+model.compile("adam")
+history = model.fit(x, y, batch_size=20, epochs=3, verbose=0)
+final(model, history.history)
+"""
+
+# tf.data whose order depends on a seed, read through a parallel map.
+DATASET = """
+data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(50)
+data = data.map(lambda x, y: (x * 2.0, y), num_parallel_calls=2).batch(17).prefetch(2)
+model = keras.Sequential([layers.Dense(5), layers.Dropout(0.2), layers.Dense(1)])
+model.compile("adam", "mse")
+history = model.fit(data, epochs=3, verbose=0)
+final(model, history.history)
+"""
+
+# A callback that stops in the middle of an epoch.
+STOPPED = """
+class Stop(callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        self.model.stop_training = self.model.stop_training or (batch == 3 and self.epoch == 1)
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
+model = keras.Sequential([layers.Dense(5), layers.Dense(1)])
+model.compile("adam", "mse")
+history = model.fit(x, y, batch_size=20, epochs=4, verbose=0, callbacks=[Stop()])
+final(model, history.history)
+"""
+
+_SMALL_FIT = """
+model = keras.Sequential([layers.Dense(4), layers.Dense(1)])
+model.compile("sgd", "mse")
+model.fit({data}, epochs=2, verbose=0)
+final(model)
+"""
+
+# What cannot be brought back.
+PARALLEL_AUGMENTATION = """
+data = tf.data.Dataset.from_tensor_slices((x, y)).batch(10)
+data = data.map(lambda x, y: (x + tf.random.normal(tf.shape(x)), y), num_parallel_calls=4)
+""" + _SMALL_FIT.format(data="data")
+
+AUGMENTING_LAYER = """
+noise = layers.GaussianNoise(0.5)
+data = tf.data.Dataset.from_tensor_slices((x, y)).batch(10)
+data = data.map(lambda x, y: (noise(x, training=True), y), num_parallel_calls=4)
+""" + _SMALL_FIT.format(data="data")
+
+GENERATOR = """
+def batches():
+    while True:
+        yield rng.normal(size=(5, 6)), rng.normal(size=(5, 1))
+""" + _SMALL_FIT.format(data="batches(), steps_per_epoch=4")
+
+STATEFUL_STEP = """
+class Noisy(layers.Layer):
+    def call(self, x):
+        return x + tf.random.normal(tf.shape(x))
+
+model = keras.Sequential([Noisy(), layers.Dense(1)])
+model.compile("sgd", "mse")
+model.fit(x, y, epochs=2, verbose=0)
+final(model)
+"""
+
+EAGER = """
+model = keras.Sequential([layers.Dense(1)])
+model.compile("sgd", "mse", run_eagerly=True)
+model.fit(x, y, epochs=2, verbose=0)
+final(model)
+"""
+
+
+def program(body: str, seeded: bool) -> str:
+    """The whole script."""
+    return _HEAD.format(seed=_SEEDED if seeded else "") + body

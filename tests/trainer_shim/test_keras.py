@@ -1,0 +1,221 @@
+"""Suspended anywhere and resumed, a Keras program computes what it computes undisturbed.
+
+Every comparison is bit for bit: each step's loss, the final weights and everything printed.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.trainer_shim import keras_programs as programs
+from tests.trainer_shim.driving import Trial, Zygote, ending, environment
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(300)]
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
+STEPS = 40
+Outcome = tuple[dict[int, float], str]
+
+
+@pytest.fixture(scope="module")
+def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
+    """A process that has imported Keras and run nothing."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+        warm = Zygote(tmp_path_factory.mktemp("zygote") / "sock", "keras")
+    yield warm
+    warm.close()
+
+
+class Runs:
+    """Runs of one program, each in a folder of its own."""
+
+    def __init__(self, zygote: Zygote, folder: Path, body: str, seeded: bool) -> None:
+        self.zygote = zygote
+        self.folder = folder
+        self.script = folder / "train.py"
+        self.script.write_text(programs.program(body, seeded))
+
+    def trial(self, name: str) -> Trial:
+        """A new trial of the program."""
+        argv = [sys.executable, str(self.script)]
+        return Trial(self.folder / name, argv, env=environment(**QUIET), seed=7)
+
+    def undisturbed(self) -> Outcome:
+        """From start to end."""
+        with ending(self.trial("undisturbed").launch(self.zygote)) as trial:
+            trial.start()
+            trial.until("completed")
+            return outcome(trial)
+
+    def resumed(self, step: int, checkpoint: str, work: Path) -> Outcome:
+        """From a checkpoint of another trial to the end; the losses after it only."""
+        trial = self.trial(f"resumed-{step}")
+        shutil.copytree(work, trial.directory / "work", dirs_exist_ok=True)
+        with ending(trial.launch(self.zygote)):
+            trial.start(restore=checkpoint)
+            started = trial.until("started")
+            assert started["step"] == step
+            trial.until("completed")
+            return outcome(trial)
+
+    def suspended(self, *steps: int) -> Outcome:
+        """Ended at each of these boundaries, and begun again from the checkpoint."""
+        with ending(self.trial("suspended").launch(self.zygote)) as trial:
+            restore = None
+            for step in steps:
+                trial.start(restore=restore, limit=step)
+                assert trial.until("parked")["step"] == step
+                trial.suspend("checkpoint")
+                restore = trial.until("suspended")["checkpoint"]["path"]
+            trial.start(restore=restore)
+            trial.until("completed")
+            return outcome(trial)
+
+
+def outcome(trial: Trial) -> Outcome:
+    """The losses, and what the program printed last."""
+    (line,) = [line for line in trial.output.splitlines() if line.startswith("FINAL")]
+    return trial.losses(), line
+
+
+def fidelity(trial: Trial) -> list[tuple[str, str]]:
+    """What was promised, in order."""
+    said = [event for event in trial.events if event["kind"] == "fidelity"]
+    return [(event["level"], event["reason"]) for event in said]
+
+
+@pytest.mark.parametrize("seeded", [True, False], ids=["seeded", "unseeded"])
+def test_every_boundary_parked_and_restored(zygote: Zygote, tmp_path: Path, seeded: bool) -> None:
+    """One run is parked and checkpointed at each boundary; each checkpoint is then resumed."""
+    runs = Runs(zygote, tmp_path, programs.EVERYTHING, seeded)
+    losses, final = runs.undisturbed()
+    assert sorted(losses) == list(range(1, STEPS + 1))
+    assert len(set(losses.values())) == STEPS
+    checkpoints = {}
+    with ending(runs.trial("parked").launch(zygote)) as trial:
+        trial.start(limit=1)
+        for step in range(1, STEPS + 1):
+            assert trial.until("parked")["step"] == step
+            trial.send("checkpoint", id=f"at-{step}")
+            checkpoints[step] = trial.until("checkpointed")["path"]
+            trial.resume(limit=step + 1)
+        trial.until("completed")
+        assert outcome(trial) == (losses, final)
+        assert [level for level, _ in fidelity(trial)] == ["exact"]
+    work = trial.directory / "work"
+
+    def differs(step: int) -> bool:
+        after = {at: loss for at, loss in losses.items() if at > step}
+        return runs.resumed(step, checkpoints[step], work) != (after, final)
+
+    chosen = sorted(checkpoints)[:: 1 if seeded else 4]
+    with ThreadPoolExecutor(2) as pool:
+        wrong = dict(zip(chosen, pool.map(differs, chosen), strict=True))
+    assert [step for step in chosen if wrong[step]] == []
+
+
+def test_a_run_ended_at_every_boundary(zygote: Zygote, tmp_path: Path) -> None:
+    """No process lives longer than one step."""
+    runs = Runs(zygote, tmp_path, programs.OWN_STEP, seeded=False)
+    undisturbed = runs.undisturbed()
+    assert runs.suspended(*range(1, 16)) == undisturbed
+
+
+def test_a_seeded_run_is_the_plain_one(zygote: Zygote, tmp_path: Path) -> None:
+    """A program that seeds itself computes the same as without Hermes."""
+    runs = Runs(zygote, tmp_path, programs.EVERYTHING, seeded=True)
+    plain = subprocess.run(
+        [sys.executable, str(runs.script)],
+        cwd=tmp_path,
+        env=environment(**QUIET),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    assert runs.undisturbed()[1] == plain.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        ("TWO_FITS", (5, 14, 16, 23)),
+        ("LONG_PASSES", (2, 6, 10)),
+        ("DATASET", (1, 6, 13)),
+        ("STOPPED", (4, 9)),
+    ],
+)
+def test_suspends_of_other_programs(
+    zygote: Zygote, tmp_path: Path, name: str, steps: tuple[int, ...]
+) -> None:
+    """Several suspends in one run, each to a new process."""
+    runs = Runs(zygote, tmp_path, getattr(programs, name), seeded=False)
+    undisturbed = runs.undisturbed()
+    assert steps[-1] <= max(undisturbed[0])
+    assert runs.suspended(*steps) == undisturbed
+
+
+def test_the_loss_is_the_steps_own_and_without_penalties(zygote: Zygote, tmp_path: Path) -> None:
+    """Against a program that computes each batch's loss by hand."""
+    body = """
+x, y = x[:32], y[:32]
+model = keras.Sequential([layers.Input((6,)), layers.Dense(1, kernel_regularizer="l2")])
+model.compile(keras.optimizers.SGD(0.1), "mse")
+by_hand = []
+class Check(callbacks.Callback):
+    def on_train_batch_begin(self, batch, logs=None):
+        rows = slice(8 * batch, 8 * batch + 8)
+        by_hand.append(float(np.mean((y[rows] - model(x[rows]).numpy()) ** 2)))
+model.fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0, callbacks=[Check()])
+final(model, by_hand)
+"""
+    runs = Runs(zygote, tmp_path, body, seeded=True)
+    losses, line = runs.undisturbed()
+    by_hand = json.loads(line.removeprefix("FINAL "))[1]
+    assert [losses[step] for step in sorted(losses)] == pytest.approx(by_hand, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("PARALLEL_AUGMENTATION", "stateful"),
+        ("AUGMENTING_LAYER", "stateful"),
+        ("GENERATOR", "Generator"),
+        ("STATEFUL_STEP", "RandomStandardNormal"),
+        ("EAGER", "run_eagerly"),
+    ],
+)
+def test_what_cannot_be_brought_back_only_parks(
+    zygote: Zygote, tmp_path: Path, name: str, word: str
+) -> None:
+    """It is never called exact once it has done a step, and a suspend keeps the process."""
+    runs = Runs(zygote, tmp_path, getattr(programs, name), seeded=True)
+    with ending(runs.trial("only").launch(zygote)) as trial:
+        trial.start(limit=3)
+        assert trial.until("parked")["step"] == 3
+        level, reason = fidelity(trial)[-1]
+        assert level == "park-only"
+        assert word in reason
+        trial.resume()
+        trial.until("completed")
+        assert outcome(trial)
+
+
+def test_other_data_than_at_the_checkpoint_are_refused(zygote: Zygote, tmp_path: Path) -> None:
+    """A program that is not repeatable must not go on as if it were."""
+    body = "x = x + int.from_bytes(os.urandom(2), 'big')\n" + programs.STOPPED
+    runs = Runs(zygote, tmp_path, body, seeded=True)
+    with ending(runs.trial("other").launch(zygote)) as trial:
+        trial.start(limit=2)
+        trial.until("parked")
+        trial.suspend("checkpoint")
+        trial.start(restore=trial.until("suspended")["checkpoint"]["path"])
+        with pytest.raises(AssertionError, match="the training data differ"):
+            trial.until("completed")
