@@ -60,7 +60,8 @@ def _launch(state: Tables, command: Launch, now: Time) -> None:
     for device in command.devices:
         if device not in state.slots or not state.usable(state.slots[device]):
             raise Rejected(f"device {device!r} is not free")
-    run = Run(command.run, command.devices, command.quantum, now)
+    warm = command.parked is not None
+    run = Run(command.run, command.devices, command.quantum, now, warm=warm)
     for device in command.devices:
         state.put_slot(replace(state.slots[device], run=command.run, reserved=None))
     state.put(replace(trial, phase=Phase.STARTING, run=run, attempt=command.run.attempt, reason=""))

@@ -115,15 +115,16 @@ def _measure(state: Tables, trial: Trial, **seconds: float) -> None:
 
 
 def _reported(state: Tables, trial: Trial, event: Reported) -> None:
-    assert trial.run is not None
-    kind = state.slots[trial.run.devices[0]].device.kind
+    run = trial.run
+    assert run is not None
+    kind = state.slots[run.devices[0]].device.kind
     trial = progress.reported(trial, event, kind)
     reason = progress.stop_reason(trial, state.studies[trial.spec.study])
     if reason and not trial.ending:
         trial = replace(trial, ending=Ending(Phase.STOPPED, reason))
-    if seconds := trial.seconds_per_step:
+    if run.warm and (seconds := trial.step_seconds.get(kind)):
         _measure(state, trial, step_seconds=seconds)
-    state.put(trial)
+    state.put(replace(trial, run=replace(run, warm=True)))
 
 
 def _quantum_event(state: Tables, trial: Trial, event: QuantumEnded | MilestonePassed) -> None:

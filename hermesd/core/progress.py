@@ -63,7 +63,7 @@ def reported(trial: Trial, event: Reported, kind: str) -> Trial:
         metrics[name] = _with_value(metrics.get(name), event.step, value)
     gained = event.step - trial.step
     step_seconds = trial.step_seconds
-    if gained > 0 and event.busy_seconds > 0:
+    if gained > 0 and event.busy_seconds > 0 and trial.run is not None and trial.run.warm:
         fresh = event.busy_seconds / gained
         old = step_seconds.get(kind, fresh)
         step_seconds = {**step_seconds, kind: old + STEP_SECONDS_WEIGHT * (fresh - old)}

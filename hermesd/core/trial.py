@@ -31,7 +31,8 @@ class Run:
     """A trial's present stay on its devices.
 
     `grant` counts the quanta given within it, `expired` says that the present one is over,
-    `milestone` that one was passed and not answered yet, `asked` what it was asked to do.
+    `milestone` that one was passed and not answered yet, `asked` what it was asked to do. Until
+    it is `warm` its times say little: a new process compiles within its first iterations.
     """
 
     id: RunId
@@ -42,6 +43,7 @@ class Run:
     expired: bool = False
     milestone: float | None = None
     asked: Suspend | Stop | None = None
+    warm: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,5 @@ class Trial:
 
     @property
     def seconds_per_step(self) -> float | None:
-        """Training seconds an iteration, over all devices; None while unmeasured."""
-        if not self.step or not self.use.busy_seconds:
-            return None
-        return self.use.busy_seconds / self.step
+        """Training seconds an iteration, on the fastest kind seen; None while unmeasured."""
+        return min(self.step_seconds.values(), default=None)

@@ -154,7 +154,7 @@ def test_the_literal_algorithm_lets_the_winner_go() -> None:
     )
 
 
-def test_asha_holds_back_without_a_successor() -> None:
+def test_asha_lets_a_trial_that_is_held_back_use_an_idle_device() -> None:
     halving = Plugin("asha", (("eta", 2), ("min_rung", 10.0), ("max_rung", 20.0)))
     book = play(trials=2, devices=2, policy=halving)
     book.expect("launch s/0#1 on n/0 for step 10", "launch s/1#1 on n/1 for step 10")
@@ -502,3 +502,13 @@ def test_next_up_and_why() -> None:
     assert "launched on n/0" in book.scheduler.explain("s/0", 0.0).last_decision
     book.tell(completed("s/0#1"))
     assert "completed" in book.scheduler.explain("s/0", 0.0).summary
+
+
+def test_the_first_report_of_a_new_process_says_nothing_of_its_speed() -> None:
+    book = play().expect("launch s/0#1 on n/0").at(1).tell(started("s/0#1")).expect()
+    book.tell(reported("s/0#1", 1, [2.0], busy_seconds=30.0)).expect()
+    assert book.state.trials["s/0"].seconds_per_step is None
+    assert book.state.facts["s"].step_seconds == 0.0
+    book.tell(reported("s/0#1", 11, [2.0] * 10, busy_seconds=1.0)).expect()
+    assert book.state.trials["s/0"].seconds_per_step == pytest.approx(0.1)
+    assert book.state.facts["s"].step_seconds == pytest.approx(0.1)

@@ -33,7 +33,8 @@ def test_a_first_quantum_of_unknown_length_is_twenty_steps() -> None:
 
 
 def test_own_measurements_beat_the_typical_ones() -> None:
-    each = trained(0, [1.0] * 50, costs=costing(1.0, 2.0), use=Use(busy_seconds=5.0))
+    use, speed = Use(busy_seconds=5.0), {"cpu": 0.1}
+    each = trained(0, [1.0] * 50, costs=costing(1.0, 2.0), use=use, step_seconds=speed)
     # 5 c = 15 s, 0.3 x 5 s served, first = max(2 c = 6 s, 20 x 0.1 s)
     assert POLICY.quantum(each, Facts(9.0, 9.0, 9.0)).seconds == pytest.approx(15.0)
 
@@ -46,14 +47,15 @@ def test_later_quanta_grow_with_the_service_received() -> None:
 
 
 def test_a_later_quantum_is_never_shorter_than_the_first() -> None:
-    each = trained(0, [1.0] * 200, planned_steps=10_000, use=Use(busy_seconds=20.0))
+    use, speed = Use(busy_seconds=20.0), {"cpu": 0.1}
+    each = trained(0, [1.0] * 200, planned_steps=10_000, use=use, step_seconds=speed)
     # first = 200 steps x 0.1 s = 20 s; 0.3 x 20 s = 6 s
     assert POLICY.quantum(each, Facts()).seconds == pytest.approx(20.0)
 
 
 def test_a_probe_cut_short_is_finished_before_it_counts() -> None:
     # 2 % of 1,000 are 20 steps; 5 are done at 0.1 s each
-    begun = trained(0, [1.0] * 5, planned_steps=1000, use=Use(busy_seconds=0.5))
+    begun = trained(0, [1.0] * 5, planned_steps=1000, step_seconds={"cpu": 0.1})
     done = trained(1, [1.0] * 20, planned_steps=1000)
     assert POLICY.score(begun) == POLICY.score(trial(2))
     assert POLICY.score(begun) < POLICY.score(done)
