@@ -231,8 +231,6 @@ def _hook_functions(session: Session) -> None:
             return original(model, step)
         kind = "train" if step == model.train_step else "test"
         seen = functools.partial(session.seen, model)
-        if model.run_eagerly:
-            return original(model, step)
         return graph.watch(original, model, step, kind, seen)
 
     _around(private.find(private.TRAINER, "TensorFlowTrainer"), "_make_function", make_function)

@@ -1,0 +1,210 @@
+"""Drives real hosts and zygotes as a node daemon does: a trial directory and a socket."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from trainer_shim import wire
+
+ROOT = Path(__file__).resolve().parents[2]
+Event = dict[str, Any]
+
+
+class Trial:
+    """One trial directory, its host, and the events heard so far."""
+
+    def __init__(
+        self,
+        directory: Path,
+        argv: list[str],
+        env: dict[str, str] | None = None,
+        **fields: Any,
+    ) -> None:
+        self.directory = directory
+        (directory / "work").mkdir(parents=True)
+        self.checkpoints = directory / "checkpoints"
+        spec = {
+            "trial": f"test/{directory.name}",
+            "argv": argv,
+            "cwd": str(directory / "work"),
+            "env": env if env is not None else environment(),
+            "signal": "loss",
+            "seed": None,
+            "checkpoints": str(self.checkpoints),
+            "output": str(directory / "output.log"),
+            "output_limit_bytes": 1 << 20,
+            "lease_grace_seconds": 60,
+            "orphan_seconds": 600,
+            "cgroup_work": None,
+            "cgroup_host": None,
+            "parameters": {},
+            "socket": str(directory / "host.sock"),
+            **fields,
+        }
+        self.spec = directory / "spec.json"
+        self.spec.write_text(json.dumps(spec))
+        self.socket_path = str(spec["socket"])
+        self.attempt = 0
+        self.process: subprocess.Popen[bytes] | None = None
+        self.host_pid = 0
+        self.daemon: socket.socket | None = None
+        self.events: list[Event] = []
+        self.attached: Event = {}
+
+    def launch(self, zygote: Zygote | None = None) -> Trial:
+        """Start the host, cold or from a zygote, and attach."""
+        if zygote is None:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "trainer_shim.host", str(self.spec)],
+                cwd=ROOT,
+                start_new_session=True,
+            )
+        else:
+            answer = zygote.spawn(self.spec)
+            assert answer["kind"] == "spawned", answer
+            self.host_pid = answer["pid"]
+        self.attach()
+        return self
+
+    def attach(self, after: int = 0) -> Event:
+        """Connect as a node daemon; in place of the connection there was."""
+        self.detach()
+        while True:
+            self.daemon = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                self.daemon.connect(self.socket_path)
+                break
+            except (FileNotFoundError, ConnectionRefusedError):
+                self.daemon.close()
+                assert self.process is None or self.process.poll() is None, "the host died"
+        self.send("attach", after=after)
+        answer = wire.receive(self.daemon)
+        assert answer is not None
+        assert answer["kind"] == "attached"
+        self.attached = answer
+        self.host_pid = answer["host_pid"]
+        return answer
+
+    def detach(self) -> None:
+        """Go away, as a daemon that is restarted does."""
+        if self.daemon is not None:
+            self.daemon.close()
+            self.daemon = None
+
+    def send(self, kind: str, **fields: Any) -> None:
+        """One request, with the current attempt."""
+        assert self.daemon is not None
+        wire.send(self.daemon, {"kind": kind, "attempt": self.attempt, **fields})
+
+    def start(self, restore: str | None = None, limit: int | None = None) -> None:
+        """The next attempt, in a new training process."""
+        self.attempt += 1
+        self.send("start", restore=restore, limit_step=limit)
+
+    def resume(self, limit: int | None = None) -> None:
+        """The next attempt, in the parked process."""
+        self.attempt += 1
+        self.send("resume", limit_step=limit)
+
+    def suspend(self, tier: str, deadline: float = 60.0) -> None:
+        """Ask for the device back."""
+        self.send("suspend", tier=tier, deadline_seconds=deadline)
+
+    def until(self, *kinds: str) -> Event:
+        """The next event of one of these kinds, keeping those before it."""
+        assert self.daemon is not None
+        while True:
+            event = wire.receive(self.daemon)
+            assert event is not None, f"the host went away waiting for {kinds}: {self.output}"
+            self.events.append(event)
+            if event["kind"] in kinds:
+                return event
+            if event["kind"] == "failed":
+                raise AssertionError(f"{event}\n{self.output}")
+
+    def quit(self) -> None:
+        """End the host, and with it the process."""
+        if self.daemon is not None:
+            self.send("quit")
+            while wire.receive(self.daemon) is not None:
+                pass
+            self.detach()
+        if self.process is not None:
+            self.process.wait()
+
+    @property
+    def output(self) -> str:
+        """What the program has printed."""
+        path = self.directory / "output.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def losses(self) -> dict[int, float]:
+        """The loss of each step as reported; a step reported twice must agree."""
+        found: dict[int, float] = {}
+        for event in self.events:
+            if event["kind"] != "reported":
+                continue
+            for step, metrics in event["points"]:
+                if "loss" in metrics:
+                    loss = float(metrics["loss"])
+                    assert found.setdefault(step, loss) == loss, (step, found[step], loss)
+        return found
+
+
+class Zygote:
+    """A zygote and the connection that owns it."""
+
+    def __init__(self, path: Path, *preload: str) -> None:
+        command = [sys.executable, "-m", "trainer_shim.zygote", str(path)]
+        if preload:
+            command += ["--preload", ",".join(preload)]
+        self.process = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
+        self.control = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        while True:
+            try:
+                self.control.connect(str(path))
+                break
+            except (FileNotFoundError, ConnectionRefusedError):
+                assert self.process.poll() is None, "the zygote died"
+
+    def spawn(self, spec: Path) -> Event:
+        """Ask for a host."""
+        wire.send(self.control, {"kind": "spawn", "spec": str(spec)})
+        answer = wire.receive(self.control)
+        assert answer is not None
+        return answer
+
+    def close(self) -> None:
+        """Let go of it; it ends by itself."""
+        self.control.close()
+        self.process.wait()
+
+
+@contextmanager
+def ending(trial: Trial) -> Iterator[Trial]:
+    """A trial whose processes are gone when the block is left, however it is left."""
+    try:
+        yield trial
+    finally:
+        trial.detach()
+        if trial.host_pid:
+            with suppress(ProcessLookupError):
+                os.kill(trial.host_pid, signal.SIGKILL)
+        if trial.process is not None:
+            trial.process.kill()
+            trial.process.wait()
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """The environment a trial runs in, as a node daemon would give it."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    return {**kept, **extra}

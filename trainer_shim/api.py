@@ -1,0 +1,125 @@
+"""The explicit interface: three lines in a training loop, of any framework or none.
+
+Rule: a program that uses it runs the same without Hermes; it is then never suspended and
+`report` does nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Callable
+
+from trainer_shim import agent as agents
+from trainer_shim import snapshot
+from trainer_shim.agent import Agent
+from trainer_shim.page import Page
+
+Save = Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Where to go on: `step` iterations are done, `path` holds what `save` wrote then."""
+
+    step: int
+    path: str
+
+
+class Trial:
+    """The trial that this program is; see `attach`."""
+
+    def __init__(self, agent: Agent | None, params: Mapping[str, Any]) -> None:
+        self.params = dict(params)
+        self.resume: Resume | None = None
+        self._agent = agent
+        self._save: Save | None = None
+        if agent is None:
+            return
+        agent.hello("explicit")
+        if agent.restore is not None:
+            step = int(snapshot.verify(agent.restore)["step"])
+            self.resume = Resume(step, agent.restore)
+            agent.page.step = step
+            agent.restored()
+
+    def report(self, step: int, loss: Any = None, save: Save | None = None, **metrics: Any) -> None:
+        """Say that `step` iterations are done, with the loss of the last one.
+
+        Here the program may be held, and with `save` also checkpointed: `save(directory)` is
+        called to write whatever `resume.path` must hold later. Values are anything that
+        float() takes; they are converted when a report is due.
+        """
+        agent = self._agent
+        if agent is None:
+            return
+        if loss is not None:
+            metrics["loss"] = loss.detach() if hasattr(loss, "detach") else loss
+        if save is not self._save or not agent.page.looping:
+            self._begin(agent, save)
+        agent.record(step, metrics)
+        agent.boundary(step)
+
+    def _begin(self, agent: Agent, save: Save | None) -> None:
+        if save is None:
+            agent.capture = None
+            agent.fidelity("park-only", "the program reports without save=")
+        else:
+            agent.capture = lambda: _AuthorsFiles(save)
+            agent.fidelity("author", "the program saves and restores itself")
+        self._save = save
+        agent.loop(True)
+
+
+class _AuthorsFiles:
+    """A checkpoint whose files the program writes itself.
+
+    The program's state changes as soon as it goes on, so its files are written at the
+    boundary; summing, syncing and renaming them can wait.
+    """
+
+    def __init__(self, save: Save) -> None:
+        self._save = save
+
+    def prepare(self, builder: snapshot.Builder) -> None:
+        """Have the program write its files."""
+        self._save(builder.partial)
+
+    def write(self, builder: snapshot.Builder) -> None:
+        """Take its files over."""
+        builder.adopt()
+
+
+def attach() -> Trial:
+    """The trial that this program is: `params`, `resume`, and `report` for its loop.
+
+    Started by Hermes, the parameters are the trial's; otherwise they are those of the
+    environment variable HERMES_PARAMETERS (a JSON object), or none.
+    """
+    agent = agents.current()
+    if agent is None and "HERMES_CHANNEL_FD" in os.environ:
+        agent = _adopt_channel()
+        agents.install(agent)
+    params = json.loads(os.environ.get("HERMES_PARAMETERS", "{}"))
+    return Trial(agent, params if agent is None else agent.parameters or params)
+
+
+def _adopt_channel() -> Agent:
+    """The agent of a program that was started by exec, from what it inherited."""
+    environ = os.environ
+    channel = socket.socket(fileno=int(environ.pop("HERMES_CHANNEL_FD")))
+    page = Page(int(environ.pop("HERMES_PAGE_FD")))
+    os.set_inheritable(channel.fileno(), False)
+    os.set_inheritable(page.fd, False)
+    return Agent(
+        channel,
+        page,
+        trial=environ["HERMES_TRIAL"],
+        attempt=int(environ["HERMES_ATTEMPT"]),
+        checkpoints=environ["HERMES_CHECKPOINTS"],
+        signal=environ["HERMES_SIGNAL"],
+        restore=environ.get("HERMES_RESTORE"),
+    )

@@ -1,0 +1,89 @@
+"""What a host has to tell its node daemon, kept until the daemon has it safe.
+
+Rule: every event has a number; an acknowledgement forgets up to a number. Reports may be
+merged when too many wait, outcomes never; outcomes also go, fsynced, into a file, so that
+they survive the death of every process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import deque
+from typing import Any
+
+from trainer_shim.report import merge
+from trainer_shim.wire import Message
+
+TERMINAL = frozenset({"suspended", "completed", "failed"})
+MAX_REPORTS_WAITING = 1000
+
+
+def boottime() -> float:
+    """Seconds since boot, suspend of the machine included: what leases are counted in."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class EventLog:
+    """The events not yet acknowledged, and the file of outcomes at `path`."""
+
+    def __init__(self, path: str) -> None:
+        self.last_seq = 0
+        self._waiting: deque[Message] = deque()
+        self._reports = 0
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+    def append(self, kind: str, attempt: int, **fields: Any) -> Message:
+        """Number an event, keep it, and return it as it is to be sent."""
+        self.last_seq += 1
+        event: Message = {
+            "kind": kind,
+            "seq": self.last_seq,
+            "attempt": attempt,
+            "at_boottime": boottime(),
+            **fields,
+        }
+        if kind in TERMINAL:
+            os.write(self._fd, json.dumps(event, allow_nan=False).encode() + b"\n")
+            os.fsync(self._fd)
+        self._waiting.append(event)
+        if kind == "reported":
+            self._reports += 1
+            if self._reports > MAX_REPORTS_WAITING:
+                self._merge_oldest()
+        return event
+
+    def ack(self, seq: int) -> None:
+        """Forget every event up to `seq`."""
+        while self._waiting and self._waiting[0]["seq"] <= seq:
+            if self._waiting.popleft()["kind"] == "reported":
+                self._reports -= 1
+
+    def after(self, seq: int) -> list[Message]:
+        """The unacknowledged events later than `seq`, in order."""
+        return [event for event in self._waiting if event["seq"] > seq]
+
+    def close(self) -> None:
+        """Close the file of outcomes."""
+        os.close(self._fd)
+
+    def _merge_oldest(self) -> None:
+        # Halve the reports in one pass, so that the cost of merging is spread over the next
+        # 500; a pair is merged only when nothing else stands between and one run made both.
+        merged: deque[Message] = deque()
+        for event in self._waiting:
+            previous = merged[-1] if merged else None
+            if (
+                previous is not None
+                and event["kind"] == previous["kind"] == "reported"
+                and previous["attempt"] == event["attempt"]
+                and not previous.get("merged")
+            ):
+                merged[-1] = {**merge(previous, event), "merged": True}
+            else:
+                merged.append(event)
+        self._waiting = deque(
+            {key: value for key, value in event.items() if key != "merged"} for event in merged
+        )
+        self._reports = sum(event["kind"] == "reported" for event in self._waiting)

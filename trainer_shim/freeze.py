@@ -1,0 +1,189 @@
+"""Stopping, waking and ending everything that a training process has become.
+
+Rule: a group counts as frozen only when every thread of it was seen stopped. With a cgroup
+(v2, or a v1 freezer) nothing escapes. Without one the group is found as the host's
+descendants: the host is a child subreaper, so a daemonised grandchild is still below it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+# A process forked between two looks is found by the next: this many looks must be enough for
+# any program but a fork bomb, which only a cgroup stops.
+_LOOKS = 8
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def become_subreaper() -> None:
+    """Let orphaned descendants of this process become its children."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when `parent`, which forked it, is gone."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _prctl(option: int, argument: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, argument, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option})")
+
+
+def enter_cgroup(path: str | None) -> None:
+    """Move this process into the cgroup at `path`, if one is given."""
+    if path is not None:
+        _write(os.path.join(path, "cgroup.procs"), str(os.getpid()))
+
+
+class WorkGroup:
+    """The processes below `host`: all of the cgroup `cgroup` where there is one."""
+
+    def __init__(self, host: int, cgroup: str | None) -> None:
+        self._host = host
+        self._v2 = _file(cgroup, "cgroup.freeze")
+        self._v1 = _file(cgroup, "freezer.state") if self._v2 is None else None
+        self._events = _file(cgroup, "cgroup.events")
+        self._killer = _file(cgroup, "cgroup.kill")
+        self._procs = _file(cgroup, "cgroup.procs")
+        self._oom = _file(cgroup, "memory.events") or _file(cgroup, "memory.oom_control")
+
+    def freeze(self) -> bool:
+        """Stop every thread; whether all were seen stopped. Call again until they are."""
+        if self._v2 is not None:
+            _write(self._v2, "1")
+            return self._events is not None and "frozen 1" in _read(self._events)
+        if self._v1 is not None:
+            _write(self._v1, "FROZEN")
+            return _read(self._v1).strip() == "FROZEN"
+        return self._stop_all()
+
+    def thaw(self) -> None:
+        """Let every thread go on."""
+        if self._v2 is not None:
+            _write(self._v2, "0")
+        elif self._v1 is not None:
+            _write(self._v1, "THAWED")
+        else:
+            self._signal_all(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """Kill every process, stopped ones included."""
+        if self._killer is not None:
+            _write(self._killer, "1")
+            return
+        for _ in range(_LOOKS):
+            if not self._signal_all(signal.SIGKILL):
+                break
+        if self._v1 is not None:
+            _write(self._v1, "THAWED")  # a v1 freezer holds back even SIGKILL
+
+    def pin(self, cores: list[int]) -> None:
+        """Keep every thread on these cores from now on."""
+        for pid in self.members():
+            for thread in _threads(pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.sched_setaffinity(thread, cores)
+
+    def memory_bytes(self) -> int:
+        """Resident memory of the group; pages that several processes share count for each."""
+        pages = 0
+        for pid in self.members():
+            pages += int((_read(f"/proc/{pid}/statm").split() or ["0", "0"])[1])
+        return pages * _PAGE_BYTES
+
+    def out_of_memory_kills(self) -> int:
+        """How many of the group's processes the kernel has killed for memory."""
+        for line in _read(self._oom).splitlines() if self._oom is not None else ():
+            name, _, count = line.partition(" ")
+            if name == "oom_kill":
+                return int(count)
+        return 0
+
+    def members(self) -> set[int]:
+        """The process ids of the group, zombies left out."""
+        pids = _descendants(self._host)
+        if self._procs is not None:
+            pids.update(int(pid) for pid in _read(self._procs).split())
+        pids.discard(self._host)
+        return pids
+
+    def _stop_all(self) -> bool:
+        seen: set[int] = set()
+        for _ in range(_LOOKS):
+            members = self._signal_all(signal.SIGSTOP)
+            if members == seen:
+                break
+            seen = members
+        return all(_stopped(pid) for pid in seen)
+
+    def _signal_all(self, number: int) -> set[int]:
+        members = self.members()
+        for pid in members:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        return members
+
+
+def _descendants(pid: int) -> set[int]:
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            fields = _stat(f"/proc/{name}/stat")
+            if fields is not None and fields[0] not in "ZX":
+                children.setdefault(int(fields[1]), []).append(int(name))
+    found: set[int] = set()
+    unseen = [pid]
+    while unseen:
+        below = children.get(unseen.pop(), [])
+        found.update(below)
+        unseen += below
+    return found
+
+
+def _stopped(pid: int) -> bool:
+    for thread in _threads(pid):
+        fields = _stat(f"/proc/{pid}/task/{thread}/stat")
+        if fields is not None and fields[0] not in "TtZX":
+            return False
+    return True
+
+
+def _threads(pid: int) -> list[int]:
+    try:
+        return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
+    except OSError:
+        return []
+
+
+def _stat(path: str) -> list[str] | None:
+    """The fields of a stat file from the state on: the command's name may hold spaces."""
+    text = _read(path)
+    return text[text.rindex(")") + 2 :].split() if text else None
+
+
+def _file(cgroup: str | None, name: str) -> str | None:
+    path = os.path.join(cgroup, name) if cgroup is not None else ""
+    return path if os.path.exists(path) else None
+
+
+def _read(path: str) -> str:
+    """The text of a small kernel file; nothing when what it was about is gone."""
+    try:
+        with open(path) as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w") as file:
+        file.write(text)

@@ -1,0 +1,98 @@
+"""Acting on a framework at the moment the user's program has imported it.
+
+Rule: nothing is imported that the program does not import itself; a module that the zygote
+has imported already is acted on before the program's first line.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import random
+import sys
+import types
+from collections.abc import Sequence
+from typing import Callable
+
+from trainer_shim.agent import Agent
+
+Action = Callable[[Agent], None]
+
+
+def _numpy_imported(agent: Agent) -> None:
+    import trainer_shim.adapters.seeds as seeds
+
+    seeds.seed_numpy(agent)
+
+
+def _tensorflow_imported(agent: Agent) -> None:
+    import trainer_shim.adapters.seeds as seeds
+
+    seeds.seed_tensorflow(agent)
+
+
+def _keras_imported(agent: Agent) -> None:
+    import trainer_shim.adapters.keras as keras
+
+    keras.install(agent)
+
+
+_ACTIONS: dict[str, Action] = {
+    "numpy": _numpy_imported,
+    "tensorflow": _tensorflow_imported,
+    "keras": _keras_imported,
+}
+
+
+def install(agent: Agent) -> None:
+    """Seed Python, and watch for the frameworks there are adapters for."""
+    if agent.seed is not None:
+        random.seed(agent.seed)
+    waited_for = {}
+    for name, action in _ACTIONS.items():
+        if name in sys.modules:
+            action(agent)
+        else:
+            waited_for[name] = action
+    sys.meta_path.insert(0, _Finder(agent, waited_for))
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds a watched module where the others would, and adds the action to its loading."""
+
+    def __init__(self, agent: Agent, actions: dict[str, Action]) -> None:
+        self._agent = agent
+        self._actions = actions
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: types.ModuleType | None = None,
+    ) -> importlib.machinery.ModuleSpec | None:
+        action = self._actions.pop(fullname, None)
+        if action is None:
+            return None
+        spec = importlib.util.find_spec(fullname)
+        if spec is None or spec.loader is None:
+            self._actions[fullname] = action
+            return spec
+        spec.loader = _Loader(spec.loader, lambda: action(self._agent))
+        return spec
+
+
+class _Loader(importlib.abc.Loader):
+    def __init__(self, loader: importlib.abc.Loader, action: Callable[[], None]) -> None:
+        self._loader = loader
+        self._action = action
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        self._action()

@@ -1,0 +1,201 @@
+"""Turning a forked child of the host into the user's program.
+
+Rule: a Python program of this interpreter runs in this process, as `__main__`, with the agent
+installed before its first line; everything else is exec'd with the channel inherited, so that
+`trainer_shim.attach` works in it. The program sees its own environment, argv and sys.path.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import shutil
+import sys
+import time
+import traceback
+import types
+from typing import Any
+
+from trainer_shim import agent as agents
+from trainer_shim import hooks, snapshot
+from trainer_shim.agent import Agent
+from trainer_shim.worker import Launch
+
+_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def run_program(launch: Launch) -> None:
+    """Run the trial's program; returns or exits as the program does."""
+    _take_environment(launch)
+    _take_cores(launch.cores, os.environ.get("HERMES_CPU_CORES"))
+    python = python_arguments(launch.spec.argv, os.environ.get("PATH"))
+    if python is None:
+        _exec(launch)
+    else:
+        _run_here(launch, python)
+
+
+def python_arguments(argv: list[str], path: str | None) -> list[str] | None:
+    """What follows the interpreter's name, if it is this interpreter and a script or -m.
+
+    None for any other program: one of another interpreter, with options of its own, or none.
+    """
+    found = shutil.which(argv[0], path=path)
+    if found is None or not _same_interpreter(os.path.abspath(found)):
+        return None
+    rest = argv[2:] if argv[1:2] == ["-u"] else argv[1:]
+    if len(rest) >= 2 and rest[0] == "-m":
+        return rest
+    return rest if rest and not rest[0].startswith("-") else None
+
+
+def _same_interpreter(found: str) -> bool:
+    """A virtual environment's python links to another's binary, so the folder must agree."""
+    ours = os.path.abspath(sys.executable)
+    same_folder = os.path.dirname(found) == os.path.dirname(ours)
+    return same_folder and os.path.realpath(found) == os.path.realpath(ours)
+
+
+def _take_environment(launch: Launch) -> None:
+    spec = launch.spec
+    os.environ.clear()
+    os.environ.update(spec.env)
+    os.environ["HERMES_TRIAL"] = spec.trial
+    os.environ["HERMES_ATTEMPT"] = str(launch.attempt)
+    os.environ["HERMES_PARAMETERS"] = json.dumps(spec.parameters)
+    time.tzset()
+
+
+def _take_cores(cores: list[int] | None, named: str | None) -> None:
+    """Stay on the slot's cores; frameworks size their thread pools by the affinity."""
+    if cores is None and named:
+        cores = [int(core) for core in named.split(",")]
+    if cores is not None:
+        os.sched_setaffinity(0, cores)
+
+
+def _exec(launch: Launch) -> None:
+    spec = launch.spec
+    channel, page = launch.channel.fileno(), launch.page.fd
+    environment = {
+        **os.environ,
+        "HERMES_CHANNEL_FD": str(channel),
+        "HERMES_PAGE_FD": str(page),
+        "HERMES_CHECKPOINTS": spec.checkpoints,
+        "HERMES_SIGNAL": spec.signal,
+        "PYTHONPATH": os.pathsep.join(filter(None, [spec.env.get("PYTHONPATH"), _HERE])),
+    }
+    if launch.restore is not None:
+        environment["HERMES_RESTORE"] = launch.restore
+    os.set_inheritable(channel, True)
+    os.set_inheritable(page, True)
+    agent = _agent(launch)
+    agent.executing()
+    try:
+        os.execvpe(spec.argv[0], spec.argv, environment)
+    except OSError as error:
+        detail = f"cannot run {spec.argv[0]}: {error.strerror}"
+        agent.failed("exception", detail, detail)
+        os._exit(127)
+
+
+def _agent(launch: Launch) -> Agent:
+    spec = launch.spec
+    return Agent(
+        launch.channel,
+        launch.page,
+        trial=spec.trial,
+        attempt=launch.attempt,
+        checkpoints=spec.checkpoints,
+        signal=spec.signal,
+        parameters=spec.parameters,
+        seed=spec.seed,
+        restore=launch.restore,
+    )
+
+
+def _run_here(launch: Launch, arguments: list[str]) -> None:
+    agent = _agent(launch)
+    agents.install(agent)
+    if launch.restore is not None:
+        try:
+            snapshot.verify(launch.restore)
+        except snapshot.SnapshotError as error:
+            agent.failed("restore", str(error), f"SnapshotError: {error}")
+            os._exit(1)
+    _line_buffered()
+    _own_path(launch)
+    hooks.install(agent)
+    code = 1
+    try:
+        _run(arguments)
+        code = 0
+    except SystemExit as exit:
+        code = _exit_code(exit)
+    except BaseException as error:
+        _report_exception(agent, error)
+        sys.exit(1)
+    if code == 0:
+        agent.completed(code)
+    else:
+        agent.failed("exit", f"the program called sys.exit({code})", f"exit status {code}")
+    sys.exit(code)
+
+
+def _run(arguments: list[str]) -> None:
+    if arguments[0] == "-m":
+        sys.argv = [arguments[1], *arguments[2:]]
+        sys.path.insert(0, os.getcwd())
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        return
+    script = arguments[0]
+    sys.argv = list(arguments)
+    sys.path.insert(0, os.path.dirname(os.path.realpath(script)))
+    # Not runpy.run_path: the module must stay `__main__` for threads and pickles after its end.
+    module = types.ModuleType("__main__")
+    module.__dict__.update(__file__=script, __builtins__=__builtins__, __cached__=None)
+    sys.modules["__main__"] = module
+    with open(script, "rb") as file:
+        code = compile(file.read(), script, "exec")
+    exec(code, module.__dict__)
+
+
+def _own_path(launch: Launch) -> None:
+    """Undo what started the host: sys.path as a plain start with the trial's environment has
+    it, less the script's folder."""
+    ours = {"", _HERE, *os.environ.get("PYTHONPATH", "").split(os.pathsep)}
+    theirs = [part for part in launch.spec.env.get("PYTHONPATH", "").split(os.pathsep) if part]
+    kept = [entry for entry in sys.path if entry not in ours or "-packages" in entry]
+    sys.path[:] = theirs + kept
+    if not any(os.path.isdir(os.path.join(entry, "trainer_shim")) for entry in sys.path):
+        sys.path.append(_HERE)  # so that the program can import trainer_shim in its children
+
+
+def _line_buffered() -> None:
+    """Output goes through a pipe, but people follow it line by line."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure: Any = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(line_buffering=True)
+
+
+def _exit_code(exit: SystemExit) -> int:
+    if exit.code is None:
+        return 0
+    if isinstance(exit.code, int):
+        return exit.code
+    print(exit.code, file=sys.stderr)
+    return 1
+
+
+def _report_exception(agent: Agent, error: BaseException) -> None:
+    """Print the traceback as Python does, without our own frames, and tell the host."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals is globals():
+        trace = trace.tb_next
+    lines = traceback.format_exception(type(error), error, trace)
+    sys.stderr.write("".join(lines))
+    sys.stderr.flush()
+    signature = "".join(traceback.format_exception_only(type(error), error)).strip()
+    agent.failed("exception", "".join(lines[-12:]), signature)

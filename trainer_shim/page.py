@@ -1,0 +1,78 @@
+"""The page of memory that a host and its training process share.
+
+Rule: each word has one writer. The host writes `mail` (how many frames it has sent, so that
+one load tells the agent whether there is something to read) and `limit`; the agent writes
+`step` and `looping`. Words are naturally aligned, so a load or store is never torn.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+
+NO_LIMIT = 2**64 - 1
+_SIZE = 4096
+_MAIL, _LOOPING = 0, 1  # 32-bit words, at bytes 0 and 4
+_STEP, _LIMIT = 1, 2  # 64-bit words, at bytes 8 and 16
+
+
+class Page:
+    """A view of the shared page behind the file descriptor `fd`."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._map = mmap.mmap(fd, _SIZE)
+        self.words32 = memoryview(self._map).cast("I")
+        self.words64 = memoryview(self._map).cast("Q")
+
+    @classmethod
+    def create(cls) -> Page:
+        """A new page; `fd` is closed on exec unless made inheritable."""
+        fd = os.memfd_create("hermes-page")
+        os.ftruncate(fd, _SIZE)
+        page = cls(fd)
+        page.limit = NO_LIMIT
+        return page
+
+    def close(self) -> None:
+        """Let go of the mapping and the descriptor."""
+        self.words32.release()
+        self.words64.release()
+        self._map.close()
+        os.close(self.fd)
+
+    @property
+    def mail(self) -> int:
+        """Frames the host has sent to the agent so far."""
+        return self.words32[_MAIL]
+
+    @mail.setter
+    def mail(self, count: int) -> None:
+        self.words32[_MAIL] = count
+
+    @property
+    def looping(self) -> bool:
+        """Whether the program is inside a loop whose boundaries the agent sees."""
+        return bool(self.words32[_LOOPING])
+
+    @looping.setter
+    def looping(self, inside: bool) -> None:
+        self.words32[_LOOPING] = inside
+
+    @property
+    def step(self) -> int:
+        """Training iterations done."""
+        return self.words64[_STEP]
+
+    @step.setter
+    def step(self, step: int) -> None:
+        self.words64[_STEP] = step
+
+    @property
+    def limit(self) -> int:
+        """The step at whose boundary the agent holds by itself; NO_LIMIT for none."""
+        return self.words64[_LIMIT]
+
+    @limit.setter
+    def limit(self, step: int) -> None:
+        self.words64[_LIMIT] = step

@@ -1,0 +1,64 @@
+"""A report: what happened in the iterations since the one before.
+
+Rule: the signal's summary covers every iteration; the points are all of them up to 256, then
+evenly thinned with the last kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Union
+
+from trainer_shim.wire import Message, number
+
+MAX_POINTS = 256
+Point = list[Any]  # [step, {metric: value}]
+Number = Union[float, str]
+
+
+def thin(points: Sequence[Point]) -> list[Point]:
+    """At most 256 of `points`, evenly spaced, the last kept."""
+    count = len(points)
+    if count <= MAX_POINTS:
+        return list(points)
+    return [points[(i + 1) * count // MAX_POINTS - 1] for i in range(MAX_POINTS)]
+
+
+def summarise(values: Sequence[float]) -> Message:
+    """{count, first, last, min, max} of the signal; NaN spoils neither min nor max."""
+    ordered = [value for value in values if value == value]
+    return {
+        "count": len(values),
+        "first": number(values[0]) if values else None,
+        "last": number(values[-1]) if values else None,
+        "min": number(min(ordered)) if ordered else None,
+        "max": number(max(ordered)) if ordered else None,
+    }
+
+
+def merge(earlier: Message, later: Message) -> Message:
+    """One report for two that follow each other; it has the later one's number."""
+    one, two = earlier["signal"], later["signal"]
+    first = two if one["count"] == 0 else one
+    last = one if two["count"] == 0 else two
+    sums = ("count", "busy_seconds", "examples", "cpu_seconds")
+    return {
+        **later,
+        "first_step": earlier["first_step"],
+        "points": thin(earlier["points"] + later["points"]),
+        "signal": {
+            "count": one["count"] + two["count"],
+            "first": first["first"],
+            "last": last["last"],
+            "min": _extreme(one["min"], two["min"], largest=False),
+            "max": _extreme(one["max"], two["max"], largest=True),
+        },
+        **{name: earlier[name] + later[name] for name in sums},
+    }
+
+
+def _extreme(one: Number | None, two: Number | None, largest: bool) -> Number | None:
+    if one is None or two is None:
+        return two if one is None else one
+    pair: tuple[Number, Number] = (one, two)
+    return max(pair, key=float) if largest else min(pair, key=float)

@@ -1,0 +1,172 @@
+"""The directory form of a checkpoint: files and a manifest that proves them.
+
+Rule: a checkpoint is built in `<id>.partial`, every file fsynced, the manifest written last,
+then renamed; so a directory without the suffix is complete, and one whose sums are wrong has
+been damaged since.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from typing import Any, Union
+
+VERSION = 1
+MANIFEST = "manifest.json"
+_CHUNK = 1 << 20
+
+Buffer = Union[bytes, bytearray, memoryview]
+Fields = dict[str, Any]
+
+
+class SnapshotError(Exception):
+    """A checkpoint is incomplete, of another version, or its sums do not agree."""
+
+
+class Builder:
+    """A checkpoint being written under `parent` with the name `id`."""
+
+    def __init__(self, parent: str, id: str) -> None:
+        if not id or "/" in id or id.startswith(".") or id.endswith(".partial"):
+            raise SnapshotError(f"checkpoint id {id!r}, expected a plain file name")
+        self.id = id
+        self.path = os.path.join(parent, id)
+        self.partial = self.path + ".partial"
+        self._sums: dict[str, Fields] = {}
+        shutil.rmtree(self.partial, ignore_errors=True)
+        os.makedirs(self.partial)
+
+    def add(self, name: str, parts: Iterable[Buffer]) -> None:
+        """Write one file from its parts, hashed on the way and fsynced."""
+        digest, size = hashlib.sha256(), 0
+        with open(os.path.join(self.partial, name), "wb", buffering=0) as file:
+            for part in parts:
+                view = memoryview(part).cast("B")
+                digest.update(view)
+                size += len(view)
+                while view:
+                    view = view[file.write(view) :]
+            os.fsync(file.fileno())
+        self._sums[name] = {"sha256": digest.hexdigest(), "bytes": size}
+
+    def adopt(self) -> None:
+        """Take over the files that somebody else wrote into `partial`."""
+        for folder, _, names in os.walk(self.partial):
+            for file_name in names:
+                path = os.path.join(folder, file_name)
+                name = os.path.relpath(path, self.partial)
+                if name not in self._sums:
+                    _fsync(path)
+                    self._sums[name] = _measure(path)
+
+    def finish(self, fields: Mapping[str, Any]) -> Fields:
+        """Write the manifest, make everything durable, rename.
+
+        `fields` are trial, attempt, step, framework, fidelity, reason and output_bytes. The
+        answer is {id, path, step, bytes, sha256}, where sha256 is the manifest's.
+        """
+        now = datetime.datetime.now(datetime.timezone.utc)
+        manifest = {"version": VERSION, **fields, "files": self._sums}
+        manifest["created_utc"] = now.isoformat(timespec="milliseconds")
+        body = json.dumps(manifest, indent=1, sort_keys=True).encode()
+        path = os.path.join(self.partial, MANIFEST)
+        with open(path, "wb") as file:
+            file.write(body)
+            file.flush()
+            os.fsync(file.fileno())
+        for folder, _, _ in os.walk(self.partial):
+            _fsync(folder)
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.rename(self.partial, self.path)
+        _fsync(os.path.dirname(self.path))
+        return _summary(self.path, manifest, body)
+
+
+def verify(path: str) -> Fields:
+    """The manifest of the checkpoint at `path`, every file's sum checked.
+
+    Raises SnapshotError naming the file that is missing or differs.
+    """
+    manifest = _manifest(path)[0]
+    files = manifest.get("files")
+    if not isinstance(files, dict):
+        raise SnapshotError(f"{path}: the manifest lists no files")
+    for name, expected in files.items():
+        try:
+            found = _measure(os.path.join(path, name))
+        except OSError as error:
+            raise SnapshotError(f"{path}: {name}: {error.strerror}") from error
+        if found != expected:
+            raise SnapshotError(f"{path}: {name} is {found}, the manifest says {expected}")
+    return manifest
+
+
+def newest_verified(parent: str) -> Fields | None:
+    """{id, path, step, bytes, sha256} of the furthest checkpoint that verifies, if any."""
+    found: list[tuple[int, str, str]] = []
+    try:
+        names = os.listdir(parent)
+    except FileNotFoundError:
+        return None
+    for name in names:
+        path = os.path.join(parent, name)
+        if name.endswith(".partial") or not os.path.isdir(path):
+            continue
+        try:
+            manifest = _manifest(path)[0]
+        except SnapshotError:
+            continue
+        found.append((int(manifest["step"]), str(manifest["created_utc"]), path))
+    for _, _, path in sorted(found, reverse=True):
+        try:
+            verify(path)
+        except SnapshotError:
+            continue
+        return _summary(path, *_manifest(path))
+    return None
+
+
+def _manifest(path: str) -> tuple[Fields, bytes]:
+    try:
+        with open(os.path.join(path, MANIFEST), "rb") as file:
+            body = file.read()
+        manifest = json.loads(body)
+    except (OSError, ValueError) as error:
+        raise SnapshotError(f"{path}: no readable manifest: {error}") from error
+    if not isinstance(manifest, dict) or manifest.get("version") != VERSION:
+        raise SnapshotError(f"{path}: not a checkpoint of version {VERSION}")
+    return manifest, body
+
+
+def _summary(path: str, manifest: Fields, body: bytes) -> Fields:
+    return {
+        "id": os.path.basename(path),
+        "path": path,
+        "step": manifest["step"],
+        "bytes": sum(entry["bytes"] for entry in manifest["files"].values()),
+        "sha256": hashlib.sha256(body).hexdigest(),
+    }
+
+
+def _measure(path: str) -> Fields:
+    digest, size = hashlib.sha256(), 0
+    with open(path, "rb") as file:
+        while True:
+            chunk = file.read(_CHUNK)
+            if not chunk:
+                break
+            digest.update(chunk)
+            size += len(chunk)
+    return {"sha256": digest.hexdigest(), "bytes": size}
+
+
+def _fsync(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

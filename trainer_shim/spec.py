@@ -1,0 +1,54 @@
+"""What a host is told of its trial: the file spec.json."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One trial as the node daemon describes it. Sizes in bytes, times in seconds."""
+
+    trial: str
+    argv: list[str]
+    cwd: str
+    env: dict[str, str]
+    signal: str
+    seed: int | None
+    checkpoints: str
+    output: str
+    output_limit_bytes: int
+    lease_grace_seconds: float
+    orphan_seconds: float
+    cgroup_work: str | None
+    cgroup_host: str | None
+    parameters: dict[str, Any]
+    socket: str
+    directory: str
+
+    @classmethod
+    def load(cls, path: str) -> Spec:
+        """Read spec.json. Raises KeyError naming a field that is missing."""
+        with open(path) as file:
+            fields = json.load(file)
+        return cls(
+            trial=fields["trial"],
+            argv=list(fields["argv"]),
+            cwd=fields["cwd"],
+            env=dict(fields["env"]),
+            signal=fields["signal"],
+            seed=fields["seed"],
+            checkpoints=fields["checkpoints"],
+            output=fields["output"],
+            output_limit_bytes=fields["output_limit_bytes"],
+            lease_grace_seconds=fields["lease_grace_seconds"],
+            orphan_seconds=fields["orphan_seconds"],
+            cgroup_work=fields["cgroup_work"],
+            cgroup_host=fields["cgroup_host"],
+            parameters=dict(fields["parameters"]),
+            socket=fields["socket"],
+            directory=os.path.dirname(os.path.abspath(path)),
+        )
