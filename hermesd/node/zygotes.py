@@ -36,6 +36,7 @@ class _Key(NamedTuple):
 @dataclass(slots=True)
 class _Zygote:
     process: asyncio.subprocess.Process
+    socket: Path
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
@@ -55,6 +56,7 @@ class _Zygote:
         with contextlib.suppress(ProcessLookupError):
             self.process.terminate()
         await self.process.wait()
+        self.socket.unlink(missing_ok=True)
 
 
 class Zygotes:
@@ -107,7 +109,7 @@ class Zygotes:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             raise
-        return _Zygote(process, reader, writer)
+        return _Zygote(process, socket, reader, writer)
 
     async def close(self) -> None:
         """End them all."""

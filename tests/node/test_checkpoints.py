@@ -1,0 +1,78 @@
+"""A checkpoint counts only if every byte is what its manifest says; two of those are kept."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hermesd.node import checkpoints
+from trainer_shim.snapshot import Builder
+
+
+def build(folder: Path, name: str, step: int) -> Path:
+    """A checkpoint as a host writes it."""
+    folder.mkdir(exist_ok=True)
+    builder = Builder(str(folder), name)
+    builder.add("weights.bin", [b"w" * 1000, str(step).encode()])
+    builder.finish({"trial": "t/1", "attempt": 1, "step": step})
+    return folder / name
+
+
+def test_what_a_host_writes_verifies(tmp_path: Path) -> None:
+    found = checkpoints.verified(build(tmp_path, "s5", 5))
+    assert (found.step, found.attempt, found.size_bytes) == (5, 1, 1001)
+    assert found.frame["id"] == "s5"
+    assert len(found.sha256) == 64
+
+
+@pytest.mark.parametrize("harm", ["flip", "cut", "missing", "manifest", "escape", "depth"])
+def test_any_damage_is_seen(tmp_path: Path, harm: str) -> None:
+    path = build(tmp_path, "s5", 5)
+    file, manifest = path / "weights.bin", path / "manifest.json"
+    match harm:
+        case "flip":
+            data = bytearray(file.read_bytes())
+            data[500] ^= 1
+            file.write_bytes(data)
+        case "cut":
+            file.write_bytes(file.read_bytes()[:-1])
+        case "missing":
+            file.unlink()
+        case "manifest":
+            manifest.write_text(manifest.read_text()[:-3])
+        case "escape":
+            body = json.loads(manifest.read_text())
+            (tmp_path / "outside").write_bytes(file.read_bytes())
+            body["files"]["../outside"] = body["files"].pop("weights.bin")
+            manifest.write_text(json.dumps(body))
+        case "depth":
+            manifest.write_text("[" * 100_000)
+    with pytest.raises(checkpoints.Damaged, match="s5"):
+        checkpoints.verified(path)
+    assert list(checkpoints.newest(tmp_path)) == []
+
+
+def test_the_newest_come_first_and_the_damaged_are_passed_over(tmp_path: Path) -> None:
+    for step in (10, 5, 20):
+        build(tmp_path, f"s{step}", step)
+    (tmp_path / "s30.partial").mkdir()
+    (tmp_path / "s20" / "weights.bin").write_bytes(b"")
+    assert [found.step for found in checkpoints.newest(tmp_path)] == [10, 5]
+    assert list(checkpoints.newest(tmp_path / "none")) == []
+
+
+def test_two_that_verify_are_kept(tmp_path: Path) -> None:
+    for step in (5, 10, 15, 20):
+        build(tmp_path, f"s{step}", step)
+    (tmp_path / "s20" / "weights.bin").write_bytes(b"")
+    checkpoints.prune(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["s10", "s15", "s20"]
+
+
+def test_the_last_good_one_is_never_removed(tmp_path: Path) -> None:
+    for step in (5, 10, 15):
+        build(tmp_path, f"s{step}", step)
+    for name in ("s10", "s15"):
+        (tmp_path / name / "weights.bin").write_bytes(b"")
+    checkpoints.prune(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["s10", "s15", "s5"]

@@ -1,0 +1,160 @@
+"""A host's events become facts; losses turn, thinned ones keep their weight, NaN is set aside."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermesd.core.losses import REPORT_CHUNKS
+from hermesd.core.model import Checkpoint, Fidelity, Goal, RunId, Tier
+from hermesd.core.node_messages import (
+    Completed,
+    Failed,
+    Judged,
+    Left,
+    Parked,
+    Planned,
+    Progress,
+    Saved,
+    Started,
+)
+from hermesd.node.frames import Frame
+from hermesd.node.reports import fact_of
+
+RUN = RunId("t/1", 3)
+KEPT = {"id": "s9", "path": "/x", "step": 9, "bytes": 5, "sha256": "ab"}
+CHECKPOINT = Checkpoint("t/1@s9", "t/1", 3, 9, "ab", 5, ("n1",))
+
+
+def fact(goal: Goal = Goal.MINIMIZE, **frame: object) -> object:
+    return fact_of({"attempt": 3, "seq": 1, **frame}, "t/1", goal, "loss", "n1")
+
+
+def reported(losses: list[object], first: int = 1, steps: list[int] | None = None) -> Frame:
+    steps = steps or [first + i for i in range(len(losses))]
+    numbers = [float(x) for x in losses if float(x) == float(x)]  # type: ignore[arg-type]
+    return {
+        "kind": "reported",
+        "first_step": first,
+        "last_step": steps[-1],
+        "count": steps[-1] - first + 1,
+        "points": [[s, {"loss": v, "acc": 0.5}] for s, v in zip(steps, losses, strict=True)],
+        "signal": {
+            "count": steps[-1] - first + 1,
+            "min": min(numbers, default=None),
+            "max": max(numbers, default=None),
+        },
+        "busy_seconds": 1.5,
+        "examples": 64,
+        "memory_bytes": 7,
+        "cpu_seconds": 0.5,
+    }
+
+
+def progress(frame: Frame, goal: Goal = Goal.MINIMIZE) -> Progress:
+    made = fact(goal, **frame)
+    assert isinstance(made, Progress)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("frame", "expected"),
+    [
+        ({"kind": "started", "step": 4, "worker_pid": 1}, Started(RUN, 4)),
+        ({"kind": "resumed", "step": 4}, Started(RUN, 4)),
+        ({"kind": "planned", "steps": 50}, Planned(RUN, 50)),
+        ({"kind": "parked", "step": 4, "cause": "limit"}, Parked(RUN, 4, 0, "limit")),
+        (
+            {"kind": "fidelity", "level": "park-only", "reason": "why", "framework": "jax"},
+            Judged(RUN, Fidelity.PARK_ONLY, "why", "jax"),
+        ),
+        ({"kind": "checkpointed", **KEPT}, Saved(RUN, CHECKPOINT)),
+        (
+            {"kind": "suspended", "tier": "checkpoint", "step": 9, "checkpoint": KEPT},
+            Left(RUN, Tier.CHECKPOINT, 9, CHECKPOINT),
+        ),
+        (
+            {"kind": "suspended", "tier": "kill", "step": 9, "checkpoint": None, "cause": "late"},
+            Left(RUN, Tier.KILL, 9, None, "late"),
+        ),
+        ({"kind": "completed", "step": 9, "checkpoint": None}, Completed(RUN, 9)),
+        (
+            {"kind": "failed", "error_kind": "exit", "detail": "d", "error_signature": "s"},
+            Failed(RUN, "exit", "d", "s"),
+        ),
+        ({"kind": "of a newer host"}, None),
+    ],
+)
+def test_each_event_states_its_fact(frame: Frame, expected: object) -> None:
+    assert fact(**frame) == expected
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=100), st.integers(1, 1000))
+def test_chunks_cover_every_iteration_once(losses: list[float], first: int) -> None:
+    chunks = progress(reported(list(losses), first)).report.chunks
+    assert len(chunks) <= REPORT_CHUNKS
+    covered = [step for c in chunks for step in range(c.first_step, c.last_step + 1)]
+    assert covered == list(range(first, first + len(losses)))
+    assert sum(chunk.size for chunk in chunks) == len(losses)
+    assert sum(chunk.total for chunk in chunks) == pytest.approx(sum(losses), abs=1e-3)
+    assert min(chunk.low for chunk in chunks) == min(losses)
+    assert max(chunk.high for chunk in chunks) == max(losses)
+
+
+def test_thinned_points_stand_for_what_is_left_out() -> None:
+    frame = reported([4.0, 2.0], first=1, steps=[50, 100])
+    frame["signal"].update(min=0.5, max=9.0)
+    first, last = progress(frame).report.chunks
+    assert (first.first_step, first.last_step, first.size, first.mean) == (1, 50, 50, 4.0)
+    assert (last.first_step, last.last_step, last.size, last.mean) == (51, 100, 50, 2.0)
+    assert (last.low, first.high) == (0.5, 9.0), "the extremes of all iterations are kept"
+
+
+def test_a_maximised_signal_is_negated_and_its_points_are_not() -> None:
+    made = progress(reported([0.25, 0.75]), Goal.MAXIMIZE)
+    assert [chunk.mean for chunk in made.report.chunks] == [-0.25, -0.75]
+    assert dict(made.report.metrics) == {"loss": 0.75, "acc": 0.5}
+    assert made.points[0].values == (0.25, 0.75)
+
+
+@pytest.mark.parametrize("bad", ["nan", "inf", "-inf"])
+def test_a_loss_that_is_no_number_is_flagged_and_left_out(bad: str) -> None:
+    made = progress(reported([1.0, bad, 3.0]))
+    assert made.report.not_finite
+    covered = [(c.first_step, c.last_step) for c in made.report.chunks]
+    assert covered == [(1, 1), (3, 3)]
+    assert all(math.isfinite(chunk.total) for chunk in made.report.chunks)
+    assert not math.isfinite(made.points[0].values[1])
+    nothing = progress(reported([bad, bad])).report
+    assert (nothing.chunks, nothing.not_finite, nothing.step) == ((), True, 2)
+
+
+def test_an_extreme_between_thinned_points_is_flagged_too() -> None:
+    frame = reported([1.0, 2.0], steps=[10, 20])
+    frame["signal"]["max"] = "inf"
+    assert progress(frame).report.not_finite
+
+
+def test_a_report_without_the_signal_still_tells_the_rest() -> None:
+    frame = reported([1.0])
+    frame["points"] = [[1, {"acc": 0.5}]]
+    frame["signal"] = {"count": 0, "min": None, "max": None}
+    made = progress(frame)
+    assert made.report.chunks == ()
+    assert not made.report.not_finite
+    assert made.report.metrics == (("acc", 0.5),)
+    assert (made.report.busy_seconds, made.report.examples) == (1.5, 64)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        {"kind": "started"},
+        {"kind": "fidelity", "level": "perfect"},
+        {"kind": "suspended", "tier": "x", "step": 1},
+    ],
+)
+def test_an_event_that_makes_no_sense_is_refused(frame: Frame) -> None:
+    with pytest.raises((KeyError, ValueError)):
+        fact(**frame)

@@ -1,0 +1,72 @@
+"""Within the budget nothing goes; beyond it what can be had again goes, and no more is begun."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from hermesd.core.commands import Launch
+from hermesd.core.model import Goal, Program, Quantum, RunId
+from hermesd.core.node_messages import Assignment, Work
+from hermesd.node.code import CodeError
+from hermesd.node.folder import TrialFolder
+from hermesd.node.shelf import Shelf
+
+NEEDED, STALE = "a" * 64, "b" * 64
+
+
+async def nothing(sha256: str) -> AsyncIterator[bytes]:
+    raise AssertionError(f"{sha256} is there")
+    yield b""
+
+
+def trial(root: Path, number: int, outcome: str) -> TrialFolder:
+    folder = TrialFolder(root / "trials", root / "run", f"digits/{number}")
+    program = Program(("x",), "python", NEEDED, "/")
+    work = Work(program, (), "loss", Goal.MINIMIZE, 1)
+    launch = Launch(RunId(folder.trial, 1), ("n1/cpu0",), Quantum(), "")
+    folder.begin(Assignment(launch, None, work, 60.0, 30.0))
+    folder.settle()
+    folder.work.mkdir()
+    (folder.work / "big").write_bytes(b"x" * 100_000)
+    event = {"kind": outcome, "attempt": 1, "seq": 1}
+    (folder.path / "events.jsonl").write_text(json.dumps(event))
+    return folder
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name in (NEEDED, STALE):
+        (tmp_path / "code" / name).mkdir(parents=True)
+        (tmp_path / "code" / name / "train.py").write_bytes(b"x" * 100_000)
+    trial(tmp_path, 1, "completed")
+    trial(tmp_path, 2, "suspended")
+    return tmp_path
+
+
+def there(root: Path) -> set[str]:
+    """What is left of all that might go."""
+    paths = {"stale": root / "code" / STALE, "needed": root / "code" / NEEDED}
+    paths |= {f"work {i}": root / "trials" / "digits" / str(i) / "work" for i in (1, 2)}
+    return {name for name, path in paths.items() if path.exists()}
+
+
+@pytest.mark.parametrize(
+    ("budget", "left"),
+    [
+        (10_000_000, {"stale", "needed", "work 1", "work 2"}),
+        (350_000, {"needed", "work 1", "work 2"}),
+        (250_000, {"needed", "work 2"}),
+    ],
+)
+async def test_what_can_be_had_again_goes_first(root: Path, budget: int, left: set[str]) -> None:
+    shelf = Shelf(root, root / "run", budget, nothing)
+    assert await shelf.snapshot(NEEDED) == root / "code" / NEEDED
+    assert there(root) == left
+
+
+async def test_beyond_that_nothing_is_started(root: Path) -> None:
+    with pytest.raises(CodeError, match="disk_budget_bytes = 1000"):
+        await Shelf(root, root / "run", 1000, nothing).snapshot(NEEDED)
+    assert there(root) == {"needed", "work 2"}

@@ -1,0 +1,159 @@
+"""Warm starts: one interpreter for many hosts, and a cold start whenever that cannot be."""
+
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+import trainer_shim
+from hermesd.node import hostlink, processes
+from hermesd.node.environment import host_environment
+from hermesd.node.folder import TrialFolder
+from hermesd.node.zygotes import LIMIT, Zygotes
+
+
+@pytest.fixture
+def shim(tmp_path: Path) -> Path:
+    folder = tmp_path / "shim"
+    folder.mkdir()
+    (folder / "trainer_shim").symlink_to(Path(trainer_shim.__file__).parent)
+    return folder
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> dict[str, str]:
+    """A program's environment in which `keras` is a small module that can be imported."""
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "keras.py").write_text("imported = True")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return {"PATH": path, "PYTHONPATH": str(tmp_path / "lib")}
+
+
+@pytest.fixture
+async def zygotes(tmp_path: Path, shim: Path) -> AsyncIterator[Zygotes]:
+    sockets = tmp_path / "run"
+    sockets.mkdir()
+    warm = Zygotes(sockets, shim)
+    yield warm
+    await warm.close()
+    assert list(sockets.glob("zygote*")) == []
+
+
+def make(
+    tmp_path: Path, number: int, env: dict[str, str], text: str = "import keras"
+) -> TrialFolder:
+    folder = TrialFolder(tmp_path / "trials", tmp_path / "run", f"t/{number}")
+    folder.work.mkdir(parents=True)
+    (folder.work / "train.py").write_text(text)
+    folder.write_spec(
+        {
+            "trial": folder.trial,
+            "argv": ["python", "train.py"],
+            "cwd": str(folder.work),
+            "env": env,
+            "signal": "loss",
+            "seed": 1,
+            "checkpoints": str(folder.checkpoints),
+            "output": str(folder.output),
+            "output_limit_bytes": 1000,
+            "lease_grace_seconds": 1,
+            "orphan_seconds": 900,
+            "cgroup_work": None,
+            "cgroup_host": None,
+            "parameters": {},
+            "socket": str(folder.socket),
+        }
+    )
+    return folder
+
+
+async def start(
+    folder: TrialFolder,
+    zygotes: Zygotes,
+    shim: Path,
+    env: dict[str, str],
+    python: str = sys.executable,
+) -> bytes:
+    """Start a host, end it again, and return its command line, which names who it came from."""
+    link = await hostlink.start(folder, python, "keras", env, shim, zygotes)
+    command = Path(f"/proc/{link.host_pid}/cmdline").read_bytes()
+    link.send("quit")
+    await processes.exited(link.host_pid)
+    link.close()
+    return command
+
+
+async def test_many_hosts_come_from_one_interpreter(
+    tmp_path: Path, zygotes: Zygotes, shim: Path, program: dict[str, str]
+) -> None:
+    commands = {await start(make(tmp_path, i, program), zygotes, shim, program) for i in range(2)}
+    (command,) = commands
+    assert b"zygote0.sock" in command
+
+
+async def test_what_a_framework_reads_at_its_import_has_an_interpreter_of_its_own(
+    tmp_path: Path, zygotes: Zygotes, shim: Path, program: dict[str, str]
+) -> None:
+    first = await start(make(tmp_path, 1, program), zygotes, shim, program)
+    other = {**program, "TF_DETERMINISTIC_OPS": "1"}
+    second = await start(make(tmp_path, 2, other), zygotes, shim, other)
+    assert b"zygote0.sock" in first
+    assert b"zygote1.sock" in second
+
+
+async def test_a_script_that_sets_such_variables_starts_cold(
+    tmp_path: Path, zygotes: Zygotes, shim: Path, program: dict[str, str]
+) -> None:
+    text = "import os; os.environ['TF_USE_LEGACY_KERAS'] = '1'; import keras"
+    command = await start(make(tmp_path, 1, program, text), zygotes, shim, program)
+    assert b"trainer_shim.host" in command
+
+
+async def test_an_interpreter_that_died_is_replaced(
+    tmp_path: Path, zygotes: Zygotes, shim: Path, program: dict[str, str]
+) -> None:
+    await start(make(tmp_path, 1, program), zygotes, shim, program)
+    for entry in Path("/proc").iterdir():
+        if (
+            entry.name.isdigit()
+            and str(tmp_path / "run/zygote0").encode() in (entry / "cmdline").read_bytes()
+        ):
+            processes.kill([int(entry.name)])
+            await processes.exited(int(entry.name))
+    assert b"trainer_shim.host" in await start(make(tmp_path, 2, program), zygotes, shim, program)
+    assert b"zygote1.sock" in await start(make(tmp_path, 3, program), zygotes, shim, program)
+
+
+async def test_an_interpreter_without_the_framework_serves_all_the_same(
+    tmp_path: Path, zygotes: Zygotes, shim: Path, program: dict[str, str]
+) -> None:
+    (tmp_path / "lib" / "keras.py").unlink()
+    assert b"zygote0" in await start(make(tmp_path, 1, program), zygotes, shim, program)
+
+
+async def test_what_cannot_be_started_at_all_is_an_error_with_its_words(
+    tmp_path: Path, zygotes: Zygotes, shim: Path, program: dict[str, str]
+) -> None:
+    with pytest.raises(OSError, match="/nowhere/python"):
+        await start(make(tmp_path, 1, program), zygotes, shim, program, "/nowhere/python")
+
+
+async def test_only_so_many_are_kept(
+    tmp_path: Path, zygotes: Zygotes, shim: Path, program: dict[str, str]
+) -> None:
+    for number in range(LIMIT + 1):
+        env = {**program, "OMP_NUM_THREADS": str(number + 1)}
+        await start(make(tmp_path, number, env), zygotes, shim, env)
+    run = str(tmp_path / "run").encode()
+    alive = [
+        entry.name
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit() and run in (entry / "cmdline").read_bytes()
+    ]
+    assert len(alive) == LIMIT
+
+
+def test_a_hosts_path_has_the_shim_first(shim: Path, program: dict[str, str]) -> None:
+    assert host_environment(program, shim)["PYTHONPATH"].startswith(f"{shim}:")
