@@ -10,10 +10,12 @@ from typing import Any
 import grpc
 import pytest
 
-from hermesd.core.events import NodeSilent
-from hermesd.core.model import Phase, RunId
+from hermesd.core.events import NodeJoined, NodeSilent
+from hermesd.core.model import Device, Phase, RunId
 from hermesd.head import nodes as nodes_module
 from hermesd.head import session as session_module
+from hermesd.head.journal import opened
+from hermesd.head.server import _farewell
 from hermesd.head.session import OUTBOX_LIMIT, Session
 from hermesd.head.versions import compatible
 from hermesd.pb.hermes.v1 import control_pb2 as pb
@@ -76,18 +78,19 @@ async def test_nothing_is_said_before_it_is_on_the_disk(
     await head.submit(spec(ONE))
     launch = await node.start()
     await node.settle()
-    journal, written, release = head.running.head.journal, asyncio.Event(), asyncio.Event()
-    append = journal.append
+    journal, gate = head.running.head.journal, asyncio.Semaphore(0)
+    append, written = journal.append, asyncio.Event()
 
     async def slow(*arguments: Any) -> int:
         written.set()
-        await release.wait()
+        await gate.acquire()
         return await append(*arguments)
 
     monkeypatch.setattr(journal, "append", slow)
     async with asyncio.TaskGroup() as tasks:
         submitting = tasks.create_task(head.submit(spec(ONE, name="other")))
         await written.wait()
+        before = node.acknowledged
         await node.report(launch, 1, [0.5])
         await node.say(run_completed=node_pb2.RunCompleted(trial="stale/1", attempt=9))
         await node.say()
@@ -95,8 +98,15 @@ async def test_nothing_is_said_before_it_is_on_the_disk(
         # The lease is answered at once; what wants the disk is not.
         assert (await node.next()).WhichOneof("message") == "lease"
         assert not submitting.done()
-        release.set()
+        written.clear()
+        gate.release()
     assert (await node.expect("launch")).launch.trial == "other/1"
+    # The report is being written now; what was rejected behind it waits for it.
+    await written.wait()
+    await node.beat()
+    await node.expect("lease")
+    assert node.acknowledged == before
+    gate.release()
     await node.settle()
     node.call.cancel()
 
@@ -290,12 +300,24 @@ async def test_a_restarted_head_takes_its_nodes_for_silent_until_they_say_hello(
         node.call.cancel()
 
 
+async def test_a_head_that_was_killed_knows_at_once_that_nobody_is_attached(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path) as journal:
+        device = Device("box/cpu:0", "box", "cpu", 2**30)
+        await journal.append([(1.0, NodeJoined("box", "boot-1", (device,), ()), "")])
+    async with world(tmp_path) as head:
+        await silent(head)
+        await head.running.head.beyond(1)
+        last = (await head.running.head.journal.read(1))[0]
+        assert last.entry == NodeSilent("box", "the head was restarted")
+        assert head.running.head.scheduler.deadline == pytest.approx(last.at + 780.0)
+
+
 async def test_a_stopping_head_says_so(tmp_path: Path) -> None:
     async with world(tmp_path) as head:
         node = Node(head)
         await node.hello()
-        from hermesd.head.server import _farewell
-
         await _farewell(head.running)
         assert (await node.expect("going_away")).going_away.reason == "the head stops"
         await node.ended()
