@@ -91,8 +91,11 @@ class Scheduler:
 
     def due(self, now: Time) -> list[Event]:
         """Events that time alone causes; to be observed and journalled like any other."""
-        limit = now - self.lease.silence_seconds
-        return [NodeLost(node) for node, silent in self._silent() if silent <= limit]
+        return [
+            NodeLost(node)
+            for node, silent in self._silent()
+            if silent + self.lease.silence_seconds <= now
+        ]
 
     def take_failures(self) -> list[Event]:
         """Policies that raised since the last call: folded in already, to be journalled."""

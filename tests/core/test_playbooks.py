@@ -512,3 +512,11 @@ def test_the_first_report_of_a_new_process_says_nothing_of_its_speed() -> None:
     book.tell(reported("s/0#1", 11, [2.0] * 10, busy_seconds=1.0)).expect()
     assert book.state.trials["s/0"].seconds_per_step == pytest.approx(0.1)
     assert book.state.facts["s"].step_seconds == pytest.approx(0.1)
+
+
+def test_what_is_due_at_the_deadline_is_said_at_the_deadline() -> None:
+    silent = 8.895597363272703
+    book = play().at(silent).tell(NodeSilent("n", "cut"))
+    deadline = book.scheduler.deadline
+    assert deadline is not None
+    assert book.scheduler.due(deadline) == [NodeLost("n")]
