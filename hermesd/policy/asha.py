@@ -1,8 +1,8 @@
 """ASHA that gives nothing up: successive halving by holding trials back (arXiv 1810.05934).
 
 A trial trains up to a rung and goes on only while it is among the best 1/eta of all that have
-reached that rung. The others are left out of the plan and kept suspended; they go on as more
-trials arrive at the rung, or when a device would stand idle otherwise.
+reached that rung. The others are kept suspended behind all that may go on and all that are new;
+they go on as more trials arrive at the rung, or when a device would stand idle otherwise.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class Asha:
     def plan(self, view: View) -> Sequence[Claim]:
         """Promotions, the highest rung first; then trials below the first rung, as submitted.
 
-        While fewer claims than idle devices are left, the best of those held back go on too.
+        Those held back come last instead of being left out: which of the claims before them can
+        be placed is not known here, and no device is to stand idle.
         """
         candidates = [trial for trial in view.trials if trial.candidate]
         rungs = {trial.id: self._rung(trial) for trial in candidates}
@@ -58,9 +59,7 @@ class Asha:
         held_back = [each for each in by_merit if each.id not in promotable[rungs[each.id]]]
         claims = [self._claim(trial, "promoted") for trial in promoted]
         claims += [self._claim(trial, "below the first rung") for trial in newcomers]
-        busy = sum(trial.phase.on_device and not trial.candidate for trial in view.trials)
-        idle = max(0, view.devices - busy - len(claims))
-        return claims + [self._claim(trial, "a device is idle") for trial in held_back[:idle]]
+        return claims + [self._claim(trial, "held back") for trial in held_back]
 
     def words(self, trial: Trial) -> str:
         rung = self._rung(trial)

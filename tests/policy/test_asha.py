@@ -1,4 +1,4 @@
-"""ASHA by holding back: who is promoted, up to where, and that nothing stands idle."""
+"""ASHA by holding back: who is promoted, up to where, and who comes last."""
 
 from __future__ import annotations
 
@@ -18,12 +18,17 @@ def at(number: int, step: int, loss: float, **known: object) -> Trial:
     return trained(number, [loss] * step, **{"planned_steps": 100, **known})
 
 
-def claimed(policy: Asha, *trials: Trial, devices: int = 1) -> list[str]:
-    return [claim.trial for claim in policy.plan(view(*trials, devices=devices))]
+def claimed(policy: Asha, *trials: Trial) -> list[str]:
+    return [claim.trial for claim in policy.plan(view(*trials))]
 
 
-def limits(policy: Asha, *trials: Trial, devices: int = 9) -> dict[str, int | None]:
-    plan = policy.plan(view(*trials, devices=devices))
+def promoted(policy: Asha, *trials: Trial) -> list[str]:
+    plan = policy.plan(view(*trials))
+    return [claim.trial for claim in plan if claim.reason.startswith("promoted")]
+
+
+def limits(policy: Asha, *trials: Trial) -> dict[str, int | None]:
+    plan = policy.plan(view(*trials))
     assert all(claim.quantum == Quantum(until_step=claim.quantum.until_step) for claim in plan)
     return {claim.trial: claim.quantum.until_step for claim in plan}
 
@@ -42,22 +47,21 @@ def test_of_unknown_length_the_first_rung_is_twenty_steps() -> None:
 
 def test_the_best_half_of_a_rung_goes_on_before_any_newcomer() -> None:
     rung = [at(0, 10, 4.0), at(1, 10, 1.0), at(2, 10, 3.0), at(3, 10, 2.0)]
-    assert claimed(HALVING, *rung, trial(4)) == ["s/1", "s/3", "s/4"]
+    assert claimed(HALVING, *rung, trial(4)) == ["s/1", "s/3", "s/4", "s/2", "s/0"]
 
 
 def test_the_highest_rung_goes_first() -> None:
     upper = [at(0, 20, 5.0), at(1, 20, 4.0)]
     lower = [at(2, 10, 1.0), at(3, 10, 2.0)]
     # Rung 0 holds all four: its best half are the two that stand there.
-    assert claimed(HALVING, *upper, *lower) == ["s/1", "s/2", "s/3"]
+    assert claimed(HALVING, *upper, *lower) == ["s/1", "s/2", "s/3", "s/0"]
 
 
 def test_a_rung_counts_those_that_went_beyond_and_those_that_ended() -> None:
-    beyond, ended = at(0, 40, 1.0), finished(at(1, 100, 2.0))
-    third = at(2, 10, 3.0)
-    assert claimed(Asha(eta=3, min_rung=0.1), beyond, ended, third, devices=1) == ["s/0"]
-    assert "s/2" in claimed(HALVING, beyond, ended, third, at(3, 10, 9.0), at(4, 10, 9.0),
-                            at(5, 10, 9.0))  # fmt: skip
+    ended, third = finished(at(1, 100, 2.0)), at(2, 10, 3.0)
+    worse = [at(n, 10, 9.0) for n in (3, 4, 5)]
+    assert promoted(HALVING, ended, third, worse[0]) == []
+    assert promoted(HALVING, ended, third, *worse[:2]) == ["s/2"]
 
 
 def test_quanta_end_at_the_next_rung_and_the_last_has_no_end() -> None:
@@ -86,38 +90,37 @@ def test_a_share_may_be_the_top_of_rungs_in_steps() -> None:
     assert limits(policy, at(0, 40, 1.0)) == {"s/0": None}
 
 
-def test_the_others_are_held_back_while_devices_are_taken() -> None:
+def test_a_running_trial_counts_but_claims_nothing() -> None:
     busy = on_device(at(0, 30, 1.0), expired=False)
     rest = [at(n, 10, float(n)) for n in range(1, 5)]
     # Rung 0 holds five, so two may go on: the running one and the next.
-    assert claimed(HALVING, busy, *rest, devices=1) == ["s/1"]
+    assert promoted(HALVING, busy, *rest) == ["s/1"]
+    assert claimed(HALVING, busy, *rest) == ["s/1", "s/2", "s/3", "s/4"]
 
 
-def test_when_all_are_held_back_the_best_take_the_idle_devices() -> None:
+def test_when_all_are_held_back_the_best_go_first() -> None:
     policy = Asha(eta=9, min_rung=0.1)
     rung = [at(0, 10, 4.0), at(1, 10, 1.0), at(2, 10, 3.0)]
-    assert claimed(policy, *rung, devices=1) == ["s/1"]
-    assert claimed(policy, *rung, devices=2) == ["s/1", "s/2"]
-    busy = on_device(at(3, 5, 1.0), expired=False)
-    assert claimed(policy, *rung, busy, devices=2) == ["s/1"]
+    assert promoted(policy, *rung) == []
+    assert claimed(policy, *rung) == ["s/1", "s/2", "s/0"]
 
 
 def test_a_run_whose_quantum_is_over_competes() -> None:
     stays = on_device(at(0, 10, 1.0))
-    assert claimed(HALVING, stays, at(1, 10, 2.0)) == ["s/0"]
+    assert promoted(HALVING, stays, at(1, 10, 2.0)) == ["s/0"]
     goes = on_device(at(0, 10, 3.0))
-    assert claimed(HALVING, goes, at(1, 10, 2.0)) == ["s/1"]
+    assert promoted(HALVING, goes, at(1, 10, 2.0)) == ["s/1"]
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_a_loss_that_is_no_number_is_the_worst(bad: float) -> None:
-    assert claimed(HALVING, at(0, 10, bad), at(1, 10, 7.0)) == ["s/1"]
+    assert promoted(HALVING, at(0, 10, bad), at(1, 10, 7.0)) == ["s/1"]
 
 
 def test_the_loss_at_a_rung_is_the_one_shown_there() -> None:
     late = trained(0, [5.0] * 10 + [0.0] * 9, planned_steps=100)
-    assert claimed(HALVING, late, at(1, 10, 4.0)) == ["s/1"]
+    assert promoted(HALVING, late, at(1, 10, 4.0)) == ["s/1"]
 
 
 def test_equal_losses_go_by_order_of_submission() -> None:
-    assert claimed(HALVING, at(0, 10, 1.0), at(1, 10, 1.0)) == ["s/0"]
+    assert promoted(HALVING, at(0, 10, 1.0), at(1, 10, 1.0)) == ["s/0"]
