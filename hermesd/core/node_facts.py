@@ -70,7 +70,7 @@ def fact(node: NodeTable, fact: HostFact, now: Time) -> None:
         case Planned(_, steps):
             stay.planned = steps
         case Progress():
-            _progress(node, stay, fact)
+            _progress(node, stay, fact, now)
         case Judged():
             if stay.judged != fact:
                 stay.judged = fact
@@ -93,6 +93,8 @@ def _lost_on_resume(node: NodeTable, stay: Stay, fact: HostFact, now: Time) -> N
 
 
 def _started(node: NodeTable, stay: Stay, step: int, now: Time) -> None:
+    if stay.condition is Condition.RUNNING:  # found so, and the head may not have heard of it
+        node.tell(RunStarted(stay.run, stay.step, stay.start_seconds, stay.planned))
     if stay.condition not in (Condition.STARTING, Condition.HALTING):
         return
     stay.step, stay.start_seconds = step, now - stay.received
@@ -103,8 +105,11 @@ def _started(node: NodeTable, stay: Stay, step: int, now: Time) -> None:
     node.tell(RunStarted(stay.run, step, stay.start_seconds, stay.planned))
 
 
-def _progress(node: NodeTable, stay: Stay, fact: Progress) -> None:
+def _progress(node: NodeTable, stay: Stay, fact: Progress, now: Time) -> None:
     stay.step = fact.report.step
+    stay.memory_bytes = fact.report.memory_bytes or stay.memory_bytes
+    if stay.condition is Condition.STARTING:
+        _started(node, stay, stay.step, now)
     node.tell(stay.planned_report(fact.report), fact.points)
     if stay.condition is Condition.RUNNING:
         for event in stay.passes(fact.report):
@@ -112,22 +117,35 @@ def _progress(node: NodeTable, stay: Stay, fact: Progress) -> None:
 
 
 def _parked(node: NodeTable, stay: Stay, fact: Parked, now: Time) -> None:
-    if stay.ending is not None or stay.final or stay.condition is Condition.WAITING:
+    if stay.ending is not None or stay.condition is Condition.WAITING:
         return
     stay.step = fact.step
     stay.memory_bytes = fact.memory_bytes or stay.memory_bytes
-    if node.cheapest(stay) is not Tier.PARK:
+    if stay.final:
+        node.kill_process(stay, now)
+    elif node.cheapest(stay) is not Tier.PARK:
         if stay.condition is not Condition.HALTING:
             stay.asked = now
-        stay.enter(Condition.HALTING, now)
+            stay.enter(Condition.HALTING, now)
         node.demote(stay, now)
-        return
-    if stay.condition is not Condition.PARKED:
-        stay.trained = now - stay.saved
-        stay.enter(Condition.PARKED, now)
-        node.free(stay)
-    stay.outcome = stay.left(Tier.PARK, fact.step, None, fact.cause, now)
-    node.tell(stay.outcome)
+    elif stay.condition is Condition.DEMOTING:
+        _not_demoted(node, stay, now)
+    else:
+        if stay.condition is not Condition.PARKED:
+            stay.trained = now - stay.saved
+            stay.limit = None
+            stay.enter(Condition.PARKED, now)
+            node.free(stay)
+        stay.outcome = stay.left(Tier.PARK, fact.step, None, fact.cause, now)
+        node.tell(stay.outcome)
+
+
+def _not_demoted(node: NodeTable, stay: Stay, now: Time) -> None:
+    """No checkpoint could be written (a full disk): what is parked is kept, whatever it takes."""
+    stay.unwritable, stay.limit = True, None
+    stay.enter(Condition.PARKED, now)
+    if stay.next is not None and stay.next.launch.parked == stay.run:
+        node.let_go(stay, stay.next, now)
 
 
 def _ended(node: NodeTable, stay: Stay, fact: Left | Completed | Failed | Gone, now: Time) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hermesd.core.commands import Kill, Release, Renew, Stop, Suspend
 from hermesd.core.events import ParkLost, QuantumEnded, RunStarted, RunSuspended
-from hermesd.core.model import Fidelity, RunId, Tier, Time
+from hermesd.core.model import RunId, Tier, Time
 from hermesd.core.node_messages import Assignment, Forget, Leave
 from hermesd.core.node_stay import Condition, Stay
 from hermesd.core.node_table import NodeTable
@@ -24,18 +22,7 @@ def launch(node: NodeTable, order: Assignment, now: Time) -> None:
         if parked is not None:
             node.end(fresh, ParkLost(parked, "no parked process of it is here"), now)
     elif stay.condition is Condition.PARKED and parked == stay.run and stay.ending is None:
-        again = replace(
-            stay,
-            assignment=order,
-            received=now,
-            asked=None,
-            limit=None,
-            outcome=None,
-            passed=0.0,
-        )
-        again.enter(Condition.WAITING, now)
-        again.grants(0, order.launch.quantum, None)
-        node.stays[run.trial] = again
+        node.let_go(stay, order, now)
     else:
         stay.next = order
         if parked != stay.run or stay.condition.on_device:
@@ -99,11 +86,13 @@ def _end_waiting(node: NodeTable, stay: Stay, reason: str, now: Time) -> None:
 
 def _tier(node: NodeTable, stay: Stay, wanted: Tier | None) -> Tier:
     """The tier asked for, unless it does not free the device or would lose the trial."""
+    rebuilt = stay.judged is None or stay.restorable
+    if stay.final:
+        return Tier.CHECKPOINT if rebuilt else Tier.KILL
     cheapest = node.cheapest(stay)
-    if cheapest is not Tier.PARK:
-        return cheapest if wanted in (None, Tier.PARK) else wanted
-    park_only = stay.judged is not None and stay.judged.fidelity is Fidelity.PARK_ONLY
-    return Tier.PARK if wanted is None or (park_only and not stay.final) else wanted
+    if wanted is None or (wanted is Tier.PARK and cheapest is not Tier.PARK):
+        return cheapest
+    return wanted if rebuilt or cheapest is not Tier.PARK else Tier.PARK
 
 
 def kill(node: NodeTable, order: Kill, now: Time) -> None:

@@ -71,7 +71,8 @@ class Stay:
     when the present condition was entered; `granted` when the quantum began; `saved` when the
     last durable checkpoint was taken, moved by the time that was not trained, and `trained` what
     was trained since then when the process was parked. `asked` and `limit` are when the device
-    was asked back and by when, `ending` when the process was told to end.
+    was asked back and by when, `ending` when the process was told to end. `unwritable` is set when
+    a demotion failed: it is not tried again.
     """
 
     assignment: Assignment
@@ -98,6 +99,7 @@ class Stay:
     fenced: bool = False
     failing: tuple[str, str] | None = None
     final: bool = False
+    unwritable: bool = False
     forget: bool = False
     memory_bytes: int = 0
     outcome: Outcome | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hermesd.core.events import ParkLost, RunEvent, RunFailed
 from hermesd.core.model import DeviceId, RunId, Tier, Time, TrialId
@@ -69,6 +69,21 @@ class NodeTable:
         self.stays[order.run.trial] = stay
         return stay
 
+    def let_go(self, stay: Stay, order: Assignment, now: Time) -> None:
+        """What is parked here waits for its next device."""
+        again = replace(
+            stay,
+            assignment=order,
+            received=now,
+            next=None,
+            asked=None,
+            outcome=None,
+            passed=0.0,
+        )
+        again.enter(Condition.WAITING, now)
+        again.grants(0, order.launch.quantum, None)
+        self.stays[order.run.trial] = again
+
     def halt(self, stay: Stay, tier: Tier, seconds: float, now: Time) -> None:
         """Ask for the device back."""
         stay.enter(Condition.HALTING, now)
@@ -77,7 +92,8 @@ class NodeTable:
 
     def demote(self, stay: Stay, now: Time) -> None:
         """Ask for what is parked to be written down."""
-        stay.limit = now + stay.assignment.suspend_deadline_seconds
+        if stay.limit is None:
+            stay.limit = now + stay.assignment.suspend_deadline_seconds
         self.out.append(Demote(stay.run, checkpoint_name(stay.run, now)))
 
     def kill_process(self, stay: Stay, now: Time) -> None:

@@ -336,6 +336,23 @@ def test_memory_of_the_parked_is_bounded_longest_parked_first() -> None:
     ]
 
 
+def test_what_cannot_be_written_down_stays_parked() -> None:
+    node = Told(NodeTerms(TERMS.cheapest, parked_memory_bytes=50))
+    node.parked(ONE, memory_bytes=100)
+    after = order(TWO, parked=ONE)
+    node.says(after)
+    assert node.says(Parked(ONE, 7, 100, "no checkpoint: disk full")) == [LetGo(after, None)]
+    node.all(Started(TWO, 7), suspend(TWO))
+    assert events(node.says(Parked(TWO, 9, 100))) != []
+    assert node.live() == [(TWO, "parked")], "not tried for ever"
+
+
+def test_stop_of_what_can_only_be_parked_kills_it() -> None:
+    node = Told()
+    node.all(order(ONE), Started(ONE, 0), Judged(ONE, Fidelity.PARK_ONLY, "no agent", ""))
+    assert node.says(Stop(ONE, 5.0, "cancelled")) == [Halt(ONE, Tier.KILL, 5.0, final=True)]
+
+
 def test_a_launch_that_crosses_a_demotion_is_restored_from_it() -> None:
     node = Told(NodeTerms(TERMS.cheapest, parked_memory_bytes=50))
     node.parked(ONE, memory_bytes=100)
