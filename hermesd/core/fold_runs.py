@@ -33,7 +33,7 @@ def fold_run_event(state: Tables, event: RunEvent, now: Time) -> None:
     match event:
         case Checkpointed() | FidelityKnown() if event.run.attempt <= trial.attempt:
             _learn(state, trial, event)
-        case ParkLost() if kept:
+        case ParkLost() if kept or current:
             _park_lost(state, trial, event, now)
         case RunSuspended(tier=Tier.CHECKPOINT) if kept and not current:
             _demoted(state, trial, event)
@@ -77,8 +77,9 @@ def _learn(state: Tables, trial: Trial, event: Checkpointed | FidelityKnown) -> 
 
 
 def _park_lost(state: Tables, trial: Trial, event: ParkLost, now: Time) -> None:
+    """What was parked is gone: under a launch, or before it was heard that it was parked."""
     trial = progress.fall_back(replace(trial, reason=event.reason))
-    if trial.phase is Phase.STARTING:
+    if trial.run is not None:
         state.free_slots(trial, now)
         trial = progress.released(trial, now)
     state.put(trial)

@@ -360,6 +360,12 @@ def test_a_park_lost_under_a_launch_frees_the_device() -> None:
     book.tell(ParkLost(run("s/0#1"), "gone")).expect("launch s/0#3 on n/0 from s/0#1@2")
 
 
+def test_a_park_lost_before_it_was_heard_of_frees_the_device() -> None:
+    book = play().tell(started("s/0#1"), checkpointed("s/0#1", 2))
+    book.tell(ParkLost(run("s/0#1"), "parked when its lease was out, then gone"))
+    book.expect("launch s/0#1 on n/0", "launch s/0#2 on n/0 from s/0#1@2")
+
+
 def test_a_suspend_that_killed_costs_what_no_checkpoint_holds() -> None:
     book = play(trials=2, policy=ROUND_ROBIN).tell(started("s/0#1"))
     book.tell(reported("s/0#1", 30, [1.0] * 30), checkpointed("s/0#1", 20))
