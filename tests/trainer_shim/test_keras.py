@@ -9,6 +9,7 @@ import json
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -39,6 +40,7 @@ class Runs:
 
     def __init__(self, zygote: Zygote, folder: Path, body: str, seeded: bool) -> None:
         self.zygote = zygote
+        self.spawning = threading.Lock()
         self.folder = folder
         self.script = folder / "train.py"
         self.script.write_text(programs.program(body, seeded))
@@ -59,7 +61,9 @@ class Runs:
         """From a checkpoint of another trial to the end; the losses after it only."""
         trial = self.trial(f"resumed-{step}")
         shutil.copytree(work, trial.directory / "work", dirs_exist_ok=True)
-        with ending(trial.launch(self.zygote)):
+        with self.spawning:  # the zygote answers one at a time
+            trial.launch(self.zygote)
+        with ending(trial):
             trial.start(restore=checkpoint)
             started = trial.until("started")
             assert started["step"] == step

@@ -164,8 +164,10 @@ class _Pickler(pickle.Pickler):
     """Refuses what belongs to the graph: the program makes it again."""
 
     def persistent_id(self, value: Any) -> None:
-        module = type(value).__module__
-        if module.startswith(("tensorflow.", "keras.")) and hasattr(value, "__dict__"):
+        import keras
+
+        of_graph = (keras.Layer, keras.Optimizer, keras.Metric, keras.Loss, keras.Variable)
+        if isinstance(value, of_graph) or type(value).__module__.startswith("tensorflow."):
             raise pickle.PicklingError(f"{type(value).__name__} is made again by the program")
 
 
