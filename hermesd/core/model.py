@@ -249,7 +249,10 @@ class SwitchCost:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a trial has used so far, in seconds of its device, from its own reports."""
+    """What a trial has used so far, in seconds of its device, from its own reports.
+
+    `overhead_seconds` went into suspending and resuming it; its first start is not counted.
+    """
 
     busy_seconds: float = 0.0
     overhead_seconds: float = 0.0

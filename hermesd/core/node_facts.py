@@ -121,6 +121,9 @@ def _parked(node: NodeTable, stay: Stay, fact: Parked, now: Time) -> None:
         return
     stay.step = fact.step
     stay.memory_bytes = fact.memory_bytes or stay.memory_bytes
+    if stay.asked is not None:
+        # The iteration that was under way is training, not a cost of the switch.
+        stay.asked = min(now, stay.asked + fact.boundary_seconds)
     if stay.final:
         node.kill_process(stay, now)
     elif node.cheapest(stay) is not Tier.PARK:

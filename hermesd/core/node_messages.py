@@ -133,12 +133,13 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """Every thread of the run is stopped at a boundary."""
+    """Every thread of the run is stopped, `boundary_seconds` after the request at a boundary."""
 
     run: RunId
     step: int
     memory_bytes: int = 0
     cause: str = ""
+    boundary_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,9 @@ def started(trial: Trial, event: RunStarted, tier: Tier | None) -> Trial:
     costs = dict(trial.costs)
     if tier is not None:
         costs[tier] = replace(costs.get(tier, SwitchCost()), resume_seconds=event.start_seconds)
-    use = replace(trial.use, overhead_seconds=trial.use.overhead_seconds + event.start_seconds)
+    # A first start is no switch: every schedule pays it once.
+    switch = event.start_seconds if tier is not None else 0.0
+    use = replace(trial.use, overhead_seconds=trial.use.overhead_seconds + switch)
     if event.step < trial.step:
         trial = back_at(trial, event.step)
     return replace(

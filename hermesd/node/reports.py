@@ -49,7 +49,8 @@ def fact_of(frame: Frame, trial: str, goal: Goal, signal: str, node: NodeId) -> 
             return progress(run, frame, goal, signal)
         case "parked":
             memory, cause = int(frame.get("memory_bytes") or 0), str(frame.get("cause") or "")
-            return Parked(run, int(frame["step"]), memory, cause)
+            waited = float(frame.get("boundary_seconds") or 0.0)
+            return Parked(run, int(frame["step"]), memory, cause, waited)
         case "checkpointed":
             return Saved(run, checkpoint_of(frame, run, node))
         case "suspended":
