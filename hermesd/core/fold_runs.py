@@ -118,6 +118,9 @@ def _measure(state: Tables, trial: Trial, **seconds: float) -> None:
 def _reported(state: Tables, trial: Trial, event: Reported) -> None:
     run = trial.run
     assert run is not None
+    known = trial.curve[-1].last_step if trial.curve else 0
+    if event.step < trial.step or (event.chunks and event.chunks[-1].last_step <= known):
+        raise Rejected(f"step {event.step} of {trial.id} was reported before")
     kind = state.slots[run.devices[0]].device.kind
     trial = progress.reported(trial, event, kind)
     reason = progress.stop_reason(trial, state.studies[trial.spec.study])

@@ -333,6 +333,17 @@ def test_stale_messages_change_nothing() -> None:
         book.refuses(stale, "not the present run")
 
 
+def test_a_report_that_comes_twice_counts_once() -> None:
+    book = play().tell(started("s/0#1"))
+    first = reported("s/0#1", 10, [1.0] * 10, busy_seconds=2.0)
+    second = reported("s/0#1", 20, [1.0] * 10, busy_seconds=2.0)
+    book.tell(first, second).refuses(first, "before").refuses(second, "before")
+    assert book.trial().use.busy_seconds == 4.0
+    assert book.trial().current.count == 20
+    book.tell(reported("s/0#1", 20, [], metrics=(("val_loss", 3.0),)))
+    assert book.trial().metrics["val_loss"].last == 3.0
+
+
 def test_a_late_checkpoint_of_an_older_attempt_is_welcome() -> None:
     book = play().tell(started("s/0#1")).tell(killed("s/0#1")).tell(checkpointed("s/0#1", 5))
     assert book.trial().checkpoint == checkpoint("s/0#1", 5)
