@@ -223,3 +223,29 @@ def test_other_data_than_at_the_checkpoint_are_refused(zygote: Zygote, tmp_path:
         trial.start(restore=trial.until("suspended")["checkpoint"]["path"])
         with pytest.raises(AssertionError, match="the training data differ"):
             trial.until("completed")
+
+
+def test_a_trained_model_loads_without_hermes(zygote: Zygote, tmp_path: Path) -> None:
+    body = """
+model = keras.Sequential([layers.Input((6,)), layers.Dense(4, activation="relu"), layers.Dense(1)])
+model.compile(keras.optimizers.SGD(0.1), "mse")
+model.fit(x, y, batch_size=8, epochs=1, verbose=0)
+print("BEFORE", [w.tobytes().hex() for w in model.get_weights()])
+"""
+    runs = Runs(zygote, tmp_path, body, seeded=True)
+    with ending(runs.trial("trained").launch(zygote)) as trial:
+        trial.start()
+        path = trial.until("completed")["checkpoint"]["path"]
+        printed = (trial.directory / "output.log").read_text()
+    load = (
+        "import sys, keras; model = keras.models.load_model(sys.argv[1])\n"
+        "print('BEFORE', [w.tobytes().hex() for w in model.get_weights()])"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", load, f"{path}/model.keras"],
+        env=environment(**QUIET),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    assert loaded.stdout in printed

@@ -45,6 +45,7 @@ class Session:
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
         self.fit: Fit | None = None
+        self._trained: Any = None
         self.steps = 0
         self.batch_size = 0
         self._records: list[state.State] = []
@@ -90,7 +91,8 @@ class Session:
     def _capture(self) -> state.Snapshot:
         try:
             fit = None if self.fit is None else self.fit.copy()
-            return state.Snapshot({"records": self._records, "fit": fit})
+            model = self._trained if self.fit is None else None
+            return state.Snapshot({"records": self._records, "fit": fit}, model)
         except Exception as error:  # whatever the framework raises: this run trains on
             raise CannotCapture(f"{type(error).__name__}: {error}") from error
 
@@ -132,7 +134,7 @@ class Session:
             if len(self._records) == len(self._past["records"]) and self._past["fit"] is None:
                 self.restored()
             return
-        self.fit = None
+        self.fit, self._trained = None, fit.model
         if not self.is_obstructed:
             self._records.append(fit.record())
             self._bound_records()

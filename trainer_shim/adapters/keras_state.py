@@ -6,6 +6,7 @@ Python's is pickled on the spot, and arrays that callbacks keep are never writte
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import pickle
@@ -32,9 +33,13 @@ class OtherProgram(Exception):
 
 
 class Snapshot:
-    """A state to be written: pickled already, with the arrays beside the pickle."""
+    """A state to be written: pickled already, with the arrays beside the pickle.
 
-    def __init__(self, state: State) -> None:
+    A `model` whose fit is over is written too, as `model.keras`, which loads without Hermes.
+    """
+
+    def __init__(self, state: State, model: Any = None) -> None:
+        self._model = model
         self._arrays: list[pickle.PickleBuffer] = []
         whole = {"version": _VERSION, "state": state}
         self._pickled = pickle.dumps(whole, protocol=5, buffer_callback=self._keep)
@@ -44,7 +49,15 @@ class Snapshot:
         return False
 
     def prepare(self, builder: Builder) -> None:
-        """Nothing: everything was copied when this was made."""
+        """Save the trained model; all else was copied when this was made."""
+        if self._model is None:
+            return
+        path = os.path.join(builder.partial, "model.keras")
+        try:
+            self._model.save(path)
+        except Exception:  # a model that Keras cannot save is still resumed from the state
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
 
     def write(self, builder: Builder) -> None:
         """Write the pickle, and the arrays one after the other."""
@@ -52,6 +65,7 @@ class Snapshot:
         sizes = pickle.dumps([raw.nbytes for raw in raws])
         builder.add(_STATE, [len(sizes).to_bytes(8, "big"), sizes, self._pickled])
         builder.add(_ARRAYS, [raw for raw in raws if raw.nbytes])
+        builder.adopt()
 
 
 def load(folder: str) -> State | None:
