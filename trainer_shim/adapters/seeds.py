@@ -9,6 +9,7 @@ seeded gets the trial's seed, at the point where TensorFlow would have taken a r
 from __future__ import annotations
 
 import random
+import weakref
 from typing import Any
 
 from trainer_shim.agent import Agent
@@ -45,6 +46,7 @@ def seed_tensorflow(agent: Agent) -> None:
     seed = agent.seed % 2**31
     context.context()._rng = random.Random(seed)
     original = random_seed.get_seed
+    drawn: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
     def get_seed(op_seed: Any) -> Any:
         if op_seed is not None:
@@ -53,7 +55,9 @@ def seed_tensorflow(agent: Agent) -> None:
             if context.global_seed() is None:
                 return seed, context.internal_operation_seed()
         elif ops.get_default_graph().seed is None:
-            return seed, ops.get_default_graph()._last_id
+            graph = ops.get_default_graph()
+            drawn[graph] = drawn.get(graph, 0) + 1
+            return seed, drawn[graph]
         return original(op_seed)
 
     random_seed.get_seed = get_seed
