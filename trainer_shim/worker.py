@@ -39,9 +39,13 @@ class Worker:
         self.started_at = boottime()
 
     def tell(self, kind: str, **fields: object) -> None:
-        """Send the agent a frame, and say in the page that there is one."""
-        self.channel.send({"kind": kind, **fields})
+        """Say in the page that there is a frame, and send it to the agent.
+
+        In this order: an agent that has read more than the page says would wait for a frame
+        that nobody sends.
+        """
         self.page.mail += 1
+        self.channel.send({"kind": kind, **fields})
 
     def release(self) -> None:
         """Close what belonged to the process, which is gone."""
