@@ -45,7 +45,10 @@ def found(node: NodeTable, fact: Found, now: Time) -> None:
     """Take over a run that a daemon before this one started."""
     order, run = fact.assignment, fact.assignment.run
     stay = Stay(order, _FOUND[fact.condition], now, now, process=run, step=fact.step)
-    stay.saved = now
+    if stay.condition is not Condition.STARTING:
+        # Nobody knows when its last checkpoint was taken: one is due as soon as it trains.
+        stay.trained = order.durability_seconds
+    stay.saved = now - stay.trained
     running = stay.condition is Condition.RUNNING
     stay.grants(0, order.launch.quantum, now if running else None)
     node.stays[run.trial] = stay

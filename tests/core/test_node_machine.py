@@ -474,6 +474,14 @@ def test_a_daemon_that_comes_back_takes_over_what_it_finds() -> None:
     assert node.says(after) == [LetGo(after, None)]
 
 
+def test_what_is_taken_over_is_saved_at_once() -> None:
+    node = Told()
+    node.says(Found(order(ONE), "running", 40))
+    assert not any(isinstance(action, Save) for action in node.later(1))
+    node.says(Judged(ONE, Fidelity.EXACT, "", "keras"))
+    assert any(isinstance(action, Save) for action in node.later(1))
+
+
 def test_what_ended_while_the_daemon_was_away_is_told() -> None:
     node = Told()
     node.says(Found(order(ONE), "ended", 40))
