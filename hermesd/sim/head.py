@@ -1,0 +1,200 @@
+"""The head in virtual time: a journal that survives, and the very `Scheduler` of the real one.
+
+A batch is folded and decided at once, then written; only when it is on the disk are callers
+answered, events acknowledged and commands sent. What a crash finds unwritten never was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from hermesd.core.commands import Bind, Command, Kill, Launch, Release, Renew, Stop, Suspend
+from hermesd.core.events import Event, NodeJoined, NodeSilent
+from hermesd.core.model import NodeId, Time
+from hermesd.core.node_messages import Leased, assignment
+from hermesd.core.placement import make_placement
+from hermesd.core.scheduler import LeaseTerms, Scheduler
+from hermesd.core.state import Rejected, State
+from hermesd.policy import make_policy
+from hermesd.sim.agenda import Agenda, Deed
+from hermesd.sim.faults import Chance
+from hermesd.sim.node import Acknowledged, Heartbeat, Numbered
+from hermesd.sim.stream import Stream
+
+COMMIT_SECONDS = 0.02
+Done: TypeAlias = Callable[[list[Command]], None]
+
+
+@dataclass(slots=True)
+class Disk:
+    """What a crash of the head leaves: the journal's entries with their times."""
+
+    entries: list[tuple[Time, Event | Command]] = field(default_factory=list)
+
+
+def replayed(disk: Disk) -> State:
+    """The state that the journal tells; policies are not asked."""
+    state = State()
+    for at, entry in disk.entries:
+        state.apply(entry, at)
+    return state
+
+
+class Head:
+    """One life of the head. `watch` sees the state after each decision."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        agenda: Agenda,
+        chance: Chance,
+        lease: LeaseTerms,
+        watch: Callable[[Head, list[Command]], None],
+    ) -> None:
+        self.alive = True
+        self.scheduler = Scheduler(replayed(disk), make_policy, make_placement, lease)
+        self.sessions: dict[NodeId, Stream] = {}
+        self.writing: list[tuple[Time, Event | Command]] | None = None
+        self._disk = disk
+        self._agenda = agenda
+        self._chance = chance
+        self._watch = watch
+        self._inbox: list[tuple[Event, Done]] = []
+        self._alarm = 0
+        for node in [each for each in self.state.nodes.values() if each.connected]:
+            self.tell(NodeSilent(node.id, "the head was restarted"))
+        self._work()
+
+    @property
+    def state(self) -> State:
+        return self.scheduler.state
+
+    def die(self, written: bool) -> None:
+        """kill -9; what was being written is on the disk, or is not."""
+        self.alive = False
+        if self.writing is not None and written:
+            self._disk.entries += self.writing
+        for stream in self.sessions.values():
+            stream.cut()
+
+    def tell(self, event: Event, done: Done = lambda commands: None) -> None:
+        """Something happened; `done` is called when it is safe, or known to be of no use."""
+        self._inbox.append((event, done))
+        self._later(0.0, self._work)
+
+    # -- the loop --------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        if self.writing is not None:
+            return
+        now, lines = self._agenda.now, list[tuple[Time, Event | Command]]()
+        answers: list[Done] = []
+        for event in self.scheduler.due(now):
+            self.scheduler.observe(event, now)
+            lines.append((now, event))
+        inbox, self._inbox = self._inbox, []
+        for event, done in inbox:
+            try:
+                self.scheduler.observe(event, now)
+            except Rejected:
+                answers.append(done)
+                continue
+            lines.append((now, event))
+            answers.append(done)
+        commands = self.scheduler.decide(now)
+        lines += [(now, entry) for entry in (*self.scheduler.take_failures(), *commands)]
+        self.writing = lines
+        self._watch(self, commands)
+        seconds = COMMIT_SECONDS if lines else 0.0
+        self._later(seconds, lambda: self._written(lines, answers, commands))
+
+    def _written(
+        self,
+        lines: list[tuple[Time, Event | Command]],
+        answers: list[Done],
+        commands: list[Command],
+    ) -> None:
+        self._disk.entries += lines
+        self.writing = None
+        for done in answers:
+            done(commands)
+        for command in commands:
+            self.send(command)
+        if self._inbox:
+            self._work()
+            return
+        self._alarm += 1
+        alarm, due = self._alarm, self.scheduler.deadline
+        if due is not None:
+            self._later(
+                max(0.0, due - self._agenda.now),
+                lambda: self._work() if self._alarm == alarm else None,
+            )
+
+    # -- nodes -----------------------------------------------------------------------------------
+
+    def accept(self, stream: Stream) -> bool:
+        """A node dials; it is refused while another stream of it is not known to be over."""
+        if stream.node in self.sessions:
+            return False
+        self.sessions[stream.node] = stream
+        stream.heard_by_head = lambda message: self._heard(stream, message)
+        stream.ended_at_head = lambda: self._ended(stream)
+        return True
+
+    def _ended(self, stream: Stream) -> None:
+        if self.alive and self.sessions.get(stream.node) is stream:
+            del self.sessions[stream.node]
+            self.tell(NodeSilent(stream.node, "the stream ended"))
+
+    def _heard(self, stream: Stream, message: object) -> None:
+        if not self.alive or self.sessions.get(stream.node) is not stream:
+            return
+        match message:
+            case NodeJoined():
+                self.tell(message, lambda commands: self._welcome(stream, commands))
+            case Heartbeat(sent):
+                stream.to_node(Leased(sent + self.scheduler.lease.lease_seconds))
+            case Numbered(sequence, event):
+                self.tell(event, lambda _: stream.to_node(Acknowledged(sequence)))
+            case _:
+                raise TypeError(f"a node said {message!r}")
+
+    def _welcome(self, stream: Stream, sent: list[Command]) -> None:
+        stream.welcome = True
+        said = {(type(command), getattr(command, "run", None)) for command in sent}
+        for command in self.scheduler.outstanding(stream.node):
+            if (type(command), getattr(command, "run", None)) not in said:
+                self.send(command)
+
+    def send(self, command: Command) -> None:
+        """Put a command on its node's stream; without one it is said again after a Hello."""
+        match command:
+            case Bind():
+                return
+            case Kill(node=node) | Release(node=node):
+                pass
+            case Launch() | Renew() | Suspend() | Stop():
+                trial = self.state.trials.get(command.run.trial)
+                if trial is None or trial.run is None:
+                    return
+                node = self.state.slots[trial.run.devices[0]].device.node
+        stream = self.sessions.get(node)
+        if stream is None or not stream.welcome:
+            return
+        stream.to_node(self._order(command))
+        if self._chance.happens(self._chance.faults.doubled):
+            stream.to_node(self._order(command))
+
+    def _order(self, command: Command) -> object:
+        if not isinstance(command, Launch):
+            return command
+        trial = self.state.trials[command.run.trial]
+        checkpoint = trial.checkpoint if command.checkpoint else None
+        study = self.state.studies[trial.spec.study]
+        return assignment(command, study, trial.spec, checkpoint)
+
+    def _later(self, seconds: float, deed: Deed) -> None:
+        self._agenda.after(seconds, lambda: deed() if self.alive else None)

@@ -1,0 +1,374 @@
+"""A trial's host and its training program in virtual time, following a recorded training.
+
+It does what the real one does, as a node daemon can see it: iterations, reports, parks,
+checkpoints and outcomes, events kept until they are acknowledged, a lease that it watches
+itself. It outlives its daemon.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from hermesd.core.events import Reported
+from hermesd.core.losses import chunked
+from hermesd.core.model import Checkpoint, DeviceId, Fidelity, RunId, Tier, Time
+from hermesd.core.node_messages import (
+    Completed,
+    Failed,
+    HostFact,
+    Judged,
+    Left,
+    Parked,
+    Planned,
+    Progress,
+    Saved,
+    Started,
+)
+from hermesd.sim.agenda import Agenda, Deed
+from hermesd.sim.curves import Recording
+from hermesd.sim.disk import Folder
+from hermesd.sim.ground import Ground
+
+REPORT_SECONDS = 1.0
+START_SECONDS = 0.6
+RESUME_SECONDS = 0.02
+PARK_SECONDS = 0.01
+SAVE_SECONDS = 0.4
+KILL_SECONDS = 0.05
+PARKED_BYTES = 100
+
+Heard: TypeAlias = Callable[[int, HostFact], None]
+
+
+@dataclass(slots=True, eq=False)
+class Goal:
+    """A suspension under way."""
+
+    tier: Tier
+    cause: str
+    name: str
+
+
+class Host:
+    """One host. `phase` is idle, running, parked or ended."""
+
+    def __init__(
+        self,
+        agenda: Agenda,
+        ground: Ground,
+        folder: Folder,
+        recording: Recording,
+        fidelity: Fidelity,
+        grace_seconds: float,
+    ) -> None:
+        self.alive = True
+        self.phase = "idle"
+        self.run = RunId(folder.trial, 0)
+        self.lease: Time = -math.inf
+        self.folder = folder
+        self._agenda = agenda
+        self._ground = ground
+        self._recording = recording
+        self._fidelity = fidelity
+        self._grace = grace_seconds
+        self._devices: tuple[DeviceId, ...] = ()
+        self._started = False
+        self._base = self._reported = 0
+        self._since: Time | None = None
+        self._goal: Goal | None = None
+        self._turn = self._process = 0
+        self._seq = self._acked = 0
+        self._log: list[tuple[int, HostFact]] = []
+        self._heard: Heard | None = None
+        self._heard_since: Time = 0.0
+
+    # -- the daemon's side ---------------------------------------------------------------------
+
+    def attach(self, heard: Heard | None, after: int = 0) -> None:
+        """Tell everything behind `after` that was not acknowledged, and all that follows."""
+        self._heard, self._heard_since = heard, self._agenda.now
+        for seq, fact in list(self._log):
+            if heard is not None and seq > after:
+                heard(seq, fact)
+
+    def ack(self, seq: int) -> None:
+        """Events up to this one are safe at the head."""
+        self._log = [entry for entry in self._log if entry[0] > seq]
+
+    def extend(self, expires: Time) -> None:
+        """Go on until then, unless told again."""
+        self.lease = expires
+        self._agenda.at(expires, self._watch_lease)
+
+    def start(self, run: RunId, devices: tuple[DeviceId, ...], restore: Checkpoint | None) -> None:
+        """Begin to train from a checkpoint or from the beginning."""
+        if self.phase != "idle" or run.attempt <= self.run.attempt:
+            return
+        self._base = self._reported = restore.step if restore else 0
+        self._go(run, devices, START_SECONDS)
+
+    def resume(self, run: RunId, devices: tuple[DeviceId, ...]) -> None:
+        """Let the parked program go on."""
+        if self.phase == "parked" and self._goal is None and run.attempt > self.run.attempt:
+            self._go(run, devices, RESUME_SECONDS)
+
+    def suspend(self, run: RunId, tier: Tier, seconds: float, cause: str = "request") -> None:
+        """Give the device back at the next boundary."""
+        if run.attempt < self.run.attempt:
+            return
+        if tier is Tier.KILL:
+            self.kill(run, cause)
+        elif self.phase == "parked" and tier is Tier.CHECKPOINT:
+            self.demote(run, f"a{run.attempt}-s{self.step}", cause)
+        elif self.phase == "running" and self._goal is None:
+            kept = tier if self.can_be_rebuilt else Tier.PARK
+            self._goal = goal = Goal(kept, cause, f"a{run.attempt}-s{self.step}")
+            self._soon(seconds, lambda: self._deadline(goal), process=True)
+            if self._started:
+                self._aim_for_boundary()
+
+    def save(self, run: RunId, name: str) -> None:
+        """Write a durable checkpoint while the run goes on, or stays parked."""
+        if run.attempt < self.run.attempt or self._goal is not None or not self._started:
+            return
+        if self.can_be_rebuilt and self.phase in ("running", "parked"):
+            step, present = self.step, self.run
+            self._soon(SAVE_SECONDS, lambda: self._saved(present, name, step), process=True)
+
+    def demote(self, run: RunId, name: str, cause: str = "request") -> None:
+        """Write the parked program down and end it."""
+        if run.attempt < self.run.attempt or self.phase != "parked" or self._goal is not None:
+            return
+        if self.can_be_rebuilt:
+            self._goal = Goal(Tier.CHECKPOINT, cause, name)
+            self._soon(SAVE_SECONDS, self._leave)
+
+    def kill(self, run: RunId, cause: str = "request") -> None:
+        """End the program now."""
+        if run.attempt < self.run.attempt:
+            return
+        if self.phase in ("running", "parked"):
+            self._turn += 1
+            self._goal = Goal(Tier.KILL, cause, "")
+            self._soon(KILL_SECONDS, self._killed)
+        elif self.phase == "idle":
+            self._say_killed(cause)
+
+    def die(self) -> None:
+        """The host and everything of it are gone, without a word."""
+        self._gone("dead")
+        self.alive = False
+        self._heard = None
+
+    # -- faults ----------------------------------------------------------------------------------
+
+    def crash(self, signature: str = "") -> None:
+        """The program ends badly."""
+        if self.phase in ("running", "parked"):
+            step = self.step
+            self._report()
+            self._gone("ended")
+            self._end(Failed(self.run, "exception", "it broke", signature, step))
+
+    def stall(self, seconds: float) -> None:
+        """The present iteration takes that much longer."""
+        if self.phase == "running" and self._since is not None:
+            self._base = self.step
+            self._since = self._agenda.now + seconds
+            self._turn += 1
+            if self._goal is None:
+                self._plan_work()
+            else:
+                self._aim_for_boundary()
+
+    # -- training --------------------------------------------------------------------------------
+
+    @property
+    def can_be_rebuilt(self) -> bool:
+        return self._fidelity is not Fidelity.PARK_ONLY
+
+    @property
+    def trains(self) -> bool:
+        """Whether iterations are being done, or are about to be."""
+        return self.phase == "running"
+
+    @property
+    def step(self) -> int:
+        """Iterations done by now."""
+        if self._since is None:
+            return self._base
+        seconds = max(0.0, self._agenda.now - self._since)
+        done = self._base + math.floor(seconds / self._recording.step_seconds + 1e-6)
+        return min(done, self._recording.steps)
+
+    def overdue_seconds(self, durability_seconds: float) -> float:
+        """By how much more than allowed was trained since the last durable checkpoint.
+
+        A daemon that has just come starts to count anew; a program that cannot be rebuilt and
+        a disk that rots are not its fault.
+        """
+        attended = self._agenda.now - self._heard_since if self._heard else 0.0
+        bound = durability_seconds + SAVE_SECONDS + 2 * self._recording.step_seconds + 0.1
+        if attended < bound or not self.can_be_rebuilt or self.folder.damaged:
+            return 0.0
+        kept = self.folder.newest.step if self.folder.newest else 0
+        return (self.step - kept) * self._recording.step_seconds - bound
+
+    def _go(self, run: RunId, devices: tuple[DeviceId, ...], seconds: float) -> None:
+        self._ground.begin(run, devices)
+        self.run, self._devices, self.phase = run, devices, "running"
+        self._turn += 1
+        self._goal = None
+        self._soon(seconds, self._first_boundary)
+
+    def _first_boundary(self) -> None:
+        fresh, self._started = not self._started, True
+        self._since = self._agenda.now
+        self._emit(Started(self.run, self._base))
+        if fresh:
+            self._emit(Judged(self.run, self._fidelity, "", "none"))
+            self._emit(Planned(self.run, self._recording.steps))
+        if self._goal is None:
+            self._plan_work()
+        else:
+            self._at_boundary()
+
+    def _plan_work(self) -> None:
+        assert self._since is not None
+        left = (self._recording.steps - self._base) * self._recording.step_seconds
+        end = self._since + left - self._agenda.now
+        period = max(REPORT_SECONDS, self._recording.step_seconds)
+        self._soon(min(period, max(end, 0.0)), self._work)
+
+    def _work(self) -> None:
+        self._report()
+        if self.step >= self._recording.steps:
+            self._complete()
+        else:
+            self._plan_work()
+
+    def _report(self) -> None:
+        step, before = self.step, self._reported
+        if step == before:
+            return
+        losses = self._recording.losses[before:step]
+        seconds = (step - before) * self._recording.step_seconds
+        metrics = (("loss", losses[-1]),)
+        report = Reported(
+            self.run, step, chunked(before + 1, losses), metrics, busy_seconds=seconds
+        )
+        self._reported = step
+        self._ground.train(self.run.trial, seconds)
+        self._emit(Progress(report))
+
+    def _aim_for_boundary(self) -> None:
+        """The boundary that the running iteration comes to."""
+        assert self._since is not None
+        self._turn += 1
+        one = self._recording.step_seconds
+        done = self._agenda.now - self._since
+        left = one * (math.floor(done / one + 1e-6) + 1) - done if done > 0 else one - done
+        self._soon(left, self._at_boundary)
+
+    def _at_boundary(self) -> None:
+        goal = self._goal
+        assert goal is not None
+        self._pause()
+        if self._base >= self._recording.steps:
+            self._complete()
+        elif goal.tier is Tier.PARK:
+            self._soon(PARK_SECONDS, self._park)
+        else:
+            self._soon(SAVE_SECONDS, self._leave)
+
+    def _pause(self) -> None:
+        self._report()
+        self._base, self._since = self.step, None
+
+    # -- ends ------------------------------------------------------------------------------------
+
+    def _deadline(self, goal: Goal) -> None:
+        if self._goal is not goal or goal.tier is Tier.KILL:
+            return
+        if goal.tier is Tier.PARK:
+            self._pause()
+            self._park()
+        else:
+            self.kill(self.run, f"{goal.cause}: deadline missed")
+
+    def _park(self) -> None:
+        assert self._goal is not None
+        cause, self._goal = self._goal.cause, None
+        self._turn += 1
+        self.phase = "parked"
+        self._ground.end(self.run)
+        if not self._started:
+            self._started = True
+            self._emit(Started(self.run, self._base))
+        self._emit(Parked(self.run, self._base, PARKED_BYTES, cause))
+
+    def _saved(self, run: RunId, name: str, step: int) -> None:
+        self._emit(Saved(run, self.folder.save(run, name, step)))
+
+    def _leave(self) -> None:
+        goal, step = self._goal, self._base
+        assert goal is not None
+        kept = self.folder.save(self.run, goal.name, step)
+        self._gone("idle")
+        self._end(Left(self.run, Tier.CHECKPOINT, step, kept, goal.cause))
+
+    def _killed(self) -> None:
+        assert self._goal is not None
+        cause = self._goal.cause
+        self._gone("idle")
+        self._say_killed(cause)
+
+    def _say_killed(self, cause: str) -> None:
+        kept = self.folder.newest
+        self._end(Left(self.run, Tier.KILL, kept.step if kept else 0, kept, cause))
+
+    def _complete(self) -> None:
+        step = self._recording.steps
+        kept = None
+        if self.can_be_rebuilt:
+            kept = self.folder.save(self.run, f"a{self.run.attempt}-final", step)
+        self._gone("ended")
+        self._end(Completed(self.run, step, kept))
+
+    def _gone(self, phase: str) -> None:
+        """The program's process is no more."""
+        self._base, self._since = self.step, None
+        self._turn += 1
+        self._process += 1
+        self._goal = None
+        self.phase = phase
+        self._ground.end(self.run)
+
+    def _end(self, outcome: HostFact) -> None:
+        self.folder.outcomes[self.run.attempt] = outcome
+        self._emit(outcome)
+
+    def _watch_lease(self) -> None:
+        if self.phase == "running" and self._goal is None and self._agenda.now >= self.lease:
+            self.suspend(self.run, Tier.CHECKPOINT, self._grace, "lease")
+
+    # -- saying and waiting ------------------------------------------------------------------------
+
+    def _emit(self, fact: HostFact) -> None:
+        self._seq += 1
+        self._log.append((self._seq, fact))
+        if self._heard is not None:
+            self._heard(self._seq, fact)
+
+    def _soon(self, seconds: float, deed: Deed, process: bool = False) -> None:
+        """Later, unless the program was interrupted since (`process`: unless it ended)."""
+        turn, ended = self._turn, self._process
+
+        def if_still() -> None:
+            if self.alive and (self._process == ended if process else self._turn == turn):
+                deed()
+
+        self._agenda.after(seconds, if_still)

@@ -1,0 +1,100 @@
+"""Pools, studies and synthetic curves, all from a seed."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+
+from hermesd.core.events import Submitted
+from hermesd.core.model import (
+    Device,
+    Fidelity,
+    Goal,
+    MetricMode,
+    Plugin,
+    Program,
+    Stage,
+    StopRule,
+    Study,
+    Tier,
+    TrialSpec,
+)
+from hermesd.core.node_machine import NodeTerms
+from hermesd.core.scheduler import LeaseTerms
+from hermesd.sim.curves import Recording
+from hermesd.sim.faults import Faults
+from hermesd.sim.node import Box, Work
+from hermesd.sim.world import World
+
+LEASE = LeaseTerms(lease_seconds=30.0, grace_seconds=10.0, margin_seconds=5.0)
+POLICIES = [
+    Plugin("fifo"),
+    Plugin("round_robin", (("quantum_seconds", 5.0),)),
+    Plugin("hermes", (("quantum_seconds", 3.0), ("growth_seconds", 2.0))),
+    Plugin("hermes", (("quantum_seconds", 3.0), ("winner_may_stay", False))),
+    Plugin("best_first"),
+    Plugin("slaq", (("quantum_seconds", 5.0), ("reading", "predicted_reduction"))),
+    Plugin("asha", (("eta", 2),)),
+]
+PLACEMENTS = [Plugin("free"), Plugin("free"), Plugin("homes"), Plugin("homes", (("G_thres", 2),))]
+
+
+def curve(random: Random) -> Recording:
+    """A noisy exponential fall."""
+    steps, noise = random.randint(10, 80), random.uniform(0.0, 0.2)
+    rate, floor = random.uniform(0.01, 0.2), random.uniform(0.0, 1.0)
+    losses = [floor + math.exp(-rate * i) + noise * random.random() for i in range(steps)]
+    return Recording(tuple(losses), random.choice([0.05, 0.2, 0.5, 1.5]))
+
+
+def world(seed: int, faults: Faults) -> World:
+    """A pool of one to three nodes and one or two studies on it."""
+    random = Random(f"scenario {seed}")
+    gpus = random.random() < 0.3
+    boxes = []
+    for node in "nmk"[: random.choice([1, 1, 2, 3])]:
+        devices = tuple(
+            Device(f"{node}/{i}", node, "gpu" if gpus else "cpu", 1 << 30)
+            for i in range(random.choice([1, 2]))
+        )
+        cheapest = {each.id: Tier.CHECKPOINT if gpus else Tier.PARK for each in devices}
+        budget = random.choice([None, None, 150])
+        terms = NodeTerms(cheapest, budget, start_seconds=60.0, lease_step_seconds=2.0)
+        boxes.append(Box(node, devices, terms, LEASE.grace_seconds))
+    submissions, work = [], {}
+    for name in "st"[: random.choice([1, 1, 2])]:
+        study = _study(name, random)
+        specs = [
+            TrialSpec(f"{name}/{i}", name, i, (Stage(None, ()),), (), i)
+            for i in range(random.randint(1, 6))
+        ]
+        submissions.append(Submitted(study, tuple(specs), f"submit {name}"))
+        for spec in specs:
+            park_only = not gpus and random.random() < 0.2
+            fidelity = Fidelity.PARK_ONLY if park_only else Fidelity.EXACT
+            work[spec.id] = Work(curve(random), fidelity)
+    return World(seed, submissions, work, boxes, LEASE, faults)
+
+
+def _study(name: str, random: Random) -> Study:
+    return Study(
+        id=name,
+        owner="ann",
+        pool="main",
+        metric="loss",
+        goal=Goal.MINIMIZE,
+        mode=MetricMode.LAST,
+        signal="loss",
+        signal_goal=Goal.MINIMIZE,
+        policy=random.choice(POLICIES),
+        placement=random.choice(PLACEMENTS),
+        program=Program(("train.py",), "python3", "", "/"),
+        stop=StopRule(),
+        submitted=0.0,
+        fingerprint=name,
+        source=b"",
+        tier=random.choice([None, None, Tier.CHECKPOINT]),
+        durability_seconds=20.0,
+        suspend_deadline_seconds=15.0,
+        max_failures=1_000_000,
+    )
