@@ -74,12 +74,25 @@ async def start(
 ) -> HostLink:
     """Start a host for the folder's spec.json, warm where that can be, and attach to it.
 
-    Raises OSError with the end of what it printed when no host comes to life.
+    Raises OSError with the end of what it printed when no host comes to life. Cancelled, it
+    leaves no host behind.
     """
+
+    async def born() -> int:
+        warm = await zygotes.spawn(python, preload, program, folder.spec) if preload else None
+        return warm if warm is not None else await _cold(folder, python, program, shim)
+
     folder.socket.unlink(missing_ok=True)
-    pid = await zygotes.spawn(python, preload, program, folder.spec) if preload else None
-    if pid is None:
-        pid = await _cold(folder, python, program, shim)
+    birth = asyncio.get_running_loop().create_task(born())
+    try:
+        pid = await asyncio.shield(birth)
+        return await _first_attached(folder, pid)
+    except asyncio.CancelledError:
+        processes.kill([await birth])
+        raise
+
+
+async def _first_attached(folder: TrialFolder, pid: int) -> HostLink:
     async with asyncio.TaskGroup() as tasks:
         gone = tasks.create_task(processes.exited(pid))
         while not gone.done():

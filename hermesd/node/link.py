@@ -62,7 +62,7 @@ class Link:
         self._stub = node_pb2_grpc.NodeServiceStub(self._channel)
         self._call: _Call | None = None
         self._heard_at = 0.0
-        self._parted = asyncio.Event()
+        self._ended = asyncio.Event()
 
     async def run(self) -> None:
         """Keep a stream open for as long as this task lives."""
@@ -100,6 +100,7 @@ class Link:
         finally:
             self._call = None
             call.cancel()
+            self._ended.set()
 
     async def _read(self, call: _Call) -> None:
         while True:
@@ -118,7 +119,8 @@ class Link:
             message = await self._outbox.take()
             await call.write(message)
             if message.HasField("goodbye"):
-                self._parted.set()
+                await call.done_writing()
+                return
 
     async def _beat(self, call: _Call) -> None:
         while True:
@@ -138,13 +140,14 @@ class Link:
             yield response.data
 
     async def part(self, reason: str) -> None:
-        """Say goodbye, if somebody listens."""
+        """Say goodbye, if somebody listens, and wait until they have hung up."""
         if self._call is None:
             return
+        self._ended.clear()
         self._outbox.urge(pb.AttachRequest(goodbye=pb.Goodbye(reason=reason)))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PARTING_SECONDS):
-                await self._parted.wait()
+                await self._ended.wait()
 
     async def close(self) -> None:
         """Hang up."""

@@ -202,6 +202,19 @@ while True:
 """
 
 
+async def test_a_run_that_is_ended_while_it_starts_leaves_nothing(
+    head: Head, node: Node, launch: Launch
+) -> None:
+    run = launch()
+    folder = node.config.state_dir / "trials" / "digits" / "1"
+    await becomes((folder / "run.pb").exists)
+    head.send(Kill(run, "n1", "enough"))
+    assert (await head.hears(RunSuspended, run)).tier is Tier.KILL
+    again = launch(attempt=2)
+    await head.hears(Reported, again)
+    host_of(node.config)  # there is just one
+
+
 async def test_the_children_of_a_program_end_with_it(
     head: Head, node: Node, running: Running
 ) -> None:
