@@ -73,6 +73,7 @@ class Agent:
         self.last_checkpoint: Message | None = None
         self._began = False
         self._mail_read = 0
+        self._early: list[Message] = []
         self._words32, self._words64 = page.words32, page.words64
         self._waiting: list[tuple[int, Metrics]] = []
         self._examples = 0
@@ -114,6 +115,12 @@ class Agent:
         """The program is where its checkpoint was taken: its output is new from here on."""
         _flush_output()
         self._send({"kind": "restored"})
+        # The host answers when it has read what was printed before: only then may more come.
+        early = []
+        while (message := self._next())["kind"] != "restored":
+            early.append(message)
+        self._early += early
+        self._mail_read -= len(early)
 
     def loop(self, inside: bool) -> None:
         """Say whether boundaries are to be expected from here on."""
@@ -179,9 +186,7 @@ class Agent:
 
     def completed(self, exit_code: int) -> None:
         """The program ended well: last report, last checkpoint, last values."""
-        self.page.looping = False
-        self.report()
-        self._join_writer()
+        self.closing()
         self._send(
             {
                 "kind": "completed",
@@ -190,6 +195,12 @@ class Agent:
                 "metrics": {name: number(value) for name, value in self.last_values.items()},
             }
         )
+
+    def closing(self) -> None:
+        """The program is about to exit, how is not known yet: send what is left."""
+        self.page.looping = False
+        self.report()
+        self._join_writer()
 
     def failed(self, error_kind: str, detail: str, signature: str) -> None:
         """The program ended badly."""
@@ -292,8 +303,9 @@ class Agent:
     # -- the channel -----------------------------------------------------------------------------
 
     def _next(self) -> Message:
+        message: Message | None
         try:
-            message = receive(self.channel)
+            message = self._early.pop(0) if self._early else receive(self.channel)
         except OSError:
             message = None
         if message is None:

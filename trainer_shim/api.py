@@ -6,6 +6,7 @@ Rule: a program that uses it runs the same without Hermes; it is then never susp
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import socket
@@ -103,6 +104,7 @@ def attach() -> Trial:
     if agent is None and "HERMES_CHANNEL_FD" in os.environ:
         agent = _adopt_channel()
         agents.install(agent)
+        atexit.register(agent.closing)
     params = json.loads(os.environ.get("HERMES_PARAMETERS", "{}"))
     return Trial(agent, params if agent is None else agent.parameters or params)
 

@@ -41,6 +41,7 @@ class Goal:
     boundary_seconds: float = 0.0
     freezing_since: float = 0.0
     silent: bool = False  # a checkpoint taken while parked: freeze again, say only that it is there
+    then_resume: tuple[int, int | None, list[int] | None] | None = None
     saved: Message | None = None
 
 
@@ -68,6 +69,8 @@ class Supervisor:
         self._at_boundary = False
         self._fidelity = "park-only"
         self._said: Message | None = None
+        self._last_values: dict[str, Any] = {}
+        self._last_saved: Message | None = None
         self._over_at: float | None = None
         self._resuming_since: float | None = None
         self._oom_before = 0
@@ -103,7 +106,11 @@ class Supervisor:
 
     def resume(self, attempt: int, limit: int | None, cores: list[int] | None) -> None:
         """Let the parked process go on, on these cores if any are named."""
-        if self.phase != "parked" or self.worker is None or self._goal is not None:
+        if self.phase != "parked" or self.worker is None:
+            return
+        if self._goal is not None:
+            if self._goal.silent:
+                self._goal.then_resume = (attempt, limit, cores)
             return
         self.attempt = attempt
         self.phase = "running"
@@ -151,7 +158,12 @@ class Supervisor:
 
     def demote(self, id: str | None, seconds: float, cause: str = "request") -> None:
         """From parked to a checkpoint, if the trial can be rebuilt from one."""
-        if self.phase != "parked" or self._goal is not None or self.worker is None:
+        if self.phase != "parked" or self.worker is None:
+            return
+        if self._goal is not None:
+            if self._goal.silent and self._goal.stage == "saving":
+                # The checkpoint being taken serves: end with it instead of staying parked.
+                self._goal.tier, self._goal.silent = "checkpoint", False
             return
         if not self.can_be_rebuilt:
             self.emit("checkpoint_failed", id=id, reason="the trial can only be parked")
@@ -201,9 +213,11 @@ class Supervisor:
         self._say_started()
 
     def _heard_restored(self, message: Message) -> None:
-        if self.worker is not None and self.worker.pipe is not None:
-            self.output.pump(self.worker.pipe)
-        self.output.let_through()
+        if self.worker is not None:
+            if self.worker.pipe is not None:
+                self.output.pump(self.worker.pipe)
+            self.output.let_through()
+            self.worker.tell("restored")
 
     def _heard_fidelity(self, message: Message) -> None:
         self._fidelity = message["level"]
@@ -214,6 +228,8 @@ class Supervisor:
 
     def _heard_reported(self, message: Message) -> None:
         self.step = message["last_step"]
+        for _, values in message["points"]:
+            self._last_values.update(values)
         self.emit(**message)
 
     def _heard_at_boundary(self, message: Message) -> None:
@@ -237,15 +253,15 @@ class Supervisor:
 
     def _heard_checkpointed(self, message: Message) -> None:
         goal = self._goal
-        waited_for = goal is not None and goal.stage == "saving" and goal.id == message["id"]
-        if goal is None or not waited_for or goal.silent:
+        saved = {name: message[name] for name in ("id", "path", "step", "bytes", "sha256")}
+        self._last_saved = saved
+        if goal is None or goal.stage != "saving" or goal.id != message["id"]:
             self.emit(**message)
-        if goal is None or not waited_for:
-            return
-        if goal.silent:
+        elif goal.silent:
+            goal.saved = message
             self._freeze(goal)
         else:
-            goal.saved = {k: message[k] for k in ("id", "path", "step", "bytes", "sha256")}
+            goal.saved = saved
             goal.stage = "ending"
             self.group.kill()
 
@@ -285,18 +301,22 @@ class Supervisor:
             return
         self._goal = None
         self.phase = "parked"
-        if not goal.silent:
-            self._say_started()
-            seconds = boottime() - goal.freezing_since
-            self.emit(
-                "parked",
-                step=self.worker.page.step if self.worker is not None else self.step,
-                boundary_seconds=goal.boundary_seconds,
-                freeze_seconds=seconds,
-                at_boundary=self._at_boundary,
-                memory_bytes=self.group.memory_bytes(),
-                cause=goal.cause,
-            )
+        if goal.silent:
+            if goal.saved is not None:
+                self.emit(**goal.saved)
+            if goal.then_resume is not None:
+                self.resume(*goal.then_resume)
+            return
+        self._say_started()
+        self.emit(
+            "parked",
+            step=self.worker.page.step if self.worker is not None else self.step,
+            boundary_seconds=goal.boundary_seconds,
+            freeze_seconds=boottime() - goal.freezing_since,
+            at_boundary=self._at_boundary,
+            memory_bytes=self.group.memory_bytes(),
+            cause=goal.cause,
+        )
 
     def _say_started(self) -> None:
         if self._started or self.worker is None:
@@ -331,7 +351,7 @@ class Supervisor:
 
     def exited(self, status: int) -> None:
         """The training process was reaped; everything it left behind goes with it."""
-        worker, goal = self.worker, self._goal
+        worker = self.worker
         if worker is None:
             return
         for message in worker.channel.read():
@@ -349,6 +369,10 @@ class Supervisor:
             self.phase = "idle"
             self._say_suspended(goal)
             return
+        if self._said is None and status == 0:
+            # A program that was exec'd: what it reported before its end is what is known.
+            last = {"checkpoint": self._last_saved, "metrics": self._last_values}
+            self._said = {"kind": "completed", **last}
         outcome = outcome_of_status(status, oom, self._said)
         self.output.let_through(show=outcome["kind"] == "failed")
         self.phase = "ended"

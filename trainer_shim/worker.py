@@ -93,15 +93,14 @@ def fork_worker(
 
 
 def outcome_of_status(status: int, killed_for_memory: bool, said: Message | None) -> Message:
-    """The terminal event's kind and fields, from the exit status and what the agent said.
+    """The terminal event's kind and fields, from the exit status and what was said before.
 
-    The agent's word decides; the status only confirms, or speaks for programs without one.
+    The word decides and the status only confirms; it speaks alone of a program that failed
+    without one.
     """
     code = os.waitstatus_to_exitcode(status)
     if said is not None:
         return {**said, "exit_code": code}
-    if code == 0:
-        return {"kind": "completed", "exit_code": 0, "checkpoint": None, "metrics": {}}
     if code > 0:
         kind, detail = "exit", f"exit status {code}"
     elif killed_for_memory:
