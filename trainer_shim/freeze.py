@@ -134,19 +134,21 @@ class WorkGroup:
 
 
 def _descendants(pid: int) -> set[int]:
-    children: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            fields = _stat(f"/proc/{name}/stat")
-            if fields is not None and fields[0] not in "ZX":
-                children.setdefault(int(fields[1]), []).append(int(name))
     found: set[int] = set()
     unseen = [pid]
     while unseen:
-        below = children.get(unseen.pop(), [])
-        found.update(below)
-        unseen += below
+        parent = unseen.pop()
+        for thread in _threads(parent):
+            below = map(int, _read(f"/proc/{parent}/task/{thread}/children").split())
+            new = {child for child in below if child not in found and _alive(child)}
+            found |= new
+            unseen += new
     return found
+
+
+def _alive(pid: int) -> bool:
+    fields = _stat(f"/proc/{pid}/stat")
+    return fields is not None and fields[0] not in "ZX"
 
 
 def _stopped(pid: int) -> bool:
