@@ -1,0 +1,318 @@
+"""A real host with real training processes: tiers, outcomes, deaths, reconnects."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.trainer_shim.conftest import MakeTrial
+from tests.trainer_shim.driving import Trial, environment
+from trainer_shim.events import boottime
+
+# Every step multiplies the state: one lost or repeated shows in every later loss.
+LOOP = """
+import json, pathlib, sys
+import trainer_shim
+trial = trainer_shim.attach()
+state, step = 1.0, 0
+if trial.resume:
+    state, step = json.loads((pathlib.Path(trial.resume.path) / "state.json").read_text())
+def save(folder):
+    (pathlib.Path(folder) / "state.json").write_text(json.dumps([state, step]))
+print("from", step)
+while step < int(sys.argv[1]):
+    state, step = state * 0.9, step + 1
+    trial.report(step, loss=state, save=save)
+print("end")
+"""
+FOREVER = "1000000000"
+
+
+def expected(steps: int) -> dict[int, float]:
+    losses, state = {}, 1.0
+    for step in range(1, steps + 1):
+        state *= 0.9
+        losses[step] = state
+    return losses
+
+
+def gone(pid: int) -> None:
+    """Wait until the process has ended."""
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    select.select([fd], [], [])
+    os.close(fd)
+
+
+def states(pid: int) -> set[str]:
+    """The states of a process's threads, as the kernel shows them."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return {(task / "stat").read_text().rsplit(")", 1)[1].split()[0] for task in tasks}
+
+
+@pytest.mark.parametrize("tier", ["park", "checkpoint"])
+def test_suspended_at_every_boundary_it_is_the_uninterrupted_run(
+    make_trial: MakeTrial, tier: str
+) -> None:
+    trial = make_trial(LOOP, "12").launch()
+    trial.start(limit=1)
+    for step in range(1, 12):
+        assert trial.until("parked")["step"] == step
+        if tier == "park":
+            trial.resume(limit=step + 1)
+        else:
+            trial.send("demote", id=f"s{step}")
+            saved = trial.until("suspended")
+            assert saved["tier"] == "checkpoint"
+            assert saved["checkpoint"]["id"] == f"s{step}"
+            trial.start(restore=saved["checkpoint"]["path"], limit=step + 1)
+    trial.until("parked")
+    trial.resume()
+    done = trial.until("completed")
+    assert done["step"] == 12
+    assert done["metrics"] == {"loss": expected(12)[12]}
+    assert trial.losses() == expected(12)
+    starts = 1 if tier == "park" else 12
+    assert trial.output.count("from") == starts
+    assert trial.output.count("end") == 1
+
+
+def test_a_parked_process_has_every_thread_stopped(make_trial: MakeTrial) -> None:
+    script = "import threading, time\nfor _ in range(3):\n"
+    script += "    threading.Thread(target=time.sleep, args=(1e6,), daemon=True).start()\n"
+    trial = make_trial(script + LOOP, FOREVER).launch()
+    trial.start()
+    pid = trial.until("started")["worker_pid"]
+    trial.suspend("park")
+    trial.until("parked")
+    assert len(os.listdir(f"/proc/{pid}/task")) == 4
+    assert states(pid) == {"T"}
+    trial.resume()
+    trial.until("resumed")
+    trial.quit()
+    gone(pid)
+
+
+def test_a_program_without_an_agent_is_parked_from_outside_with_its_children(
+    make_trial: MakeTrial,
+) -> None:
+    argv = ["/bin/sh", "-c", "echo up; (setsid sleep 1000 & echo $! > pid); sleep 1000"]
+    trial = make_trial("", argv=argv).launch()
+    trial.start()
+    started = trial.until("started")
+    pid_file = trial.directory / "work" / "pid"
+    while not (pid_file.exists() and pid_file.read_text().endswith("\n")):
+        pass
+    escaped = int(pid_file.read_text())
+    trial.suspend("checkpoint")  # it cannot be rebuilt: it is kept
+    assert not trial.until("parked")["at_boundary"]
+    assert states(started["worker_pid"]) == {"T"}
+    assert states(escaped) == {"T"}
+    trial.resume()
+    trial.until("resumed")
+    assert states(escaped) != {"T"}
+    trial.send("kill")
+    assert trial.until("suspended")["tier"] == "kill"
+    gone(escaped)
+
+
+def test_a_missed_deadline_ends_the_run_at_its_last_checkpoint(make_trial: MakeTrial) -> None:
+    script = LOOP.replace(
+        "    state, step = state",
+        "    if step == 5:\n        open('stuck', 'w').close()\n"
+        "        while True: pass\n    state, step = state",
+    )
+    trial = make_trial(script, "10").launch()
+    trial.start(limit=3)
+    trial.until("parked")
+    trial.send("checkpoint", id="at-3")
+    trial.until("checkpointed")
+    trial.resume()
+    while not (trial.directory / "work" / "stuck").exists():
+        pass
+    trial.suspend("checkpoint", deadline=0.05)
+    ended = trial.until("suspended")
+    assert (ended["tier"], ended["checkpoint"]["id"], ended["step"]) == ("kill", "at-3", 3)
+    assert "deadline" in ended["cause"]
+
+
+OUTCOMES = {
+    "print('fine')": ("completed", {"exit_code": 0}),
+    "raise SystemExit(0)": ("completed", {"exit_code": 0}),
+    "raise SystemExit(3)": ("failed", {"error_kind": "exit", "exit_code": 3}),
+    "1 / 0": (
+        "failed",
+        {"error_kind": "exception", "error_signature": "ZeroDivisionError: division by zero"},
+    ),
+    "import os; os._exit(4)": ("failed", {"error_kind": "exit", "exit_code": 4}),
+    "import os; os.kill(os.getpid(), 9)": ("failed", {"error_kind": "signal", "exit_code": -9}),
+    "import os, signal; os.kill(os.getpid(), 11)": ("failed", {"error_kind": "signal"}),
+}
+
+
+@pytest.mark.parametrize("script", OUTCOMES, ids=lambda script: script[-20:])
+def test_every_way_to_end_has_its_outcome(make_trial: MakeTrial, script: str) -> None:
+    kind, fields = OUTCOMES[script]
+    trial = make_trial(script).launch()
+    trial.start()
+    assert trial.daemon is not None
+    ended = trial.until("completed", "failed")
+    assert ended["kind"] == kind
+    assert {name: ended[name] for name in fields} == fields
+    record = (trial.directory / "events.jsonl").read_text().splitlines()
+    assert json.loads(record[-1]) == ended
+
+
+def test_kill_9_of_the_trainer_is_told_and_the_next_attempt_goes_on(
+    make_trial: MakeTrial,
+) -> None:
+    trial = make_trial(LOOP, "20").launch()
+    trial.start(limit=7)
+    pid = trial.until("started")["worker_pid"]
+    trial.until("parked")
+    trial.send("checkpoint", id="at-7")
+    path = trial.until("checkpointed")["path"]
+    os.kill(pid, signal.SIGKILL)
+    assert trial.until("failed")["error_kind"] == "signal"
+    trial.start(restore=path)
+    assert trial.until("started")["step"] == 7
+    trial.until("completed")
+    assert trial.losses() == expected(20)
+
+
+def test_kill_9_of_the_host_takes_the_trainer_along(make_trial: MakeTrial) -> None:
+    trial = make_trial(LOOP, FOREVER).launch()
+    trial.start()
+    pid = trial.until("started")["worker_pid"]
+    os.kill(trial.host_pid, signal.SIGKILL)
+    gone(pid)
+    assert trial.process is not None
+    trial.process.wait()
+    trial.launch()  # the stale socket is in nobody's way
+    assert trial.attached["phase"] == "idle"
+    trial.quit()
+
+
+def test_a_reconnect_replays_exactly_what_was_not_acknowledged(make_trial: MakeTrial) -> None:
+    trial = make_trial(LOOP, "30").launch()
+    trial.start(limit=10)
+    parked = trial.until("parked")
+    trial.detach()
+    attached = trial.attach(after=0)
+    assert (attached["phase"], attached["step"]) == ("parked", 10)
+    first = trial.events
+    trial.events = []
+    trial.until("parked")
+    assert trial.events == first
+    trial.send("ack", seq=parked["seq"] - 1)
+    trial.attach(after=0)
+    trial.events = []
+    trial.until("parked")
+    assert trial.events == [parked]
+    trial.attach(after=parked["seq"])
+    trial.events = []
+    trial.resume()
+    assert trial.until("resumed")["seq"] == parked["seq"] + 1
+
+
+@pytest.mark.parametrize("cause", ["orphan", "lease"])
+def test_a_trial_that_nobody_looks_after_rests_at_a_checkpoint(
+    make_trial: MakeTrial, cause: str
+) -> None:
+    trial = make_trial(LOOP, FOREVER, orphan_seconds=0 if cause == "orphan" else 600).launch()
+    trial.start()
+    pid = trial.until("started")["worker_pid"]
+    if cause == "orphan":
+        trial.detach()
+        gone(pid)
+        trial.attach()
+    else:
+        trial.send("lease", expires_boottime=boottime())
+    ended = trial.until("suspended")
+    assert (ended["tier"], ended["cause"]) == ("checkpoint", cause)
+    assert ended["checkpoint"]["step"] == ended["step"] > 0
+
+
+def test_a_corrupt_checkpoint_fails_the_restore_and_an_older_one_serves(
+    make_trial: MakeTrial,
+) -> None:
+    trial = make_trial(LOOP, "20").launch()
+    trial.start(limit=4)
+    trial.until("parked")
+    trial.send("checkpoint", id="old")
+    old = trial.until("checkpointed")["path"]
+    trial.resume(limit=8)
+    trial.until("parked")
+    trial.send("demote", id="new")
+    new = trial.until("suspended")["checkpoint"]["path"]
+    state = Path(new, "state.json")
+    state.write_bytes(state.read_bytes()[:-1] + b" ")
+    trial.start(restore=new)
+    failed = trial.until("failed")
+    assert failed["error_kind"] == "restore"
+    assert "state.json" in failed["detail"]
+    trial.start(restore=old)
+    trial.until("completed")
+    assert trial.losses() == expected(20)
+
+
+def test_a_flood_of_output_is_capped_and_its_end_is_kept(make_trial: MakeTrial) -> None:
+    script = "import sys\nfor _ in range(1024): sys.stdout.write('x' * (1 << 20))\nprint('last')"
+    trial = make_trial(script, output_limit_bytes=1 << 20).launch()
+    trial.start()
+    trial.until("completed")
+    sizes = [path.stat().st_size for path in trial.directory.glob("output.log*")]
+    assert sum(sizes) <= 1 << 20
+    assert trial.output.endswith("last\n")
+
+
+def test_stale_doubled_and_unknown_requests_change_nothing(make_trial: MakeTrial) -> None:
+    trial = make_trial(LOOP, "30").launch()
+    trial.start(limit=5)
+    trial.until("parked")
+    trial.attempt = 2
+    trial.send("resume", limit_step=9)
+    trial.send("resume", limit_step=20)  # doubled: the first one counts
+    trial.send("no-such-request")
+    trial.attempt = 1
+    trial.send("kill")  # of an attempt that is over
+    trial.attempt = 2
+    assert trial.until("parked")["step"] == 9
+    trial.send("suspend", tier="park", deadline_seconds=1)
+    trial.start(limit=20)  # a process lives: no second one
+    trial.resume()
+    trial.until("completed")
+    assert [event["kind"] for event in trial.events].count("parked") == 2
+    assert trial.losses() == expected(30)
+
+
+def test_the_environment_and_the_cores_are_the_trials(make_trial: MakeTrial) -> None:
+    script = "import json, os, sys; json.dump([dict(os.environ), sys.argv, sys.path[0],"
+    script += "list(os.sched_getaffinity(0)), __name__], open('seen', 'w'))"
+    core = min(os.sched_getaffinity(0))
+    env = environment(HERMES_CPU_CORES=str(core), MARK="1")
+    trial: Trial = make_trial(script, "--x", "1", env=env, parameters={"x": 1}).launch()
+    trial.start()
+    trial.until("completed")
+    seen_env, argv, path, cores, name = json.loads((trial.directory / "work" / "seen").read_text())
+    extra = {"HERMES_TRIAL", "HERMES_ATTEMPT", "HERMES_PARAMETERS"}
+    assert {k: v for k, v in seen_env.items() if k not in extra} == env
+    assert seen_env["HERMES_PARAMETERS"] == '{"x": 1}'
+    assert (argv, name, cores) == (["train.py", "--x", "1"], "__main__", [core])
+    assert path == str(trial.directory / "work")
+
+
+def test_a_program_that_is_execd_can_attach(make_trial: MakeTrial) -> None:
+    argv = ["/bin/sh", "-c", f"exec {sys.executable} -X utf8 train.py 6"]
+    trial = make_trial(LOOP, argv=argv).launch()
+    trial.start()
+    trial.until("completed")
+    assert trial.losses() == expected(6)

@@ -1,0 +1,64 @@
+"""A checkpoint is complete or absent, and damage done later is seen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainer_shim import snapshot
+
+FIELDS = {"trial": "t/1", "attempt": 1, "framework": "none", "fidelity": "author", "reason": ""}
+
+
+def write(parent: Path, id: str, step: int) -> snapshot.Fields:
+    builder = snapshot.Builder(str(parent), id)
+    builder.add("state", [b"abc", memoryview(b"def" * step)])
+    return builder.finish({**FIELDS, "step": step, "output_bytes": 0})
+
+
+def test_a_checkpoint_verifies_and_says_what_it_is(tmp_path: Path) -> None:
+    summary = write(tmp_path, "c1", 3)
+    assert summary["bytes"] == 3 + 9
+    assert snapshot.verify(summary["path"])["step"] == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["c1"]
+
+
+@pytest.mark.parametrize("harm", ["flip", "truncate", "remove", "no manifest"])
+def test_damage_is_named_and_the_one_before_is_found(tmp_path: Path, harm: str) -> None:
+    write(tmp_path, "old", 3)
+    newest = Path(write(tmp_path, "new", 5)["path"])
+    file = newest / ("manifest.json" if harm == "no manifest" else "state")
+    if harm == "flip":
+        file.write_bytes(b"X" + file.read_bytes()[1:])
+    elif harm == "truncate":
+        file.write_bytes(file.read_bytes()[:-1])
+    else:
+        file.unlink()
+    with pytest.raises(
+        snapshot.SnapshotError, match=r"manifest" if harm == "no manifest" else "state"
+    ):
+        snapshot.verify(str(newest))
+    found = snapshot.newest_verified(str(tmp_path))
+    assert found is not None
+    assert found["id"] == "old"
+
+
+def test_an_unfinished_checkpoint_does_not_count(tmp_path: Path) -> None:
+    snapshot.Builder(str(tmp_path), "half").add("state", [b"x"])
+    assert snapshot.newest_verified(str(tmp_path)) is None
+
+
+def test_files_of_the_program_are_taken_over_with_their_folders(tmp_path: Path) -> None:
+    builder = snapshot.Builder(str(tmp_path), "c")
+    (Path(builder.partial) / "sub").mkdir()
+    (Path(builder.partial) / "sub" / "w").write_bytes(b"123")
+    builder.adopt()
+    summary = builder.finish({**FIELDS, "step": 1, "output_bytes": 0})
+    assert list(snapshot.verify(summary["path"])["files"]) == ["sub/w"]
+
+
+@pytest.mark.parametrize("id", ["", "a/b", ".x", "c.partial"])
+def test_an_id_that_is_no_plain_name_is_refused(tmp_path: Path, id: str) -> None:
+    with pytest.raises(snapshot.SnapshotError, match="plain file name"):
+        snapshot.Builder(str(tmp_path), id)
