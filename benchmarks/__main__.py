@@ -1,0 +1,42 @@
+"""Every benchmark once, in a quick form: `python -m benchmarks`, or `make bench`.
+
+Rule: a quick form shows that a benchmark works and about what it measures. Its JSON goes to
+benchmarks/results/quick, beside the results of the full runs and not over them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import pkgutil
+import sys
+import time
+from pathlib import Path
+
+from benchmarks import report
+
+# A benchmark that is not listed has no slower form.
+QUICK = {
+    "decisions": ["1000"],
+    "journal": ["--trials", "1000", "--points", "100000"],
+    "slowdown": ["--pairs", "2"],
+    "switches": ["--park", "20", "--checkpoint", "2"],
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.parse_args()
+    report.RESULTS = report.RESULTS / "quick"
+    names = {module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)])}
+    for name in sorted(names - {"__main__", "report"}):
+        arguments = QUICK.get(name, [])
+        print(f"\n== {' '.join(['python -m', f'benchmarks.{name}', *arguments])}", flush=True)
+        begun = time.perf_counter()
+        sys.argv = [f"benchmarks.{name}", *arguments]
+        importlib.import_module(f"benchmarks.{name}").main()
+        print(f"== {name} took {time.perf_counter() - begun:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
