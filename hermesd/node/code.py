@@ -8,11 +8,13 @@ names as data are links to the originals.
 from __future__ import annotations
 
 import hashlib
+import lzma
 import os
 import re
 import shutil
 import tarfile
 import tempfile
+import zlib
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
@@ -62,7 +64,7 @@ def _unpack(file: object, target: Path, sha256: str) -> None:
     try:
         with tarfile.open(fileobj=file) as archive:  # type: ignore[call-overload]
             archive.extractall(target, filter="data")
-    except (tarfile.TarError, EOFError) as error:
+    except (tarfile.TarError, EOFError, lzma.LZMAError, zlib.error) as error:
         raise CodeError(f"code snapshot {sha256}: {error}") from None
 
 

@@ -64,6 +64,7 @@ from hermesd.pb.hermes.v1 import types_pb2
 
 USAGE_SECONDS = 5.0
 LEAVE_SECONDS = 10.0
+ACKNOWLEDGE_SECONDS = 2.0
 _FETCH_AGAIN_SECONDS = 1.0
 # Answers of a head that is away or busy: ask again. Any other is its last word.
 _TRANSIENT = frozenset(
@@ -201,6 +202,7 @@ class NodeDaemon:
     async def _look_after(self, trial: TrialId, trainer: Trainer) -> None:
         await trainer.run()
         del self._trainers[trial]
+        self._changed.set()
 
     async def _adopt(self) -> None:
         """Take over every run that the head may not know the end of."""
@@ -213,15 +215,27 @@ class NodeDaemon:
     async def _leave(self) -> None:
         """Write every trial down and end it, as far as that can be done in time."""
         self._say(Leave(LEAVE_SECONDS))
+        ended = await self._comes(
+            lambda: all(live.condition == "ended" for live in self._machine.live()),
+            2 * LEAVE_SECONDS,
+        )
+        if not ended:
+            log.warning("some trials did not end in time")
+        # What the head does not acknowledge now it is told by the next daemon.
+        await self._comes(lambda: not self._trainers, ACKNOWLEDGE_SECONDS)
+        for trainer in list(self._trainers.values()):
+            await trainer.dismiss()
+
+    async def _comes(self, is_there: Callable[[], bool], seconds: float) -> bool:
+        """Whether something comes true within some time."""
         try:
-            async with asyncio.timeout(2 * LEAVE_SECONDS):
-                while any(live.condition != "ended" for live in self._machine.live()):
+            async with asyncio.timeout(seconds):
+                while not is_there():
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
-            log.warning("some trials did not end in time")
-        for trainer in list(self._trainers.values()):
-            await trainer.dismiss()
+            return False
+        return True
 
     # -- the head --------------------------------------------------------------------------------
 

@@ -27,6 +27,9 @@ from hermesd.core.node_messages import (
 from hermesd.node.frames import Frame
 
 
+LARGEST_STEP = 2**63 - 1
+
+
 def fact_of(frame: Frame, trial: str, goal: Goal, signal: str, node: NodeId) -> HostFact | None:
     """The fact that a host's event states; None for kinds that state none.
 
@@ -94,6 +97,10 @@ def checkpoint_of(frame: Frame, run: RunId, node: NodeId) -> Checkpoint:
 def progress(run: RunId, frame: Frame, goal: Goal, signal: str) -> Progress:
     """A report: the signal as chunks, every metric as points."""
     points = [(int(step), {k: float(v) for k, v in m.items()}) for step, m in frame["points"]]
+    # A program numbers its steps as it likes; what the wire cannot carry must end here.
+    steps = [int(frame["first_step"]), *(step for step, _ in points)]
+    if steps != sorted(steps) or steps[0] < 0 or max(steps) > LARGEST_STEP:
+        raise ValueError(f"steps {steps[0]}..{steps[-1]}: expected rising ones, in 64 bits")
     sign = -1.0 if goal is Goal.MAXIMIZE else 1.0
     losses = [(step, sign * metrics[signal]) for step, metrics in points if signal in metrics]
     summary = frame["signal"]

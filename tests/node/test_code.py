@@ -113,3 +113,18 @@ def test_the_framework_is_read_off_the_text(
     (tmp_path / "pkg").mkdir()
     (tmp_path / "pkg" / "model.py").write_text(text)
     assert code.framework_of(tmp_path) == framework
+
+
+async def test_a_damaged_compressed_archive_is_refused(tmp_path: Path) -> None:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:xz") as tar:
+        content = b"".join(b"%d," % (n * 7919 % 100_003) for n in range(60_000))
+        member = tarfile.TarInfo("train.py")
+        member.size = len(content)
+        tar.addfile(member, io.BytesIO(content))
+    data = bytearray(stream.getvalue())
+    middle = len(data) // 2
+    data[middle : middle + 40] = bytes(40)
+    with pytest.raises(code.CodeError, match="code snapshot"):
+        await fetch(bytes(data), tmp_path)
+    assert list(tmp_path.iterdir()) == []

@@ -158,3 +158,10 @@ def test_a_report_without_the_signal_still_tells_the_rest() -> None:
 def test_an_event_that_makes_no_sense_is_refused(frame: Frame) -> None:
     with pytest.raises((KeyError, ValueError)):
         fact(**frame)
+
+
+@pytest.mark.parametrize("steps", [[2**70], [-5, -4], [10, 5]])
+def test_steps_that_the_wire_cannot_carry_are_refused(steps: list[int]) -> None:
+    frame = reported([1.0] * len(steps), first=steps[0], steps=steps)
+    with pytest.raises(ValueError, match="expected rising ones"):
+        fact(**frame)
