@@ -26,7 +26,6 @@ from hermesd.core.node_messages import (
 )
 from hermesd.node.frames import Frame
 
-
 LARGEST_STEP = 2**63 - 1
 
 
