@@ -223,7 +223,7 @@ class Journal:
             closing = len(batch) < len(gathered)
             try:
                 await self._commit(batch)
-            except sqlite3.Error as error:
+            except Exception as error:  # a writer that died unheard would leave all waiting
                 self._broken = JournalBroken(f"a commit failed: {error}")
                 self._fail(batch)
                 return

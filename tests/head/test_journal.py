@@ -152,6 +152,12 @@ async def test_a_failed_commit_breaks_the_journal_for_good(tmp_path: Path) -> No
         assert [line.entry for line in await journal.read(0)] == [NodeSilent("n", "")]
 
 
+async def test_what_cannot_be_written_is_told_to_who_waits(journal: Journal) -> None:
+    journal._last = 2**63 - 1  # the next number is more than a column can hold
+    with pytest.raises(JournalBroken, match="too large"):
+        await journal.append([(0.0, NodeSilent("n", ""), "")])
+
+
 async def test_a_full_disk_breaks_the_journal_and_keeps_what_was_acknowledged(
     tmp_path: Path,
 ) -> None:
