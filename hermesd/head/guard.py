@@ -24,6 +24,7 @@ from hermesd.head.blobs import TooLarge
 from hermesd.head.journal import JournalBroken
 from hermesd.head.loop import ReadOnly, Stopping
 from hermesd.head.refusals import NotFound, NotNow, Reused, TooMuch, Unreachable
+from hermesd.head.statedir import StateRefused
 from hermesd.pb.hermes.v1 import control_pb2, node_pb2
 from hermesd.refusal import Refused
 
@@ -83,7 +84,7 @@ def undeclared() -> set[str]:
 def token(path: Path) -> str:
     """The token in a file, made at the first start; only its owner may read it.
 
-    Raises PermissionError if others can.
+    Raises PermissionError if others can, StateRefused if it is empty.
     """
     if not path.exists():
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
@@ -91,7 +92,10 @@ def token(path: Path) -> str:
             file.write(f"hermes_{secrets.token_urlsafe(32)}\n")
     if path.stat().st_mode & 0o077:
         raise PermissionError(f"{path} can be read by others: chmod 600 {path}")
-    return path.read_text(encoding="ascii").strip()
+    word = path.read_text(encoding="ascii").strip()
+    if not word:  # the disk was full when it was made: an empty word would let everybody in
+        raise StateRefused(f"{path} is empty: remove it, and a new token is made")
+    return word
 
 
 class Guard(grpc.aio.ServerInterceptor):

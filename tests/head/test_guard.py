@@ -69,6 +69,10 @@ async def test_tokens_are_for_their_owner_alone(tmp_path: Path) -> None:
     path.chmod(0o640)
     with pytest.raises(PermissionError, match="chmod 600"):
         token(path)
+    path.chmod(0o600)
+    path.write_text("")
+    with pytest.raises(StateRefused, match="is empty"):
+        token(path)
 
 
 async def test_sockets_have_their_modes(tmp_path: Path) -> None:
