@@ -12,7 +12,7 @@ import math
 from hermesd.core import node_facts, node_orders
 from hermesd.core.commands import Kill, Release, Renew, Stop, Suspend
 from hermesd.core.events import RunFailed
-from hermesd.core.model import LiveRun, RunId, Time, TrialId
+from hermesd.core.model import DeviceId, LiveRun, RunId, Time, TrialId
 from hermesd.core.node_messages import (
     Action,
     Assignment,
@@ -85,6 +85,11 @@ class NodeMachine:
     def forgot(self, trial: TrialId) -> bool:
         """Whether nothing of the trial is to be remembered here."""
         return trial not in self.table.stays
+
+    def memory_on(self, device: DeviceId) -> int:
+        """What the run on a device takes of memory, as far as it said; 0 without a run."""
+        run = self.table.holders.get(device)
+        return self.table.stays[run.trial].memory_bytes if run else 0
 
     @property
     def lease(self) -> Time:

@@ -53,6 +53,10 @@ def program_environment(
 
 
 def host_environment(program: Mapping[str, str], shim: Path) -> dict[str, str]:
-    """The environment of a host or zygote: the program's, with trainer_shim importable."""
+    """The environment of a host or zygote: the program's, with trainer_shim importable.
+
+    Sets of strings iterate alike in every process of a trial; said here, a host need not start
+    itself anew to see to it.
+    """
     paths = [str(shim), *filter(None, [program.get("PYTHONPATH")])]
-    return {**program, "PYTHONPATH": os.pathsep.join(paths)}
+    return {"PYTHONHASHSEED": "0", **program, "PYTHONPATH": os.pathsep.join(paths)}

@@ -1,0 +1,305 @@
+"""The node's one loop: its machine, fed by the head's stream and by the hosts of live trials.
+
+Rule: every input goes through `_say`, which carries out what the machine answers; nothing there
+waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import grpc
+import structlog
+
+from hermesd import __version__, wire
+from hermesd.config import NodeConfig
+from hermesd.core.events import (
+    DeviceFailed,
+    NodeJoined,
+    ParkLost,
+    RunCompleted,
+    RunFailed,
+    RunSuspended,
+)
+from hermesd.core.model import DeviceId, Tier, TrialId
+from hermesd.core.node_machine import NodeMachine, NodeTerms
+from hermesd.core.node_messages import (
+    Action,
+    Extend,
+    Failed,
+    Forget,
+    Input,
+    Known,
+    Leased,
+    Leave,
+    LetGo,
+    Spawn,
+    Tell,
+)
+from hermesd.node.cgroups import Cgroups
+from hermesd.node.clock import boot_id, boottime
+from hermesd.node.code import CodeError
+from hermesd.node.devices.rack import Rack
+from hermesd.node.errands import Errands
+from hermesd.node.folder import BadTrial, TrialFolder, journalled
+from hermesd.node.link import Link
+from hermesd.node.outbox import Outbox
+from hermesd.node.shelf import Shelf
+from hermesd.node.site import Site
+from hermesd.node.trainer import Settle, Trainer
+from hermesd.node.usage import tell_usage
+from hermesd.node.zygotes import Zygotes
+from hermesd.pb.hermes.v1 import node_pb2 as pb
+
+LEAVE_SECONDS = 10.0
+ACKNOWLEDGE_SECONDS = 2.0
+_FETCH_AGAIN_SECONDS = 1.0
+# Answers of a head that is away or busy: ask again. Any other is its last word.
+_TRANSIENT = frozenset(
+    {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL, grpc.StatusCode.CANCELLED}
+)
+
+log = structlog.get_logger()
+
+
+class _Stopped(Exception):
+    """The daemon was asked to stop: ends every task of it."""
+
+
+class NodeLoop:
+    """One node. It must hold its state directory alone."""
+
+    def __init__(
+        self, config: NodeConfig, environ: Mapping[str, str], rack: Rack, groups: Cgroups
+    ) -> None:
+        self._config = config
+        self._environ = environ
+        self._rack = rack
+        self._cgroups = groups
+        self._outbox = Outbox()
+        self._link = Link(config, self._outbox, self._hello, self._heard)
+        self._shelf = Shelf(
+            config.state_dir, config.runtime_path, config.disk_budget_bytes, self._link.blob
+        )
+        self._zygotes = Zygotes(config.runtime_path, config.state_dir / "shim")
+        self._machine = NodeMachine(NodeTerms(rack.cheapest, config.parked_memory_bytes))
+        self._trainers: dict[TrialId, Trainer] = {}
+        self._lease_grace = 120.0
+        self._changed = asyncio.Event()
+        self._alarm: asyncio.TimerHandle | None = None
+
+    async def run(self, stop: asyncio.Event, ready: Callable[[], None]) -> None:
+        """Serve until `stop` is set; `ready` is called once what was running is taken over."""
+        try:
+            await self._serve(stop, ready)
+        except* _Stopped:
+            log.info("stopped", node=self._config.name)
+        finally:
+            if self._alarm is not None:
+                self._alarm.cancel()
+            await self._zygotes.close()
+            await self._link.close()
+
+    async def _serve(self, stop: asyncio.Event, ready: Callable[[], None]) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            self._site = self._make_site(tasks)
+            self._errands = Errands(tasks, self._outbox, self._folder, self._ended)
+            await self._adopt()
+            tasks.create_task(self._link.run())
+            tasks.create_task(
+                tell_usage(self._rack, self._link, self._outbox, self._machine.memory_on)
+            )
+            ready()
+            await stop.wait()
+            if self._config.embedded:
+                await self._leave()
+            await self._link.part("the node daemon stops")
+            raise _Stopped
+
+    def _make_site(self, tasks: asyncio.TaskGroup) -> Site:
+        return Site(
+            node=self._config.name,
+            tasks=tasks,
+            shim=self._config.state_dir / "shim",
+            cgroups=self._cgroups,
+            zygotes=self._zygotes,
+            environ=self._environ,
+            snapshot=self._snapshot,
+            device_environment=self._rack.environment,
+            device_cores=self._rack.cores,
+            release=self._release,
+            say=self._say,
+            room=self._outbox.room,
+            lease=lambda: self._machine.lease,
+            lease_grace=lambda: self._lease_grace,
+        )
+
+    # -- the machine -----------------------------------------------------------------------------
+
+    def _say(self, message: Input) -> int:
+        """Give the machine an input and do what it says; the number of the last message since."""
+        self._do(self._machine.handle(message, boottime()))
+        return self._outbox.last
+
+    def _tick(self) -> None:
+        self._do(self._machine.tick(boottime()))
+
+    def _do(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            self._carry_out(action)
+        if self._alarm is not None:
+            self._alarm.cancel()
+        if (due := self._machine.deadline) is not None:
+            loop = asyncio.get_running_loop()
+            self._alarm = loop.call_later(max(0.0, due - boottime()), self._tick)
+        self._changed.set()
+
+    def _carry_out(self, action: Action) -> None:
+        match action:
+            case Tell(event, points):
+                self._outbox.put(event, wire.event_to_proto(event, points))
+            case Extend(expires):
+                for trainer in self._trainers.values():
+                    trainer.extend(expires)
+            case Spawn(assignment) | LetGo(assignment):
+                try:
+                    self._trainer(assignment.run.trial).order(action)
+                except BadTrial as error:
+                    self._say(Failed(assignment.run, "not_started", str(error)))
+            case Forget(trial):
+                self._trainer(trial).order(action)
+            case _:
+                self._trainer(action.run.trial).order(action)
+
+    def _trainer(self, trial: TrialId) -> Trainer:
+        """Who looks after the trial. Raises BadTrial."""
+        trainer = self._trainers.get(trial)
+        if trainer is None:
+            trainer = Trainer(self._site, self._folder(trial))
+            self._trainers[trial] = trainer
+            self._tasks.create_task(self._look_after(trial, trainer))
+        return trainer
+
+    def _folder(self, trial: TrialId) -> TrialFolder:
+        return TrialFolder(self._shelf.trials, self._config.runtime_path, trial)
+
+    async def _look_after(self, trial: TrialId, trainer: Trainer) -> None:
+        await trainer.run()
+        del self._trainers[trial]
+        self._changed.set()
+
+    async def _adopt(self) -> None:
+        """Take over every run that the head may not know the end of."""
+        for folder in journalled(self._shelf.trials, self._config.runtime_path):
+            assignment = folder.journalled()
+            if assignment is not None:
+                log.info("found", run=str(assignment.run))
+                await self._trainer(folder.trial).adopt(assignment)
+
+    async def _leave(self) -> None:
+        """Write every trial down and end it, as far as that can be done in time."""
+        self._say(Leave(LEAVE_SECONDS))
+        ended = await self._comes(
+            lambda: all(live.condition == "ended" for live in self._machine.live()),
+            2 * LEAVE_SECONDS,
+        )
+        if not ended:
+            log.warning("some trials did not end in time")
+        # What the head does not acknowledge now it is told by the next daemon.
+        await self._comes(lambda: not self._trainers, ACKNOWLEDGE_SECONDS)
+        for trainer in list(self._trainers.values()):
+            await trainer.dismiss()
+
+    async def _comes(self, is_there: Callable[[], bool], seconds: float) -> bool:
+        """Whether something comes true within some time."""
+        try:
+            async with asyncio.timeout(seconds):
+                while not is_there():
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    # -- the head --------------------------------------------------------------------------------
+
+    def _hello(self) -> pb.AttachRequest:
+        """A new stream begins: who we are, what we have, what runs here."""
+        self._errands.drop()
+        return wire.hello_to_proto(
+            NodeJoined(
+                self._config.name,
+                boot_id(),
+                tuple(self._rack.devices.values()),
+                self._machine.live(),
+                (*self._rack.facts(), self._cgroups.fact),
+                __version__,
+            )
+        )
+
+    def _heard(self, response: pb.AttachResponse) -> None:
+        """One message of the head; what makes no sense is logged and passed over."""
+        match response.WhichOneof("message"):
+            case "welcome":
+                self._lease_grace = response.welcome.lease_grace_seconds
+                log.info("attached", head=self._config.head)
+            case "acknowledged":
+                self._acknowledged(response.acknowledged.sequence)
+            case "lease":
+                lease = response.lease
+                self._say(Leased(lease.heartbeat_boottime_seconds + lease.lease_seconds))
+            case "going_away":
+                log.info("the head is going away", reason=response.going_away.reason)
+            case "send_file":
+                self._errands.take(response.send_file)
+            case _:
+                try:
+                    order = wire.command_from_proto(response, self._config.name)
+                except wire.Malformed as error:
+                    log.error("the head makes no sense", error=str(error))
+                    return
+                if order is not None:
+                    self._say(order)
+
+    def _acknowledged(self, sequence: int) -> None:
+        settled = []
+        for entry in self._outbox.acknowledge(sequence):
+            match entry.event:
+                case RunSuspended(tier=Tier.PARK):
+                    continue
+                case RunSuspended(run) | RunCompleted(run) | RunFailed(run) | ParkLost(run):
+                    self._say(Known(run))
+                    settled.append(run.trial)
+                case _:
+                    continue
+        for trainer in self._trainers.values():
+            trainer.acknowledged(sequence)
+        for trial in settled:
+            if self._machine.forgot(trial) and trial in self._trainers:
+                self._trainers[trial].order(Settle())
+
+    # -- devices, code, files --------------------------------------------------------------------
+
+    async def _release(self, devices: tuple[DeviceId, ...], pids: frozenset[int]) -> None:
+        for device, reason in (await self._rack.released(devices, pids)).items():
+            failed = DeviceFailed(device, reason)
+            log.error("a device is not released", device=device, reason=reason)
+            self._outbox.put(failed, wire.event_to_proto(failed))
+
+    async def _snapshot(self, sha256: str) -> Path | None:
+        """The unpacked code, fetched from the head however long it is away. Raises CodeError."""
+        while True:
+            try:
+                return await self._shelf.snapshot(sha256)
+            except grpc.aio.AioRpcError as error:
+                if error.code() not in _TRANSIENT:
+                    raise CodeError(f"code snapshot {sha256}: {error.details()}") from None
+            await asyncio.sleep(_FETCH_AGAIN_SECONDS)
+
+    def _ended(self, trial: TrialId) -> bool:
+        """Whether nothing of the trial runs or is parked here."""
+        live = [one for one in self._machine.live() if one.run.trial == trial]
+        return all(one.condition == "ended" for one in live)

@@ -1,0 +1,39 @@
+"""How busy the node's devices are, told to the head now and then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from hermesd.core.model import DeviceId
+from hermesd.node.devices.rack import Rack
+from hermesd.node.link import Link
+from hermesd.node.outbox import Outbox
+from hermesd.pb.hermes.v1 import node_pb2 as pb
+from hermesd.pb.hermes.v1 import types_pb2
+
+USAGE_SECONDS = 5.0
+
+
+async def tell_usage(
+    rack: Rack, link: Link, outbox: Outbox, memory_on: Callable[[DeviceId], int]
+) -> None:
+    """Measure for as long as this task lives.
+
+    `memory_on` is what the run on a device said it takes, for devices without memory of their own.
+    """
+    while True:
+        uses = await rack.use()
+        if link.attached:
+            devices = [
+                pb.DeviceUsage(
+                    device=name,
+                    usage=types_pb2.Usage(
+                        utilization=use.utilization,
+                        memory_bytes=use.memory_bytes or memory_on(name),
+                    ),
+                )
+                for name, use in uses.items()
+            ]
+            outbox.urge(pb.AttachRequest(usage=pb.UsageReport(devices=devices)))
+        await asyncio.sleep(USAGE_SECONDS)
