@@ -7,6 +7,7 @@ they survive the death of every process.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -45,8 +46,11 @@ class EventLog:
             **fields,
         }
         if kind in TERMINAL:
-            os.write(self._fd, json.dumps(event, allow_nan=False).encode() + b"\n")
-            os.fsync(self._fd)
+            # A full disk must not cost the host: the event is still here to be sent. The newline
+            # in front ends a line that a full disk has cut short.
+            with contextlib.suppress(OSError):
+                os.write(self._fd, b"\n" + json.dumps(event, allow_nan=False).encode() + b"\n")
+                os.fsync(self._fd)
         self._waiting.append(event)
         if kind == "reported":
             self._reports += 1

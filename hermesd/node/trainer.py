@@ -145,10 +145,12 @@ class Trainer:
     async def _guarded(self, order: Spawn) -> None:
         try:
             await self._start(order)
-        except (NotStarted, code.CodeError, OSError, frames.FrameError) as error:
-            log.warning("not started", run=str(order.assignment.run), error=str(error))
+        except Exception as error:  # whatever it is costs this one trial, not the daemon
+            known = isinstance(error, NotStarted | code.CodeError | OSError | frames.FrameError)
+            text = str(error) if known else f"{type(error).__name__}: {error}"
+            log.warning("not started", run=str(order.assignment.run), error=text)
             await self.dismiss()
-            self._site.say(Failed(order.assignment.run, "not_started", str(error)))
+            self._site.say(Failed(order.assignment.run, "not_started", text))
 
     async def _start(self, order: Spawn) -> None:
         await self.dismiss()
