@@ -17,6 +17,15 @@ GENERATED = ROOT / "hermesd" / "pb" / "hermes"
 FILE_LINES = 320
 TEST_FILE_LINES = 640
 FUNCTION_LINES = 75
+# Files that still hold two ideas, with the length they must not outgrow until they are split; one
+# that fits again must leave the list.
+OVERLONG = {
+    "hermesd/node/trainer.py": 330,
+    "hermesd/sim/host.py": 350,
+    "trainer_shim/agent.py": 385,
+    "trainer_shim/supervisor.py": 430,
+    "tests/core/test_node_machine.py": 660,
+}
 # Names that say nothing collect everything.
 BANNED_NAMES = {"base", "common", "helper", "helpers", "manager", "misc", "util", "utils"}
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")  # tidy: the words themselves
@@ -53,7 +62,9 @@ def test_a_source_file_is_tidy(path: Path) -> None:
     assert ast.get_docstring(tree), "a module says what it is for"
     lines = text.count("\n")
     limit = TEST_FILE_LINES if path.is_relative_to(ROOT / "tests") else FILE_LINES
-    assert lines <= limit, f"{lines} lines: a file holds one idea"
+    allowed = OVERLONG.get(name(path), limit)
+    assert lines <= allowed, f"{lines} lines: a file holds one idea"
+    assert name(path) not in OVERLONG or lines > limit, "it fits: take it off the list"
     assert path.stem not in BANNED_NAMES, "a name says what is inside"
     for function in functions(tree):
         length = (function.end_lineno or function.lineno) - function.lineno + 1
