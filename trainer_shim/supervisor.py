@@ -380,8 +380,8 @@ class Supervisor:
 
     def deadline(self) -> float | None:
         """When `tick` has something to do, in boot-time seconds; None for nothing."""
-        over = self._over_at + _EXIT_SECONDS if self._over_at is not None else None
-        times = [t for t in (over, self._quiet_until(), self._lease_out()) if t is not None]
+        due = (self._exit_by(), self._quiet_until(), self._lease_out())
+        times = [time for time in due if time is not None]
         goal = self._goal
         if goal is not None and goal.stage == "freezing":
             times.append(boottime() + _FREEZE_POLL_SECONDS)
@@ -392,8 +392,9 @@ class Supervisor:
     def tick(self, now: float) -> None:
         """Do what is due."""
         goal = self._goal
-        quiet_until, lease_out = self._quiet_until(), self._lease_out()
-        if self._over_at is not None and now >= self._over_at + _EXIT_SECONDS:
+        exit_by, quiet_until = self._exit_by(), self._quiet_until()
+        lease_out = self._lease_out()
+        if exit_by is not None and now >= exit_by:
             self.group.kill()
         if quiet_until is not None and now >= quiet_until:
             self._say_started()
@@ -408,6 +409,11 @@ class Supervisor:
                 self._freeze(goal)
             else:
                 self.kill(f"{goal.cause}: deadline missed")
+
+    def _exit_by(self) -> float | None:
+        if self.worker is None or self._over_at is None:
+            return None
+        return self._over_at + _EXIT_SECONDS
 
     def _quiet_until(self) -> float | None:
         if self.worker is None or self._started or self._has_boundaries:
