@@ -20,8 +20,7 @@ from hermesd.core.state import Rejected, State
 from hermesd.policy import make_policy
 from hermesd.sim.agenda import Agenda, Deed
 from hermesd.sim.faults import Chance
-from hermesd.sim.node import Acknowledged, Heartbeat, Numbered
-from hermesd.sim.stream import Stream
+from hermesd.sim.stream import Acknowledged, Heartbeat, Numbered, Stream
 
 COMMIT_SECONDS = 0.02
 Done: TypeAlias = Callable[[list[Command]], None]

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from hermesd.core.events import Reported
-from hermesd.core.losses import chunked
 from hermesd.core.model import Checkpoint, DeviceId, Fidelity, RunId, Tier, Time
 from hermesd.core.node_messages import (
     Completed,
@@ -31,6 +29,7 @@ from hermesd.sim.agenda import Agenda, Deed
 from hermesd.sim.curves import Recording
 from hermesd.sim.disk import Folder
 from hermesd.sim.ground import Ground
+from hermesd.sim.training import Training
 
 REPORT_SECONDS = 1.0
 START_SECONDS = 0.6
@@ -71,16 +70,13 @@ class Host:
         self.folder = folder
         self._agenda = agenda
         self._ground = ground
-        self._recording = recording
+        self._training = Training(recording)
         self._fidelity = fidelity
         self._grace = grace_seconds
-        self._devices: tuple[DeviceId, ...] = ()
         self._started = False
-        self._base = self._reported = 0
-        self._since: Time | None = None
         self._goal: Goal | None = None
         self._turn = self._process = 0
-        self._seq = self._acked = 0
+        self._seq = 0
         self._log: list[tuple[int, HostFact]] = []
         self._heard: Heard | None = None
         self._heard_since: Time = 0.0
@@ -107,7 +103,7 @@ class Host:
         """Begin to train from a checkpoint or from the beginning."""
         if self.phase != "idle" or run.attempt <= self.run.attempt:
             return
-        self._base = self._reported = restore.step if restore else 0
+        self._training.restore(restore.step if restore else 0)
         self._go(run, devices, START_SECONDS)
 
     def resume(self, run: RunId, devices: tuple[DeviceId, ...]) -> None:
@@ -175,9 +171,7 @@ class Host:
 
     def stall(self, seconds: float) -> None:
         """The present iteration takes that much longer."""
-        if self.phase == "running" and self._since is not None:
-            self._base = self.step
-            self._since = self._agenda.now + seconds
+        if self.phase == "running" and self._training.stall(self._agenda.now, seconds):
             self._turn += 1
             if self._goal is None:
                 self._plan_work()
@@ -191,18 +185,9 @@ class Host:
         return self._fidelity is not Fidelity.PARK_ONLY
 
     @property
-    def trains(self) -> bool:
-        """Whether iterations are being done, or are about to be."""
-        return self.phase == "running"
-
-    @property
     def step(self) -> int:
         """Iterations done by now."""
-        if self._since is None:
-            return self._base
-        seconds = max(0.0, self._agenda.now - self._since)
-        done = self._base + math.floor(seconds / self._recording.step_seconds + 1e-6)
-        return min(done, self._recording.steps)
+        return self._training.step(self._agenda.now)
 
     def overdue_seconds(self, durability_seconds: float) -> float:
         """By how much more than allowed was trained since the last durable checkpoint.
@@ -211,73 +196,58 @@ class Host:
         a disk that rots are not its fault.
         """
         attended = self._agenda.now - self._heard_since if self._heard else 0.0
-        bound = durability_seconds + SAVE_SECONDS + 2 * self._recording.step_seconds + 0.1
+        bound = durability_seconds + SAVE_SECONDS + 2 * self._training.recording.step_seconds + 0.1
         if attended < bound or not self.can_be_rebuilt or self.folder.damaged:
             return 0.0
         kept = self.folder.newest.step if self.folder.newest else 0
-        return (self.step - kept) * self._recording.step_seconds - bound
+        return (self.step - kept) * self._training.recording.step_seconds - bound
 
     def _go(self, run: RunId, devices: tuple[DeviceId, ...], seconds: float) -> None:
         self._ground.begin(run, devices)
-        self.run, self._devices, self.phase = run, devices, "running"
+        self.run, self.phase = run, "running"
         self._turn += 1
         self._goal = None
         self._soon(seconds, self._first_boundary)
 
     def _first_boundary(self) -> None:
         fresh, self._started = not self._started, True
-        self._since = self._agenda.now
-        self._emit(Started(self.run, self._base))
+        self._emit(Started(self.run, self.step))
+        self._training.go(self._agenda.now)
         if fresh:
             self._emit(Judged(self.run, self._fidelity, "", "none"))
-            self._emit(Planned(self.run, self._recording.steps))
+            self._emit(Planned(self.run, self._training.recording.steps))
         if self._goal is None:
             self._plan_work()
         else:
             self._at_boundary()
 
     def _plan_work(self) -> None:
-        assert self._since is not None
-        left = (self._recording.steps - self._base) * self._recording.step_seconds
-        end = self._since + left - self._agenda.now
-        period = max(REPORT_SECONDS, self._recording.step_seconds)
-        self._soon(min(period, max(end, 0.0)), self._work)
+        period = max(REPORT_SECONDS, self._training.recording.step_seconds)
+        self._soon(min(period, self._training.seconds_left(self._agenda.now)), self._work)
 
     def _work(self) -> None:
         self._report()
-        if self.step >= self._recording.steps:
+        if self._training.over(self._agenda.now):
             self._complete()
         else:
             self._plan_work()
 
     def _report(self) -> None:
-        step, before = self.step, self._reported
-        if step == before:
-            return
-        losses = self._recording.losses[before:step]
-        seconds = (step - before) * self._recording.step_seconds
-        metrics = (("loss", losses[-1]),)
-        report = Reported(
-            self.run, step, chunked(before + 1, losses), metrics, busy_seconds=seconds
-        )
-        self._reported = step
-        self._ground.train(self.run.trial, seconds)
-        self._emit(Progress(report))
+        report = self._training.report(self.run, self._agenda.now)
+        if report is not None:
+            self._ground.train(self.run.trial, report.busy_seconds)
+            self._emit(Progress(report))
 
     def _aim_for_boundary(self) -> None:
-        """The boundary that the running iteration comes to."""
-        assert self._since is not None
         self._turn += 1
-        one = self._recording.step_seconds
-        done = self._agenda.now - self._since
-        left = one * (math.floor(done / one + 1e-6) + 1) - done if done > 0 else one - done
-        self._soon(left, self._at_boundary)
+        seconds = self._training.seconds_to_boundary(self._agenda.now)
+        self._soon(seconds, self._at_boundary)
 
     def _at_boundary(self) -> None:
         goal = self._goal
         assert goal is not None
         self._pause()
-        if self._base >= self._recording.steps:
+        if self._training.over(self._agenda.now):
             self._complete()
         elif goal.tier is Tier.PARK:
             self._soon(PARK_SECONDS, self._park)
@@ -286,7 +256,7 @@ class Host:
 
     def _pause(self) -> None:
         self._report()
-        self._base, self._since = self.step, None
+        self._training.stand(self._agenda.now)
 
     # -- ends ------------------------------------------------------------------------------------
 
@@ -307,14 +277,14 @@ class Host:
         self._ground.end(self.run)
         if not self._started:
             self._started = True
-            self._emit(Started(self.run, self._base))
-        self._emit(Parked(self.run, self._base, PARKED_BYTES, cause))
+            self._emit(Started(self.run, self.step))
+        self._emit(Parked(self.run, self.step, PARKED_BYTES, cause))
 
     def _saved(self, run: RunId, name: str, step: int) -> None:
         self._emit(Saved(run, self.folder.save(run, name, step)))
 
     def _leave(self) -> None:
-        goal, step = self._goal, self._base
+        goal, step = self._goal, self.step
         assert goal is not None
         kept = self.folder.save(self.run, goal.name, step)
         self._gone("idle")
@@ -331,7 +301,7 @@ class Host:
         self._end(Left(self.run, Tier.KILL, kept.step if kept else 0, kept, cause))
 
     def _complete(self) -> None:
-        step = self._recording.steps
+        step = self._training.recording.steps
         kept = None
         if self.can_be_rebuilt:
             kept = self.folder.save(self.run, f"a{self.run.attempt}-final", step)
@@ -340,7 +310,7 @@ class Host:
 
     def _gone(self, phase: str) -> None:
         """The program's process is no more."""
-        self._base, self._since = self.step, None
+        self._training.stand(self._agenda.now)
         self._turn += 1
         self._process += 1
         self._goal = None

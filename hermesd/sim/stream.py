@@ -7,14 +7,34 @@ may come twice: a reconnect repeats what was not acknowledged, and this is harsh
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+from hermesd.core.events import DeviceFailed, RunEvent
 from hermesd.core.model import NodeId, Time
 from hermesd.sim.agenda import Agenda
 from hermesd.sim.faults import Chance
 
 HEAD_NOTICES_SECONDS = 5.0
 NODE_NOTICES_SECONDS = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """An event with its number in the daemon's outbox."""
+
+    sequence: int
+    event: RunEvent | DeviceFailed
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    sent: Time
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    sequence: int
 
 
 class Stream:

@@ -1,4 +1,4 @@
-"""A whole pool in virtual time: a head, nodes, trainings that follow recordings, and faults.
+"""A whole pool in virtual time: a head, nodes, and trainings that follow recordings.
 
 Two phases. Faults on: whatever happens, nothing that must never happen does (`Broken`). Faults
 off: everything must finish, with the results of an undisturbed training, and leave nothing behind.
@@ -7,19 +7,20 @@ off: everything must finish, with the results of an undisturbed training, and le
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from hermesd.core.commands import Command, Launch
-from hermesd.core.events import Cancelled, Event, Paused, Submitted, Unpaused
+from hermesd.core.events import Event, Submitted, Unpaused
 from hermesd.core.model import NodeId, Phase, RunId, Time, TrialId
 from hermesd.core.scheduler import LeaseTerms
 from hermesd.core.state import State
 from hermesd.sim.agenda import Agenda
+from hermesd.sim.box import Box, Site, Work
 from hermesd.sim.faults import Chance, Faults
 from hermesd.sim.ground import Broken, Ground
 from hermesd.sim.head import Disk, Head, replayed
 from hermesd.sim.host import Host
-from hermesd.sim.node import Box, Daemon, Work
+from hermesd.sim.node import Daemon
 from hermesd.sim.stream import Stream
 
 CLIENT_SECONDS = 3.0
@@ -41,26 +42,23 @@ class World:
         self.agenda = Agenda()
         self.chance = Chance(seed, faults)
         self.ground = Ground()
+        self.work = work
+        self.lease = lease
         self.disk = Disk()
         self.history: list[tuple[Time, object]] = []
         self.boxes = {box.id: box for box in boxes}
         self.daemons: dict[NodeId, Daemon] = {}
         self.head: Head | None = None
-        self._lease = lease
+        self.reachable = dict.fromkeys(self.boxes, True)
+        self._site = Site(self.agenda, self.chance, self.ground, work)
         self._durability = max(each.study.durability_seconds for each in submissions)
-        self.work = work
-        self._reachable = dict.fromkeys(self.boxes, True)
         self._acknowledged: dict[str, None] = {}
-        self._launched: dict[RunId, Head] = {}
-        self._over: dict[TrialId, Phase] = {}
-        self._requests = 0
-        self._start_head()
+        self._launched: set[RunId] = set()
+        self.start_head()
         for box in boxes:
-            self._start_daemon(box.id)
+            self.start_daemon(box.id)
         for submission in submissions:
-            self._ask(submission, submission.request_id)
-        for kind, deed in self._deeds().items():
-            self._plan(kind, deed)
+            self.ask(submission, submission.request_id)
 
     # -- the two phases ----------------------------------------------------------------------------
 
@@ -86,15 +84,13 @@ class World:
     def _calm_down(self) -> None:
         self.history.append((self.agenda.now, "calm"))
         self.chance.calm()
-        if self.head is None:
-            self._start_head()
-        for node, daemon in self.daemons.items():
-            self._reachable[node] = True
-            if not daemon.alive:
-                self._start_daemon(node)
+        self.start_head()
+        for node in self.daemons:
+            self.reachable[node] = True
+            self.start_daemon(node)
         everybody = Unpaused(tuple(self.work), "calm")
         # After what people asked for before and is still being said again.
-        self.agenda.after(2 * CLIENT_SECONDS, lambda: self._ask(everybody, "calm"))
+        self.agenda.after(2 * CLIENT_SECONDS, lambda: self.ask(everybody, "calm"))
 
     @property
     def state(self) -> State | None:
@@ -113,163 +109,40 @@ class World:
         trials = self.state.trials if self.state else {}
         return [f"{t.id} {t.phase} {t.reason}" for t in trials.values() if not t.phase.final]
 
-    # -- faults ------------------------------------------------------------------------------------
+    # -- who lives and who can be reached ------------------------------------------------------
 
-    def _deeds(self) -> dict[str, Callable[[], str]]:
-        return {
-            "head_crash": self._crash_head,
-            "daemon_crash": self._crash_daemon,
-            "host_crash": self._crash_host,
-            "program_crash": self._crash_program,
-            "stall": self._stall,
-            "reboot": self._reboot,
-            "cut": self._cut,
-            "partition": self._part,
-            "corruption": self._corrupt,
-            "person": self._person,
-        }
-
-    def _plan(self, kind: str, deed: Callable[[], str]) -> None:
-        """The next fault of a kind, and the one after it then."""
-        mean = getattr(self.chance.faults, kind)
-        if mean == math.inf:
+    def start_head(self) -> None:
+        """A head reads the journal; none is started beside another."""
+        if self.head is not None:
             return
-
-        def strike() -> None:
-            if getattr(self.chance.faults, kind) < math.inf:
-                self.history.append((self.agenda.now, f"{kind}: {deed()}"))
-                self._plan(kind, deed)
-
-        self.agenda.after(self.chance.random.expovariate(1 / mean), strike)
-
-    def _start_head(self) -> None:
-        self.head = Head(self.disk, self.agenda, self.chance, self._lease, self._watch)
+        self.head = Head(self.disk, self.agenda, self.chance, self.lease, self._watch)
         missing = [each for each in self._acknowledged if each not in self.head.state.requests]
         if missing:
             raise Broken(f"acknowledged, yet forgotten: {missing}")
 
-    def _start_daemon(self, node: NodeId) -> None:
-        self.daemons[node] = Daemon(
-            self.boxes[node], self.agenda, self.chance, self.ground, self.work, self._dial
-        )
+    def crash_head(self, written: bool) -> None:
+        """kill -9 of the head; what was being written is on the disk, or is not."""
+        head = self.head
+        assert head is not None
+        if head.writing is None and tables(replayed(self.disk)) != tables(head.state):
+            raise Broken("a replay of the journal is not the state")
+        head.die(written)
+        self.head = None
+        self._launched.clear()
+
+    def start_daemon(self, node: NodeId) -> None:
+        """A daemon takes over its machine; none is started beside another."""
+        present = self.daemons.get(node)
+        if present is None or not present.alive:
+            self.daemons[node] = Daemon(self.boxes[node], self._site, self._dial)
 
     def _dial(self, node: NodeId) -> Stream | None:
-        if self.head is None or not self._reachable[node]:
+        if self.head is None or not self.reachable[node]:
             return None
         stream = Stream(self.agenda, self.chance, node)
         return stream if self.head.accept(stream) else None
 
-    def _crash_head(self) -> str:
-        head = self.head
-        if head is None:
-            return "is down"
-        if head.writing is None and tables(replayed(self.disk)) != tables(head.state):
-            raise Broken("a replay of the journal is not the state")
-        head.die(written=self.chance.happens(0.5))
-        self.head = None
-        self._launched = {run: by for run, by in self._launched.items() if by is not head}
-        down = self.chance.random.choice([1.0, 5.0, 2 * self._lease.silence_seconds])
-        self.agenda.after(down, lambda: None if self.head else self._start_head())
-        return f"for {down:g} s"
-
-    def _crash_daemon(self) -> str:
-        node = self.chance.random.choice(list(self.daemons))
-        self._down(node, self.chance.random.uniform(0.5, 20.0))
-        return node
-
-    def _down(self, node: NodeId, seconds: float) -> None:
-        if self.daemons[node].alive:
-            self.daemons[node].die()
-
-            def up() -> None:
-                if not self.daemons[node].alive:
-                    self._start_daemon(node)
-
-            self.agenda.after(seconds, up)
-
-    def _reboot(self) -> str:
-        node = self.chance.random.choice(list(self.daemons))
-        box = self.boxes[node]
-        self._down(node, self.chance.random.uniform(5.0, 60.0))
-        for host in box.hosts.values():
-            host.die()
-        box.hosts.clear()
-        box.boot += 1
-        return node
-
-    def _some_host(self) -> Host | None:
-        hosts = [host for box in self.boxes.values() for host in box.hosts.values()]
-        return self.chance.random.choice(hosts) if hosts else None
-
-    def _crash_host(self) -> str:
-        host = self._some_host()
-        if host is None:
-            return "there is none"
-        folder = host.folder
-        self._check_loss(host)
-        del self.boxes[folder.node].hosts[folder.trial]
-        host.die()
-        daemon = self.daemons[folder.node]
-        if daemon.alive:
-            daemon.host_died(folder.trial)
-        return f"{host.run}, {host.phase}"
-
-    def _crash_program(self) -> str:
-        host = self._some_host()
-        if host is None:
-            return "there is none"
-        self._check_loss(host)
-        host.crash()
-        return str(host.run)
-
-    def _stall(self) -> str:
-        host = self._some_host()
-        if host is None:
-            return "there is none"
-        host.stall(self.chance.random.uniform(1.0, 40.0))
-        return str(host.run)
-
-    def _cut(self) -> str:
-        streams = [daemon.stream for daemon in self.daemons.values() if daemon.stream]
-        if not streams:
-            return "there is none"
-        stream = self.chance.random.choice(streams)
-        stream.cut()
-        return stream.node
-
-    def _part(self) -> str:
-        node = self.chance.random.choice(list(self.boxes))
-        self._reachable[node] = False
-        stream = self.daemons[node].stream
-        if stream is not None:
-            stream.cut()
-        seconds = self.chance.random.uniform(5.0, 2 * self._lease.silence_seconds)
-        self.agenda.after(seconds, lambda: self._reachable.update({node: True}))
-        return f"{node} for {seconds:.0f} s"
-
-    def _corrupt(self) -> str:
-        folders = [f for box in self.boxes.values() for f in box.folders.values() if f.newest]
-        if not folders:
-            return "there is none"
-        folder = self.chance.random.choice(folders)
-        folder.damage()
-        return folder.trial
-
-    # -- people ------------------------------------------------------------------------------------
-
-    def _person(self) -> str:
-        trial = self.chance.random.choice(list(self.work))
-        self._requests += 1
-        name = f"r{self._requests}"
-        event: Event = Paused((trial,), name)
-        if self.chance.happens(0.5):
-            event = Unpaused((trial,), name)
-        elif self.chance.happens(0.15):
-            event = Cancelled((trial,), name)
-        self._ask(event, name)
-        return f"{type(event).__name__} {trial}"
-
-    def _ask(self, event: Event, request: str) -> None:
+    def ask(self, event: Event, request: str) -> None:
         """Send a request until it is answered; the head may take it, and die before it says so."""
         head, answered = self.head, []
 
@@ -280,7 +153,7 @@ class World:
 
         if head is not None:
             head.tell(event, done)
-        self.agenda.after(CLIENT_SECONDS, lambda: None if answered else self._ask(event, request))
+        self.agenda.after(CLIENT_SECONDS, lambda: None if answered else self.ask(event, request))
 
     # -- what must hold --------------------------------------------------------------------------
 
@@ -293,11 +166,11 @@ class World:
             raise Broken("deciding twice said something new")
         for command in commands:
             if isinstance(command, Launch):
-                if self._launched.get(command.run) is not None:
+                if command.run in self._launched:
                     raise Broken(f"{command.run} was launched twice")
-                self._launched[command.run] = head
+                self._launched.add(command.run)
 
-    def _check_loss(self, host: Host) -> None:
+    def check_loss(self, host: Host) -> None:
         """One fault costs a trial what it trained since a checkpoint was last due, at most."""
         late = host.overdue_seconds(self._durability)
         if late > 0:

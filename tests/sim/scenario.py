@@ -21,9 +21,10 @@ from hermesd.core.model import (
 )
 from hermesd.core.node_machine import NodeTerms
 from hermesd.core.scheduler import LeaseTerms
+from hermesd.sim.box import Box, Work
 from hermesd.sim.curves import Recording
 from hermesd.sim.faults import Faults
-from hermesd.sim.node import Box, Work
+from hermesd.sim.storm import Storm
 from hermesd.sim.world import World
 
 LEASE = LeaseTerms(lease_seconds=30.0, grace_seconds=10.0, margin_seconds=5.0)
@@ -73,7 +74,9 @@ def world(seed: int, faults: Faults) -> World:
             park_only = not gpus and random.random() < 0.2
             fidelity = Fidelity.PARK_ONLY if park_only else Fidelity.EXACT
             work[spec.id] = Work(curve(random), fidelity)
-    return World(seed, submissions, work, boxes, LEASE, faults)
+    made = World(seed, submissions, work, boxes, LEASE, faults)
+    Storm(made)
+    return made
 
 
 def _study(name: str, random: Random) -> Study:
