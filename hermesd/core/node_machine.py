@@ -169,7 +169,11 @@ class NodeMachine:
     def _start(self, stay: Stay, now: Time) -> None:
         """Start or let go what waits, once its device is free and the lease is good."""
         table, launch = self.table, stay.assignment.launch
-        if now >= table.lease or any(name in table.holders for name in launch.devices):
+        if (
+            table.leaving
+            or now >= table.lease
+            or any(name in table.holders for name in launch.devices)
+        ):
             return
         table.holders.update(dict.fromkeys(launch.devices, stay.run))
         limit = launch.quantum.until_step if launch.quantum.exact else None

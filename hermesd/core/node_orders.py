@@ -125,6 +125,7 @@ def release(node: NodeTable, order: Release, now: Time) -> None:
 
 def leave(node: NodeTable, order: Leave, now: Time) -> None:
     """Bring every process to an end, with its progress written down where that can be done."""
+    node.leaving = True
     for stay in list(node.stays.values()):
         if stay.condition in (Condition.STARTING, Condition.RUNNING):
             node.halt(stay, Tier.CHECKPOINT, order.deadline_seconds, now)

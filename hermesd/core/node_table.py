@@ -31,7 +31,8 @@ class NodeTerms:
 
 @dataclass(slots=True)
 class NodeTable:
-    """The runs of one node; what is to be done is collected in `out`.
+    """The runs of one node; what is to be done is collected in `out`. One that is `leaving`
+    starts nothing any more.
 
     `holders` says which run is on each device, `attempts` the newest attempt ever accepted of
     each trial: an attempt that is not newer is never started.
@@ -39,6 +40,7 @@ class NodeTable:
 
     terms: NodeTerms
     lease: Time = -math.inf
+    leaving: bool = False
     stays: dict[TrialId, Stay] = field(default_factory=dict)
     holders: dict[DeviceId, RunId] = field(default_factory=dict)
     attempts: dict[TrialId, int] = field(default_factory=dict)

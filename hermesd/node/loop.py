@@ -7,6 +7,7 @@ waits.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -128,8 +129,8 @@ class NodeLoop:
             zygotes=self._zygotes,
             environ=self._environ,
             snapshot=self._snapshot,
+            devices=self._rack.devices,
             device_environment=self._rack.environment,
-            device_cores=self._rack.cores,
             release=self._release,
             say=self._say,
             room=self._outbox.room,
@@ -170,7 +171,8 @@ class NodeLoop:
                 except BadTrial as error:
                     self._say(Failed(assignment.run, "not_started", str(error)))
             case Forget(trial):
-                self._trainer(trial).order(action)
+                with contextlib.suppress(BadTrial):  # such a trial never had anything here
+                    self._trainer(trial).order(action)
             case _:
                 self._trainer(action.run.trial).order(action)
 

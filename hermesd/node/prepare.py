@@ -22,6 +22,10 @@ ORPHAN_SECONDS = 900
 log = structlog.get_logger()
 
 
+class NotStarted(Exception):
+    """A run that can't be started here; says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ready:
     """A run that may be started: what to restore, its environment, what to have imported."""
@@ -32,8 +36,11 @@ class Ready:
 
 
 def prepare(site: Site, folder: TrialFolder, order: Spawn, snapshot: Path | None) -> Ready:
-    """Make the working copy and spec.json. Blocks; raises CodeError or OSError."""
+    """Make the working copy and spec.json. Blocks; raises NotStarted, CodeError or OSError."""
     assignment = order.assignment
+    for name in assignment.launch.devices:
+        if name not in site.devices:
+            raise NotStarted(f"device {name!r} is not here; there are {', '.join(site.devices)}")
     program = assignment.work.program
     restore = _restorable(folder, order.checkpoint)
     if restore is None or not folder.work.is_dir():
@@ -50,11 +57,11 @@ def prepare(site: Site, folder: TrialFolder, order: Spawn, snapshot: Path | None
 def cores_of(site: Site, assignment: Assignment) -> list[int]:
     """The cores that the devices of a run stand for."""
     devices = assignment.launch.devices
-    return sorted({core for name in devices for core in site.device_cores(name)})
+    return sorted({core for name in devices for core in site.devices[name].cores})
 
 
 def _restorable(folder: TrialFolder, wanted: Checkpoint | None) -> Path | None:
-    """The directory of the wanted checkpoint, or of the one before that verifies."""
+    """The directory of the wanted checkpoint, or of the nearest that verifies, older ones first."""
     if wanted is None:
         return None
     path = folder.checkpoints / wanted.id.rpartition("@")[2]
@@ -62,11 +69,12 @@ def _restorable(folder: TrialFolder, wanted: Checkpoint | None) -> Path | None:
         return checkpoints.verified(path).path
     except checkpoints.Damaged as error:
         log.warning("checkpoint damaged", error=str(error))
-    older = (found for found in checkpoints.newest(folder.checkpoints) if found.step <= wanted.step)
-    found = next(older, None)
-    if found is None:
+    there = list(checkpoints.newest(folder.checkpoints))
+    older = [found for found in there if found.step <= wanted.step]
+    if not there:
         log.error("no checkpoint is left: from the beginning", trial=folder.trial)
-    return found.path if found else None
+        return None
+    return (older[0] if older else there[-1]).path
 
 
 def _spec(site: Site, folder: TrialFolder, assignment: Assignment, env: Mapping[str, str]) -> Frame:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hermesd.core.model import DeviceId, NodeId, Time
+from hermesd.core.model import Device, DeviceId, NodeId, Time
 from hermesd.core.node_messages import Input
 from hermesd.node.cgroups import Cgroups
 from hermesd.node.zygotes import Zygotes
@@ -28,9 +28,9 @@ class Site:
     cgroups: Cgroups
     zygotes: Zygotes
     environ: Mapping[str, str]
+    devices: Mapping[DeviceId, Device]
     snapshot: Callable[[str], Awaitable[Path | None]]
     device_environment: Callable[[DeviceId], Mapping[str, str]]
-    device_cores: Callable[[DeviceId], tuple[int, ...]]
     release: Callable[[tuple[DeviceId, ...], frozenset[int]], Awaitable[None]]
     say: Callable[[Input], int]
     room: Callable[[], Awaitable[None]]

@@ -33,7 +33,7 @@ from hermesd.node import checkpoints, code, frames, hostlink, processes
 from hermesd.node.folder import TrialFolder
 from hermesd.node.frames import Frame
 from hermesd.node.hostlink import HostLink
-from hermesd.node.prepare import cores_of, prepare
+from hermesd.node.prepare import NotStarted, cores_of, prepare
 from hermesd.node.reports import checkpoint_of, fact_of
 from hermesd.node.site import Site
 
@@ -41,10 +41,6 @@ BURIAL_SECONDS = 10.0
 _OUTCOMES = frozenset({"suspended", "completed", "failed"})
 
 log = structlog.get_logger()
-
-
-class NotStarted(Exception):
-    """A run that can't be started here; says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +92,12 @@ class Trainer:
         """Carry out orders until the trial is settled or forgotten and nothing more is asked."""
         while True:
             order = await self._orders.get()
-            if await self._carry_out(order) and self._orders.empty():
+            try:
+                rests = await self._carry_out(order)
+            except OSError as error:
+                log.error("not carried out", order=str(order), error=str(error))
+                continue
+            if rests and self._orders.empty():
                 return
 
     async def _carry_out(self, order: Order) -> bool:
@@ -230,6 +231,7 @@ class Trainer:
                 await self._heard(frame)
         except frames.FrameError as error:
             log.error("a host speaks nonsense", trial=self._folder.trial, error=str(error))
+            await self._bury(link)
         finally:
             link.close()
         self._link = None

@@ -495,6 +495,7 @@ def test_leaving_writes_everything_down() -> None:
     demote, halt = node.says(Leave(5.0))
     assert isinstance(demote, Demote)
     assert halt == Halt(RIVAL, Tier.CHECKPOINT, 5.0)
+    assert node.says(order(RunId("digits/3", 1), OTHER)) == [], "nothing is started any more"
 
 
 DEVICES = (CPU, OTHER)

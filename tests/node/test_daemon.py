@@ -166,6 +166,17 @@ async def test_an_interpreter_that_is_not_there(head: Head, node: Node, launch: 
     assert "/nowhere/python" in failed.detail
 
 
+async def test_a_device_and_a_name_that_are_not_ours(
+    head: Head, node: Node, launch: Launch
+) -> None:
+    elsewhere = await head.hears(RunFailed, launch(device="n2/cpu0"))
+    assert "'n2/cpu0' is not here" in elsewhere.detail
+    escaping = await head.hears(RunFailed, launch(trial="../1"))
+    assert "'../1'" in escaping.detail
+    head.send(Release("../1", "n1", forget=True))
+    await head.hears(RunCompleted, launch(trial="digits/2", argv=SHORT))
+
+
 async def test_data_that_is_not_there_and_code_that_is_not_what_it_says(
     head: Head, node: Node, launch: Launch
 ) -> None:

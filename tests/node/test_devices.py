@@ -1,6 +1,9 @@
 """CPU slots are what the settings say; a machine without a GPU says so in plain words."""
 
+import itertools
 import os
+import sys
+import types
 
 import pytest
 
@@ -54,11 +57,54 @@ async def test_gpus_are_found_measured_and_released() -> None:
     assert await gpus.released(first.id, frozenset({os.getpid()})) is None
 
 
+class Driver(types.ModuleType):
+    """A driver of one GPU, on which `holding` are the processes."""
+
+    def __init__(self, holding: list[set[int]]) -> None:
+        super().__init__("pynvml")
+        self.asked = itertools.chain(holding, itertools.repeat(holding[-1]))
+
+    def __getattr__(self, name: str) -> object:
+        answers: dict[str, object] = {
+            "nvmlInit": None,
+            "nvmlDeviceGetCount": 1,
+            "nvmlDeviceGetUUID": "GPU-1",
+            "nvmlDeviceGetName": "NVIDIA H200",
+            "nvmlSystemGetDriverVersion": "570",
+            "nvmlDeviceGetMemoryInfo": types.SimpleNamespace(total=150 << 30, used=1 << 30),
+            "nvmlDeviceGetUtilizationRates": types.SimpleNamespace(gpu=40),
+        }
+        if name == "nvmlDeviceGetComputeRunningProcesses":
+            return lambda gpu: [types.SimpleNamespace(pid=pid) for pid in next(self.asked)]
+        return lambda *arguments: answers.get(name)
+
+
+@pytest.mark.parametrize(
+    ("holding", "reason"),
+    [
+        ([{7, 8}, {8, 9}, {9}], None),
+        ([{7}], "process 7 still holds it"),
+    ],
+)
+async def test_a_gpu_is_free_when_its_driver_lists_none_of_ours(
+    monkeypatch: pytest.MonkeyPatch, holding: list[set[int]], reason: str | None
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", Driver(holding))
+    gpus = Gpus(release_seconds=0.2)
+    (gpu,) = await gpus.find("n1")
+    assert (gpu.id, gpu.kind, gpu.cores) == ("n1/gpu0", "NVIDIA H200", ())
+    assert gpus.fact().startswith("1 GPU (driver 570)")
+    assert gpus.environment("n1/gpu0")["CUDA_VISIBLE_DEVICES"] == "GPU-1"
+    assert await gpus.use() == {"n1/gpu0": (0.4, 1 << 30)}
+    assert await gpus.released("n1/gpu0", frozenset({7, 8})) == reason
+
+
 async def test_a_rack_asks_whoever_a_device_belongs_to() -> None:
     rack = Rack([CpuSlots([(CORE,)])])
     await rack.find("n1")
     assert list(rack.devices) == ["n1/cpu0"]
     assert rack.cheapest == {"n1/cpu0": Tier.PARK}
-    assert rack.cores("n1/cpu0") == (CORE,)
+    assert rack.devices["n1/cpu0"].cores == (CORE,)
+    assert rack.environment("n1/cpu0")["CUDA_VISIBLE_DEVICES"] == ""
     assert dict(await rack.released(["n1/cpu0", "n1/unplugged"], frozenset())) == {}
     assert rack.facts() == ("1 CPU slot",)

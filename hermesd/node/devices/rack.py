@@ -36,10 +36,6 @@ class Rack:
         """What a program must see to use this device and no other. KeyError for no device here."""
         return self._of[device].environment(device)
 
-    def cores(self, device: DeviceId) -> tuple[int, ...]:
-        """The cores of a CPU slot; none of any other device."""
-        return self.devices[device].cores
-
     async def released(
         self, devices: Sequence[DeviceId], pids: frozenset[int]
     ) -> Mapping[DeviceId, str]:
