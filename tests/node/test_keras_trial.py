@@ -1,0 +1,72 @@
+"""An unchanged Keras program on a node: warm start, park, checkpoint, and the same losses."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from hermesd.core.events import FidelityKnown, RunCompleted, RunStarted, RunSuspended
+from hermesd.core.model import Fidelity, RunId, Tier
+
+from .conftest import CPU1, Head, Node
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
+
+PROGRAM = """
+import sys
+import numpy
+import keras
+keras.utils.set_random_seed(3)
+x = numpy.random.default_rng(0).normal(size=(64, 8)).astype("float32")
+model = keras.Sequential([keras.layers.Dense(4, activation="tanh"), keras.layers.Dense(1)])
+model.compile("adam", "mse")
+model.fit(x, x.sum(1), batch_size=8, epochs=int(sys.argv[1]), verbose=0)
+print("weights", repr(float(sum(w.sum() for w in model.get_weights()))))
+"""
+LONG = ("python", "train.py", "150")
+
+
+def weights(node: Node, trial: str) -> str:
+    text = (node.config.state_dir / "trials" / trial / "output.log").read_text()
+    return text[text.index("weights") :]
+
+
+async def test_suspended_in_both_tiers_it_ends_as_if_nothing_had_happened(
+    head: Head,
+    node: Node,
+    launch: Callable[..., RunId],
+    running: Callable[..., Awaitable[RunId]],
+    suspended: Callable[..., Awaitable[RunSuspended]],
+) -> None:
+    plain = launch(trial="plain/1", program=PROGRAM, argv=LONG, device=CPU1)
+    await head.hears(RunCompleted, plain)
+    run = launch(trial="moved/1", program=PROGRAM, argv=LONG)
+    await head.hears(RunStarted, run)
+    assert (await head.hears(FidelityKnown, run)).fidelity in (
+        Fidelity.EXACT,
+        Fidelity.EXACT_IF_DETERMINISTIC,
+    )
+    parked = await suspended(run, Tier.PARK)
+    second = launch(trial="moved/1", attempt=2, program=PROGRAM, argv=LONG, parked=run)
+    await head.hears(RunStarted, second)
+    kept = await suspended(second, Tier.CHECKPOINT)
+    assert kept.tier is Tier.CHECKPOINT
+    assert parked.step <= kept.step < 1200
+    third = launch(
+        trial="moved/1", attempt=3, program=PROGRAM, argv=LONG, checkpoint=kept.checkpoint
+    )
+    done = await head.hears(RunCompleted, third)
+    assert done.step == 1200
+    assert losses(head, "moved/1") == losses(head, "plain/1")
+    assert weights(node, "moved/1") == weights(node, "plain/1")
+
+
+def losses(head: Head, trial: str) -> list[tuple[int, float]]:
+    """Every iteration's own loss."""
+    return [
+        point
+        for report, points in head.points
+        if report.run.trial == trial
+        for series in points
+        if series.metric == "loss"
+        for point in zip(series.steps, series.values, strict=True)
+    ]
