@@ -135,6 +135,8 @@ def detect(name: str) -> Cgroups:
                 probe.mkdir(parents=True, exist_ok=True)
                 usable = (probe / ("cgroup.kill" if version == 2 else "freezer.state")).exists()
                 probe.rmdir()
+                with contextlib.suppress(OSError):
+                    root.rmdir()  # unless trials of an earlier daemon are in it
             except OSError as error:
                 reasons.append(f"{root.parent}: {error.strerror}")
                 continue
