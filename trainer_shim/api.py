@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import operator
 import os
 import socket
 from collections.abc import Mapping
@@ -53,10 +54,17 @@ class Trial:
         Here the program may be held, and with `save` also checkpointed: `save(directory)` is
         called to write whatever `resume.path` must hold later. Values are anything that
         float() takes; they are converted when a report is due.
+
+        Raises ValueError for a step that is not above the last one.
         """
         agent = self._agent
         if agent is None:
             return
+        last, step = agent.page.step, operator.index(step)
+        if not last < step < 2**63:
+            raise ValueError(
+                f"report of step {step}: expected more than {last}, the steps done so far"
+            )
         if loss is not None:
             metrics["loss"] = loss.detach() if hasattr(loss, "detach") else loss
         if save is not self._save or not agent.page.looping:

@@ -152,6 +152,12 @@ OUTCOMES = {
         "failed",
         {"error_kind": "exception", "error_signature": "ZeroDivisionError: division by zero"},
     ),
+    "import trainer_shim as t; r = t.attach().report; r(2, loss=1.0); r(2, loss=1.0)": (
+        "failed",
+        {
+            "error_signature": "ValueError: report of step 2: expected more than 2, the steps done so far"
+        },
+    ),
     "import os; os._exit(4)": ("failed", {"error_kind": "exit", "exit_code": 4}),
     "import os; os.kill(os.getpid(), 9)": ("failed", {"error_kind": "signal", "exit_code": -9}),
     "import os, signal; os.kill(os.getpid(), 11)": ("failed", {"error_kind": "signal"}),
