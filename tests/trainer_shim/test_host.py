@@ -155,7 +155,8 @@ OUTCOMES = {
     "import trainer_shim as t; r = t.attach().report; r(2, loss=1.0); r(2, loss=1.0)": (
         "failed",
         {
-            "error_signature": "ValueError: report of step 2: expected more than 2, the steps done so far"
+            "error_signature": "ValueError: report of step 2: expected more than 2, the"
+            " steps done so far"
         },
     ),
     "import os; os._exit(4)": ("failed", {"error_kind": "exit", "exit_code": 4}),
