@@ -20,7 +20,7 @@ class Faults:
     stall: float = 80.0
     reboot: float = 200.0
     cut: float = 40.0
-    partition: float = 150.0
+    partition: float = 70.0
     corruption: float = 60.0
     person: float = 30.0
     not_started: float = 0.02

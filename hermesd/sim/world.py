@@ -25,6 +25,8 @@ from hermesd.sim.stream import Stream
 
 CLIENT_SECONDS = 3.0
 SETTLE_SECONDS = 60.0
+# Longer than any start or suspend may take; past it a command has been forgotten.
+ANSWER_SECONDS = 100.0
 
 
 class World:
@@ -54,6 +56,8 @@ class World:
         self._durability = max(each.study.durability_seconds for each in submissions)
         self._acknowledged: dict[str, None] = {}
         self._launched: set[RunId] = set()
+        self._unanswered: dict[tuple[RunId, Phase], Time] = {}
+        self._calm = False
         self.start_head()
         for box in boxes:
             self.start_daemon(box.id)
@@ -84,6 +88,7 @@ class World:
     def _calm_down(self) -> None:
         self.history.append((self.agenda.now, "calm"))
         self.chance.calm()
+        self._calm = True
         self.start_head()
         for node in self.daemons:
             self.reachable[node] = True
@@ -169,6 +174,21 @@ class World:
                 if command.run in self._launched:
                     raise Broken(f"{command.run} was launched twice")
                 self._launched.add(command.run)
+
+        if self._calm:
+            self._check_answers(head.state, now)
+
+    def _check_answers(self, state: State, now: Time) -> None:
+        """While nothing goes wrong, whoever is asked to start or to leave does so in time."""
+        asked = {
+            (trial.run.id, trial.phase): now
+            for trial in state.trials.values()
+            if trial.run and trial.phase in (Phase.STARTING, Phase.SUSPENDING)
+        }
+        self._unanswered = {key: self._unanswered.get(key, now) for key in asked}
+        for (run, phase), since in self._unanswered.items():
+            if now - since > ANSWER_SECONDS:
+                raise Broken(f"{run} is {phase} since {since:.1f} s")
 
     def check_loss(self, host: Host) -> None:
         """One fault costs a trial what it trained since a checkpoint was last due, at most."""
