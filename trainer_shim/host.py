@@ -180,6 +180,8 @@ class Host:
                 "host_pid": os.getpid(),
                 "step": worker.page.step if worker is not None else trial.step,
                 "last_seq": trial.log.last_seq,
+                # Said and acknowledged long ago, perhaps; a new daemon needs it all the same.
+                **trial.standing,
             }
         )
         for event in trial.log.after(after):

@@ -68,6 +68,7 @@ class Supervisor:
         self._has_boundaries = False
         self._at_boundary = False
         self._fidelity = "park-only"
+        self.standing: dict[str, Message | None] = {"fidelity": None, "planned": None}
         self._said: Message | None = None
         self._last_values: dict[str, Any] = {}
         self._last_saved: Message | None = None
@@ -221,9 +222,11 @@ class Supervisor:
 
     def _heard_fidelity(self, message: Message) -> None:
         self._fidelity = message["level"]
+        self.standing["fidelity"] = {k: v for k, v in message.items() if k != "kind"}
         self.emit(**message)
 
     def _heard_planned(self, message: Message) -> None:
+        self.standing["planned"] = {"steps": message["steps"]}
         self.emit("planned", steps=message["steps"])
 
     def _heard_reported(self, message: Message) -> None:

@@ -210,14 +210,27 @@ class Trainer:
         if attempt == run.attempt:
             started = {"running": "running" if step else "starting", "parked": "parked"}
             say(Found(assignment, started.get(phase, "ended"), step))
+            self._say_standing(link)
         elif phase == "parked" and parked is not None and parked.attempt == attempt:
             before = replace(assignment.launch, run=parked, parked=None)
             say(Found(replace(assignment, launch=before), "parked", step))
+            self._say_standing(link)
             say(assignment)
         else:
             say(Found(assignment, "ended", 0))
             say(Gone(run, "the node daemon ended before it had started the run"))
         self._listen_to(link)
+
+    def _say_standing(self, link: HostLink) -> None:
+        """What a host said once and for all, of the run that it has now."""
+        assert self._assignment is not None
+        work, trial, node = self._assignment.work, self._folder.trial, self._site.node
+        for kind in ("fidelity", "planned"):
+            if isinstance(said := link.attached.get(kind), dict):
+                frame = {**said, "kind": kind, "attempt": link.attached["attempt"]}
+                fact = fact_of(frame, trial, work.signal_goal, work.signal, node)
+                if fact is not None:
+                    self._site.say(fact)
 
     # -- listening -------------------------------------------------------------------------------
 

@@ -90,6 +90,13 @@ class Host:
             if heard is not None and seq > after:
                 heard(seq, fact)
 
+    def standing(self) -> list[HostFact]:
+        """What was said once and for all of the program that there is now."""
+        if not self._started or self.phase not in ("running", "parked"):
+            return []
+        judged = Judged(self.run, self._fidelity, "", "none")
+        return [judged, Planned(self.run, self._training.recording.steps)]
+
     def ack(self, seq: int) -> None:
         """Events up to this one are safe at the head."""
         self._log = [entry for entry in self._log if entry[0] > seq]
@@ -214,8 +221,8 @@ class Host:
         self._emit(Started(self.run, self.step))
         self._training.go(self._agenda.now)
         if fresh:
-            self._emit(Judged(self.run, self._fidelity, "", "none"))
-            self._emit(Planned(self.run, self._training.recording.steps))
+            for fact in self.standing():
+                self._emit(fact)
         if self._goal is None:
             self._plan_work()
         else:

@@ -154,14 +154,20 @@ class Trainers:
         if host.run == run:
             words = {"running": "running" if host.step else "starting", "parked": "parked"}
             self._say(Found(assignment, words.get(host.phase, "ended"), host.step))
+            self._say_standing(host)
         elif host.phase == "parked" and parked == host.run:
             before = replace(assignment.launch, run=parked, parked=None)
             self._say(Found(replace(assignment, launch=before), "parked", host.step))
+            self._say_standing(host)
             self._say(assignment)
         else:
             self._say(Found(assignment, "ended", 0))
             self._say(Gone(run, "the daemon ended before it had started the run"))
         self._listen(host, 0)
+
+    def _say_standing(self, host: Host) -> None:
+        for fact in host.standing():
+            self._say(fact)
 
     def _listen(self, host: Host, after: int) -> None:
         trial = host.folder.trial

@@ -220,7 +220,9 @@ def test_a_reconnect_replays_exactly_what_was_not_acknowledged(make_trial: MakeT
     trial.until("parked")
     assert trial.events == first
     trial.send("ack", seq=parked["seq"] - 1)
-    trial.attach(after=0)
+    attached = trial.attach(after=0)
+    judged = next(event for event in first if event["kind"] == "fidelity")
+    assert attached["fidelity"]["level"] == judged["level"], "what stands is said again"
     trial.events = []
     trial.until("parked")
     assert trial.events == [parked]
