@@ -15,10 +15,10 @@ import time
 from collections.abc import Mapping
 from typing import Any, Callable, Protocol
 
-from trainer_shim import snapshot
+from trainer_shim import snapshot, wire
 from trainer_shim.page import Page
-from trainer_shim.report import MAX_POINTS, summarise, thin
-from trainer_shim.wire import FrameError, Message, number, receive, send
+from trainer_shim.report import numbers, summarise, thin_keeping_rich
+from trainer_shim.wire import Message, number, receive, send
 
 REPORT_SECONDS = 1.0
 _HOST_GONE = 75
@@ -158,11 +158,11 @@ class Agent:
         points: dict[int, dict[str, float]] = {}
         signal: list[float] = []
         for step, metrics in waiting:
-            numbers = _numbers(metrics)
-            if self.signal in numbers:
-                signal.append(numbers[self.signal])
-            points.setdefault(step, {}).update(numbers)
-            self.last_values.update(numbers)
+            values = numbers(metrics)
+            if self.signal in values:
+                signal.append(values[self.signal])
+            points.setdefault(step, {}).update(values)
+            self.last_values.update(values)
         message = {
             "kind": "reported",
             "first_step": waiting[0][0],
@@ -175,10 +175,10 @@ class Agent:
             "cpu_seconds": cpu_spent,
         }
         listed = [
-            [step, {name: number(value) for name, value in values.items()}]
-            for step, values in points.items()
+            [step, {name: number(value) for name, value in found.items()}]
+            for step, found in points.items()
         ]
-        self._send_points(message, _thin_keeping_epochs(listed))
+        self._send_points(message, thin_keeping_rich(listed))
 
     def save_now(self, id: str) -> None:
         """Copy progress here and write it as checkpoint `id` in the background."""
@@ -210,7 +210,7 @@ class Agent:
             {
                 "kind": "failed",
                 "error_kind": error_kind,
-                "detail": detail[-16000:],
+                "detail": detail[-4000:],
                 "error_signature": signature[:500],
             }
         )
@@ -322,39 +322,17 @@ class Agent:
 
     def _send_points(self, message: Message, points: list[Any]) -> None:
         """Send a report, in several frames if its points do not fit one."""
-        try:
-            self._send({**message, "points": points})
-        except FrameError:
-            if len(points) < 2:
-                self._send({**message, "points": []})
-                return
+        whole = {**message, "points": points}
+        if wire.fits(whole):
+            self._send(whole)
+        elif len(points) < 2:
+            self._send({**message, "points": []})
+        else:
             half = len(points) // 2
             nothing = {"busy_seconds": 0.0, "examples": 0, "cpu_seconds": 0.0, "count": 0}
             later = {**message, **nothing, "signal": summarise([])}
             self._send_points({**message, "last_step": points[half - 1][0]}, points[:half])
             self._send_points({**later, "first_step": points[half][0]}, points[half:])
-
-
-def _thin_keeping_epochs(points: list[Any]) -> list[Any]:
-    """Thin to 256 points, but keep those that carry more than the common values."""
-    if len(points) <= MAX_POINTS:
-        return points
-    common = min(len(values) for _, values in points)
-    rich = [point for point in points if len(point[1]) > common][-MAX_POINTS:]
-    chosen = dict(thin(points))
-    chosen.update(dict(rich))
-    return [[step, chosen[step]] for step in sorted(chosen)]
-
-
-def _numbers(metrics: Metrics) -> dict[str, float]:
-    """The metrics that are numbers, as floats."""
-    numbers = {}
-    for name, value in metrics.items():
-        try:
-            numbers[name] = float(value)
-        except (TypeError, ValueError):
-            continue
-    return numbers
 
 
 def _memory_bytes() -> int:

@@ -15,7 +15,7 @@ from collections import deque
 from typing import Any
 
 from trainer_shim.report import merge
-from trainer_shim.wire import Message
+from trainer_shim.wire import Message, fits
 
 TERMINAL = frozenset({"suspended", "completed", "failed"})
 MAX_REPORTS_WAITING = 1000
@@ -76,18 +76,21 @@ class EventLog:
         # Halve the reports in one pass, so that the cost of merging is spread over the next
         # 500; a pair is merged only when nothing else stands between and one run made both.
         merged: deque[Message] = deque()
+        fresh = False  # whether the last of `merged` was not made by merging just now
         for event in self._waiting:
             previous = merged[-1] if merged else None
+            both = None
             if (
-                previous is not None
+                fresh
+                and previous is not None
                 and event["kind"] == previous["kind"] == "reported"
                 and previous["attempt"] == event["attempt"]
-                and not previous.get("merged")
             ):
-                merged[-1] = {**merge(previous, event), "merged": True}
-            else:
+                both = merge(previous, event)
+            fresh = both is None or not fits(both)
+            if fresh:
                 merged.append(event)
-        self._waiting = deque(
-            {key: value for key, value in event.items() if key != "merged"} for event in merged
-        )
+            elif both is not None:
+                merged[-1] = both
+        self._waiting = merged
         self._reports = sum(event["kind"] == "reported" for event in self._waiting)

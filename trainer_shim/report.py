@@ -6,7 +6,7 @@ evenly thinned with the last kept.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Union
 
 from trainer_shim.wire import Message, number
@@ -22,6 +22,27 @@ def thin(points: Sequence[Point]) -> list[Point]:
     if count <= MAX_POINTS:
         return list(points)
     return [points[(i + 1) * count // MAX_POINTS - 1] for i in range(MAX_POINTS)]
+
+
+def thin_keeping_rich(points: Sequence[Point]) -> list[Point]:
+    """As `thin`, but points with more than the usual values (an epoch's) are kept too."""
+    if len(points) <= MAX_POINTS:
+        return list(points)
+    usual = min(len(values) for _, values in points)
+    rich = [point for point in points if len(point[1]) > usual][-MAX_POINTS:]
+    chosen = {**dict(thin(points)), **dict(rich)}
+    return [[step, chosen[step]] for step in sorted(chosen)]
+
+
+def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The metrics that are numbers, as floats."""
+    found = {}
+    for name, value in metrics.items():
+        try:
+            found[name] = float(value)
+        except (TypeError, ValueError):
+            continue
+    return found
 
 
 def summarise(values: Sequence[float]) -> Message:

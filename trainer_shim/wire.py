@@ -13,6 +13,8 @@ import struct
 from typing import Any
 
 MAX_FRAME_BYTES = 64 * 1024
+# What a host adds to an agent's message before it sends it on: number, attempt, time.
+_ENVELOPE_BYTES = 1024
 _LENGTH = struct.Struct(">I")
 
 Message = dict[str, Any]
@@ -31,6 +33,12 @@ def encode(message: Message) -> bytes:
             f"frame {kind!r} has {len(body)} bytes, expected at most {MAX_FRAME_BYTES}"
         )
     return _LENGTH.pack(len(body)) + body
+
+
+def fits(message: Message) -> bool:
+    """Whether the message can be sent, and sent on by a host."""
+    body = json.dumps(message, separators=(",", ":"), allow_nan=False)
+    return len(body.encode()) <= MAX_FRAME_BYTES - _ENVELOPE_BYTES
 
 
 def number(value: float) -> float | str:
