@@ -10,6 +10,7 @@ it forked are sessions of their own, adopted by init, and live on.
 from __future__ import annotations
 
 import ast
+import gc
 import importlib
 import os
 import socket
@@ -23,16 +24,17 @@ from trainer_shim.wire import Message, receive, send
 
 # Read when the framework is imported, which in a zygote has happened already.
 _PREFIXES = ("TF_", "CUDA_", "KERAS_", "OMP_", "MKL_", "XLA_", "NVIDIA_", "PYTHONHASHSEED")
+_TERRAFORM = ("TF_CLI_", "TF_DATA_DIR", "TF_PLUGIN_", "TF_VAR_", "TF_WORKSPACE")
 
 
 def warm_start_allowed(env: Mapping[str, str], script_path: str | None) -> str | None:
     """Why a trial must not be forked from a zygote; None when it may be.
 
-    `env` are the variables of the trial that the zygote's own environment lacks or has
-    otherwise. A script that mentions a framework's variable may set it before the import.
+    `env` are the variables in which the trial's environment and the zygote's differ. A script
+    that mentions a framework's variable may set it before the import.
     """
     for name in sorted(env):
-        if name.startswith(_PREFIXES):
+        if name.startswith(_PREFIXES) and not name.startswith(_TERRAFORM):
             return f"the environment sets {name}"
     if script_path is None:
         return None
@@ -48,8 +50,14 @@ def warm_start_allowed(env: Mapping[str, str], script_path: str | None) -> str |
     return None
 
 
-def _refusal(spec: Spec) -> str | None:
-    changed = {name: value for name, value in spec.env.items() if os.environ.get(name) != value}
+def _refusal(spec_path: str) -> str | None:
+    try:
+        spec = Spec.load(spec_path)
+    except (OSError, ValueError, KeyError) as error:
+        return f"cannot read {spec_path}: {type(error).__name__}: {error}"
+    ours = os.environ.keys() - {"PYTHONHASHSEED"}  # which main sets
+    names = ours | spec.env.keys()
+    changed = {name: "" for name in names if os.environ.get(name) != spec.env.get(name)}
     arguments = python_arguments(spec.argv, spec.env.get("PATH"))
     if arguments is None:
         return "the program is not a script of this interpreter"
@@ -95,7 +103,7 @@ def _serve(path: str) -> str | None:
         if request.get("kind") != "spawn":
             continue
         spec_path = request["spec"]
-        refusal = _refusal(Spec.load(spec_path))
+        refusal = _refusal(spec_path)
         answer: Message
         if refusal is not None:
             answer = {"kind": "refused", "reason": refusal}
@@ -119,6 +127,7 @@ def main(argv: list[str]) -> None:
                 importlib.import_module(name)
             except ImportError:
                 print(f"zygote: {name} cannot be imported here", file=sys.stderr)
+    gc.freeze()  # a collection in a child would write to, and so copy, every imported page
     spec_path = _serve(argv[0])
     if spec_path is None:
         return
