@@ -161,11 +161,7 @@ def next_commands(study: str, trial: str = "", *, ended: bool = False) -> Render
         (f"hermesctl why {trial}", "why it runs or waits"),
     ]
     if ended:
-        longer = f"hermesctl study extend {study} --set epochs=20"
-        rows += [
-            (longer, "let the trials go on for longer"),
-            (f"hermesctl study export {study}", "everything, as JSON Lines"),
-        ]
+        rows += [(f"hermesctl study export {study}", "everything, as JSON Lines")]
     else:
         rows += [(f"hermesctl study stop {study}", "end it; the results stay")]
     table = grid("look further", "")
