@@ -76,6 +76,8 @@ def _all_final(state: Tables, trial_ids: Iterable[TrialId]) -> None:
 
 def _reopen(state: Tables, trial_id: TrialId, now: Time, **changes: object) -> None:
     trial = progress.fall_back(state.trials[trial_id])
+    for key in [key for key in state.releases if key[0] == trial_id]:
+        del state.releases[key]
     fresh = {
         "phase": Phase.WAITING, "failures": (), "reason": "", "finished": None,
         "rested": now, "not_finite": False, "planned_steps": None, "paused": False,

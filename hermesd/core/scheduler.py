@@ -151,9 +151,6 @@ class Scheduler:
         deadline = study.suspend_deadline_seconds
         if trial.phase.final:
             self._last.pop(trial.id, None)
-            if trial.kept is not None and trial.kept.tier is Tier.PARK:
-                node = self.state.slots[trial.kept.device].device.node
-                self.state.releases.setdefault((trial.id, node), False)
         elif run is None or (trial.phase is Phase.SUSPENDING and isinstance(run.asked, Stop)):
             return
         elif trial.ending is not None:

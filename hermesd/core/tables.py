@@ -17,6 +17,7 @@ from hermesd.core.model import (
     Slot,
     Study,
     StudyId,
+    Tier,
     Time,
     TrialId,
 )
@@ -99,6 +100,9 @@ class Tables:
         active = self.active[trial.spec.study]
         if trial.phase.final:
             active.pop(trial.id, None)
+            if trial.kept is not None and trial.kept.tier is Tier.PARK:
+                node = self.slots[trial.kept.device].device.node
+                self.releases.setdefault((trial.id, node), False)
         else:
             active[trial.id] = None
         if trial.run is not None:

@@ -182,6 +182,21 @@ def test_homes_bind_each_trial_to_its_device() -> None:
 # -- people --------------------------------------------------------------------------------------
 
 
+def test_what_is_parked_on_a_silent_node_is_released_when_it_is_back() -> None:
+    book = play().tell(started("s/0#1")).tell(Paused(("s/0",), "r1")).tell(parked("s/0#1", 5))
+    book.tell(NodeSilent("n", "cut")).tell(Cancelled(("s/0",), "r2"))
+    book.expect("launch s/0#1 on n/0", "suspend s/0#1")
+    book.tell(joined(live=[live("s/0#1", "parked")])).expect("release s/0 on n")
+
+
+def test_a_release_that_was_not_sent_is_void_for_a_trial_that_goes_on() -> None:
+    book = play().tell(started("s/0#1")).tell(Paused(("s/0",), "r1")).tell(parked("s/0#1", 5))
+    book.tell(NodeSilent("n", "cut")).tell(Cancelled(("s/0",), "r2"))
+    book.tell(Retried(("s/0",), "r3")).expect("launch s/0#1 on n/0", "suspend s/0#1")
+    book.tell(joined(live=[live("s/0#1", "parked")]))
+    book.expect("launch s/0#2 on n/0", "kill s/0#1 on n")
+
+
 def test_a_running_trial_is_stopped_for_good() -> None:
     book = play(trials=2).tell(started("s/0#1")).expect("launch s/0#1 on n/0")
     book.at(3).tell(Cancelled(("s/0",), "r1")).expect("stop s/0#1")
