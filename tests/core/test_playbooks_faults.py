@@ -1,0 +1,251 @@
+"""The scheduler's conversations when things go wrong: crashes, silence, late and doubled words."""
+
+from __future__ import annotations
+
+from hermesd.core.events import (
+    Cancelled,
+    DeviceFailed,
+    NodeLost,
+    NodeSilent,
+    ParkLost,
+    Paused,
+    Unpaused,
+)
+from hermesd.core.model import Phase, Plugin, StopRule, Tier
+from tests.core.playbook import (
+    LEASE,
+    checkpoint,
+    checkpointed,
+    completed,
+    crashed,
+    joined,
+    killed,
+    live,
+    parked,
+    play,
+    quantum_ended,
+    reported,
+    run,
+    started,
+    written,
+)
+
+ROUND_ROBIN = Plugin("round_robin")
+FOREVER = LEASE.silence_seconds
+
+
+def test_a_crash_is_tried_again_elsewhere_from_the_checkpoint() -> None:
+    book = play(devices=2).tell(started("s/0#1")).expect("launch s/0#1 on n/0")
+    book.tell(checkpointed("s/0#1", 4)).tell(crashed("s/0#1", 6))
+    book.expect("launch s/0#2 on n/1 from s/0#1@4")
+    assert book.trial().step == 4
+
+
+def test_three_failures_are_final() -> None:
+    book = play()
+    for attempt in (1, 2, 3):
+        book.tell(started(f"s/0#{attempt}")).tell(crashed(f"s/0#{attempt}", attempt))
+    book.expect(*(f"launch s/0#{attempt} on n/0" for attempt in (1, 2, 3)))
+    assert book.trial().phase is Phase.FAILED
+    assert "no tries left" in book.trial().reason
+
+
+def test_the_same_error_at_the_same_step_is_final_at_once() -> None:
+    book = play().tell(crashed("s/0#1", 3, "ValueError")).tell(crashed("s/0#2", 3, "ValueError"))
+    book.expect("launch s/0#1 on n/0", "launch s/0#2 on n/0")
+    assert book.trial().phase is Phase.FAILED
+
+
+def test_stale_messages_change_nothing() -> None:
+    book = play().tell(crashed("s/0#1")).tell(started("s/0#2"))
+    for stale in (
+        started("s/0#1"),
+        reported("s/0#1", 3, [1.0]),
+        quantum_ended("s/0#1"),
+        parked("s/0#1"),
+        completed("s/0#1"),
+        crashed("s/0#1"),
+        ParkLost(run("s/0#1"), "gone"),
+    ):
+        book.refuses(stale, "not the present run")
+
+
+def test_a_report_that_comes_twice_counts_once() -> None:
+    book = play().tell(started("s/0#1"))
+    first = reported("s/0#1", 10, [1.0] * 10, busy_seconds=2.0)
+    second = reported("s/0#1", 20, [1.0] * 10, busy_seconds=2.0)
+    book.tell(first, second).refuses(first, "before").refuses(second, "before")
+    assert book.trial().use.busy_seconds == 4.0
+    assert book.trial().current.count == 20
+    book.tell(reported("s/0#1", 20, [], metrics=(("val_loss", 3.0),)))
+    assert book.trial().metrics["val_loss"].last == 3.0
+
+
+def test_a_late_checkpoint_of_an_older_attempt_is_welcome() -> None:
+    book = play().tell(started("s/0#1")).tell(killed("s/0#1")).tell(checkpointed("s/0#1", 5))
+    assert book.trial().checkpoint == checkpoint("s/0#1", 5)
+
+
+def test_a_lost_park_falls_back_to_the_checkpoint() -> None:
+    book = play(trials=2, policy=ROUND_ROBIN).tell(started("s/0#1"))
+    book.tell(reported("s/0#1", 30, [1.0] * 30), checkpointed("s/0#1", 20))
+    book.tell(quantum_ended("s/0#1")).tell(parked("s/0#1", 30))
+    book.tell(ParkLost(run("s/0#1"), "out of memory"))
+    assert (book.trial().step, book.trial().kept) == (20, None)
+    book.tell(completed("s/1#1"))
+    book.expect(
+        "launch s/0#1 on n/0 for 30 s",
+        "suspend s/0#1 for s/1",
+        "launch s/1#1 on n/0 for 30 s",
+        "launch s/0#2 on n/0 for 30 s from s/0#1@20",
+    )
+
+
+def test_a_park_lost_under_a_launch_frees_the_device() -> None:
+    book = play().tell(started("s/0#1"), checkpointed("s/0#1", 2)).tell(Paused(("s/0",), "r1"))
+    book.tell(parked("s/0#1", 5)).tell(Unpaused(("s/0",), "r2"))
+    book.expect("launch s/0#1 on n/0", "suspend s/0#1", "launch s/0#2 on n/0 from s/0#1")
+    book.tell(ParkLost(run("s/0#1"), "gone")).expect("launch s/0#3 on n/0 from s/0#1@2")
+
+
+def test_a_park_lost_before_it_was_heard_of_frees_the_device() -> None:
+    book = play().tell(started("s/0#1"), checkpointed("s/0#1", 2))
+    book.tell(ParkLost(run("s/0#1"), "parked when its lease was out, then gone"))
+    book.expect("launch s/0#1 on n/0", "launch s/0#2 on n/0 from s/0#1@2")
+
+
+def test_a_suspend_that_killed_costs_what_no_checkpoint_holds() -> None:
+    book = play(trials=2, policy=ROUND_ROBIN).tell(started("s/0#1"))
+    book.tell(reported("s/0#1", 30, [1.0] * 30), checkpointed("s/0#1", 20))
+    book.tell(quantum_ended("s/0#1")).tell(killed("s/0#1", 30))
+    assert book.trial().step == 20
+    assert [chunk.last_step for chunk in book.trial().curve][-1] <= 20
+
+
+def test_nan_stops_a_trial_unless_the_study_says_otherwise() -> None:
+    bad = {"not_finite": True}
+    book = play().tell(started("s/0#1")).tell(reported("s/0#1", 1, [1.0], **bad))
+    book.expect("launch s/0#1 on n/0", "stop s/0#1")
+    book = play(stop=StopRule(on_nan=False)).tell(started("s/0#1"))
+    book.tell(reported("s/0#1", 1, [1.0], **bad)).expect("launch s/0#1 on n/0")
+
+
+def test_a_silent_node_keeps_its_runs_until_lease_grace_and_margin_are_out() -> None:
+    book = play(trials=2).tell(started("s/0#1")).expect("launch s/0#1 on n/0")
+    book.at(100).tell(NodeSilent("n", "the stream ended"))
+    assert book.scheduler.deadline == 100 + FOREVER
+    book.at(99 + FOREVER).expect()
+    assert book.busy() == "s/0#1"
+    book.refuses(NodeLost("other"), "no node")
+    book.at(100 + FOREVER).expect()
+    assert book.busy() is None
+    assert book.trial().phase is Phase.WAITING
+
+
+def test_a_node_that_comes_back_is_told_again_what_it_may_have_missed() -> None:
+    book = play(devices=2, trials=2).tell(started("s/1#1"))
+    book.tell(Cancelled(("s/1",), "r1"))
+    book.expect("launch s/0#1 on n/0", "launch s/1#1 on n/1", "stop s/1#1")
+    book.at(50).tell(NodeSilent("n", "cut"))
+    book.at(60).tell(joined(2, live=[live("s/1#1", device="n/1"), live("s/0#1", "starting")]))
+    assert book.outstanding() == ["launch s/0#1 on n/0", "stop s/1#1"]
+    assert book.scheduler.deadline is None
+
+
+def test_what_a_node_does_not_name_it_does_not_have() -> None:
+    book = play().tell(started("s/0#1"), checkpointed("s/0#1", 8))
+    book.tell(reported("s/0#1", 9, [1.0] * 9)).expect("launch s/0#1 on n/0")
+    book.at(5).tell(joined(boot="b2")).expect("launch s/0#2 on n/0 from s/0#1@8")
+    assert book.trial().step == 8
+
+
+def test_a_lost_launch_of_a_parked_trial_keeps_the_park() -> None:
+    book = play().tell(started("s/0#1")).tell(Paused(("s/0",), "r1")).tell(parked("s/0#1", 5))
+    book.tell(Unpaused(("s/0",), "r2")).tell(joined(live=[live("s/0#1", "parked")]))
+    book.expect(
+        "launch s/0#1 on n/0",
+        "suspend s/0#1",
+        "launch s/0#2 on n/0 from s/0#1",
+        "launch s/0#3 on n/0 from s/0#1",
+    )
+    assert book.trial().step == 5
+
+
+def test_a_run_that_nobody_expects_is_killed() -> None:
+    book = play().tell(started("s/0#1")).at(10).tell(NodeSilent("n", "cut"))
+    book.at(10 + FOREVER)
+    book.tell(joined(live=[live("s/0#1")]))
+    book.expect("launch s/0#1 on n/0", "launch s/0#2 on n/0", "kill s/0#1 on n")
+
+
+def test_a_head_restored_from_an_older_journal_gives_no_attempt_twice() -> None:
+    book = play(devices=None).tell(joined(live=[live("s/0#3")]))
+    book.expect("launch s/0#4 on n/0", "kill s/0#3 on n")
+
+
+def test_a_device_that_is_gone_keeps_its_place_until_it_is_back() -> None:
+    book = play(trials=2, devices=2).tell(joined(1)).tell(joined(2, live=[live("s/0#2")]))
+    book.expect(
+        "launch s/0#1 on n/0",
+        "launch s/1#1 on n/1",
+        "launch s/0#2 on n/0",
+        "launch s/1#2 on n/1",
+    )
+
+
+def test_a_run_that_ended_unheard_waits_for_its_event() -> None:
+    book = play().tell(started("s/0#1")).tell(joined(live=[live("s/0#1", "ended")]))
+    book.expect("launch s/0#1 on n/0").tell(completed("s/0#1", 7)).expect()
+    assert book.trial().phase is Phase.COMPLETED
+
+
+def test_a_failed_device_gets_nothing_until_its_node_says_hello() -> None:
+    book = play(trials=2).tell(started("s/0#1")).tell(DeviceFailed("n/0", "Xid 79"))
+    book.tell(crashed("s/0#1")).expect("launch s/0#1 on n/0")
+    book.tell(joined()).expect("launch s/0#2 on n/0")
+
+
+def test_a_reservation_is_void_if_the_successor_is_gone() -> None:
+    book = play(trials=3, policy=ROUND_ROBIN).tell(started("s/0#1")).at(30)
+    book.tell(quantum_ended("s/0#1")).tell(Cancelled(("s/1",), "r1"))
+    book.tell(parked("s/0#1", 9))
+    book.expect(
+        "launch s/0#1 on n/0 for 30 s",
+        "suspend s/0#1 for s/1",
+        "launch s/2#1 on n/0 for 30 s",
+    )
+
+
+def test_a_successor_waits_for_its_own_device_only_while_that_can_come() -> None:
+    book = play(trials=2, policy=ROUND_ROBIN).tell(started("s/0#1"))
+    book.tell(quantum_ended("s/0#1")).expect(
+        "launch s/0#1 on n/0 for 30 s", "suspend s/0#1 for s/1"
+    )
+    book.tell(joined(1, node="m")).expect()
+    book.tell(NodeSilent("n", "cut")).expect("launch s/1#1 on m/0 for 30 s")
+
+
+def test_a_demoted_park_is_resumed_from_its_checkpoint() -> None:
+    book = play().tell(started("s/0#1")).tell(Paused(("s/0",), "r1")).tell(parked("s/0#1", 5))
+    book.tell(written("s/0#1", 5))
+    kept = book.trial().kept
+    assert kept is not None
+    assert kept.tier is Tier.CHECKPOINT
+    book.tell(Unpaused(("s/0",), "r2"))
+    book.expect("launch s/0#1 on n/0", "suspend s/0#1", "launch s/0#2 on n/0 from s/0#1@5")
+
+
+def test_a_demotion_that_crosses_a_launch_is_no_loss() -> None:
+    book = play().tell(started("s/0#1")).tell(Paused(("s/0",), "r1")).tell(parked("s/0#1", 5))
+    book.tell(Unpaused(("s/0",), "r2")).tell(written("s/0#1", 5)).tell(started("s/0#2", 5))
+    book.expect("launch s/0#1 on n/0", "suspend s/0#1", "launch s/0#2 on n/0 from s/0#1")
+    assert book.trial().phase is Phase.RUNNING
+    assert book.trial().step == 5
+
+
+def test_what_is_due_at_the_deadline_is_said_at_the_deadline() -> None:
+    silent = 8.895597363272703
+    book = play().at(silent).tell(NodeSilent("n", "cut"))
+    deadline = book.scheduler.deadline
+    assert deadline is not None
+    assert book.scheduler.due(deadline) == [NodeLost("n")]
