@@ -1,8 +1,10 @@
-"""What Hermes costs a training that it leaves alone: a 1,000-iteration Keras fit, with and without.
+"""What Hermes costs a training that it leaves alone: 1,000-iteration Keras fits, with and without.
 
-Pairs of the same script are run in turn, plain and under a host; the script itself measures its
-`model.fit`, by the wall and by the CPU time of its process. On a shared machine the wall's ratio
-is as noisy as the neighbours, the CPU's less. `python -m benchmarks.slowdown [--pairs N]`.
+The same script runs twice at the same time, plain and under a host; both wait, and the benchmark
+lets one of them do one fit, then the other: pairs seconds apart, in alternating order, on the same
+noisy machine. The script times its own epochs, by the wall and by the CPU time of its process;
+tracing happens in a fit before the first pair, and what a fit's end saves lies outside the epoch.
+`python -m benchmarks.slowdown [--pairs N]`.
 """
 
 from __future__ import annotations
@@ -10,71 +12,130 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import re
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 from benchmarks.report import median, publish, quantile
-from tests.trainer_shim.driving import Trial, Zygote, ending, environment
+from tests.trainer_shim.driving import Trial, ending, environment
 from trainer_shim.agent import Agent
 from trainer_shim.page import Page
 from trainer_shim.wire import receive
 
-ITERATIONS = 1_000
 CALLS = 200_000
 RESAMPLES = 10_000
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONHASHSEED": "0"}
 AGENT_BUDGET_US = 5.0
 SLOWDOWN_BUDGET = 1.01  # the upper end of the interval, from 200 pairs on
 
-PROGRAM = f"""
-import time
+PROGRAM = """
+import sys, time
 import keras
 import numpy as np
 
+turns, times = open(sys.argv[1]), open(sys.argv[2], "w")
+width, iterations = int(sys.argv[3]), int(sys.argv[4])
+
+class Clock(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        self.begun = time.perf_counter(), time.process_time()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.wall = time.perf_counter() - self.begun[0]
+        self.cpu = time.process_time() - self.begun[1]
+
 keras.utils.set_random_seed(3)
-x = np.random.default_rng(1).normal(size=({ITERATIONS} * 128, 64)).astype("float32")
+x = np.random.default_rng(1).normal(size=(iterations * 128, 64)).astype("float32")
 y = x.sum(axis=1, keepdims=True)
 model = keras.Sequential([
-    keras.layers.Input((64,)), keras.layers.Dense(256, "relu"),
-    keras.layers.Dense(256, "relu"), keras.layers.Dense(1),
+    keras.layers.Input((64,)), keras.layers.Dense(width, "relu"),
+    keras.layers.Dense(width, "relu"), keras.layers.Dense(1),
 ])
 model.compile("adam", "mse")
-wall, cpu = time.perf_counter(), time.process_time()
-model.fit(x, y, batch_size=128, epochs=1, verbose=0)
-print("TOOK", time.perf_counter() - wall, time.process_time() - cpu)
+for turn in turns:
+    clock = Clock()
+    model.fit(x, y, batch_size=128, epochs=1, verbose=0, callbacks=[clock])
+    print(clock.wall, clock.cpu, file=times, flush=True)
 """
 
 
-def took(output: str) -> tuple[float, float]:
-    """Wall and CPU seconds as the script printed them."""
-    found = re.search(r"^TOOK (\S+) (\S+)$", output, re.MULTILINE)
-    assert found is not None, output
-    return float(found[1]), float(found[2])
+@dataclass(frozen=True)
+class Size:
+    """A model whose step takes about so long: `width` of its layers, `iterations` of a fit."""
+
+    name: str
+    width: int
+    iterations: int
 
 
-def plain(script: Path) -> tuple[float, float]:
+SIZES = (Size("small steps", 256, 1_000), Size("medium steps", 1_024, 200))
+
+
+class Runner:
+    """One run of the script, which does a fit at each turn."""
+
+    def __init__(self, turns: TextIO, times: TextIO) -> None:
+        self._turns = turns
+        self._times = times
+
+    def fit(self) -> tuple[float, float]:
+        """Wall and CPU seconds of one epoch."""
+        self._turns.write("\n")
+        self._turns.flush()
+        wall, cpu = map(float, self._times.readline().split())
+        return wall, cpu
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[Runner]:
+    """The two pipes by which a script is driven; the script is told to end when it is left."""
+    with (folder / "turns").open("w") as turns, (folder / "times").open() as times:
+        yield Runner(turns, times)
+
+
+def command(folder: Path, size: Size) -> list[str]:
+    """The script with its pipes."""
+    folder.mkdir()
+    script = folder / "train.py"
+    script.write_text(PROGRAM)
+    for name in ("turns", "times"):
+        os.mkfifo(folder / name)
+    pipes = (str(folder / "turns"), str(folder / "times"))
+    return [sys.executable, str(script), *pipes, str(size.width), str(size.iterations)]
+
+
+@contextmanager
+def plain(folder: Path, size: Size) -> Iterator[Runner]:
     """The script as a user runs it."""
-    command = [sys.executable, str(script)]
-    done = subprocess.run(
-        command, env=environment(**QUIET), cwd=script.parent, check=True, capture_output=True
+    argv = command(folder, size)
+    process = subprocess.Popen(
+        argv, env=environment(**QUIET), cwd=folder, stdout=subprocess.DEVNULL
     )
-    return took(done.stdout.decode())
+    with opened(folder) as runner:
+        yield runner
+    assert process.wait() == 0
 
 
-def hosted(script: Path, folder: Path, zygote: Zygote) -> tuple[float, float]:
+@contextmanager
+def hosted(folder: Path, size: Size) -> Iterator[Runner]:
     """The script as a trial."""
-    trial = Trial(folder, [sys.executable, str(script)], env=environment(**QUIET))
-    with ending(trial.launch(zygote)):
+    trial = Trial(folder / "trial", command(folder, size), env=environment(**QUIET))
+    with ending(trial.launch()):
         trial.start()
-        trial.until("completed")
+        listener = threading.Thread(target=trial.until, args=("completed",))
+        listener.start()
+        with opened(folder) as runner:
+            yield runner
+        listener.join()
         assert any(event["kind"] == "reported" for event in trial.events)
-        return took(trial.output)
 
 
 def interval(ratios: list[float]) -> tuple[float, float]:
@@ -84,27 +145,27 @@ def interval(ratios: list[float]) -> tuple[float, float]:
     return quantile(medians, 0.025), quantile(medians, 0.975)
 
 
-def compare(pairs: int) -> list[list[str | float]]:
+def compare(size: Size, pairs: int) -> list[list[str | float]]:
     """Ratios of Hermes to plain over interleaved pairs."""
-    walls, cpus, seconds = [], [], []
+    walls, cpus, steps = [], [], []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        script = folder / "train.py"
-        script.write_text(PROGRAM)
-        zygote = Zygote(folder / "zygote.sock", "keras")
-        for number in range(pairs):
-            wall, cpu = plain(script)
-            wall_under, cpu_under = hosted(script, folder / f"t{number}", zygote)
-            walls.append(wall_under / wall)
-            cpus.append(cpu_under / cpu)
-            seconds.append(wall)
-        zygote.close()
-    length = f"{pairs} pairs, fit of {ITERATIONS} iterations, {median(seconds):.2f} s plain"
+        with plain(folder / "plain", size) as alone, hosted(folder / "hosted", size) as under:
+            alone.fit()
+            under.fit()
+            for number in range(pairs):
+                if number % 2:
+                    theirs, ours = alone.fit(), under.fit()
+                else:
+                    ours, theirs = under.fit(), alone.fit()
+                walls.append(ours[0] / theirs[0])
+                cpus.append(ours[1] / theirs[1])
+                steps.append(theirs[0] / size.iterations * 1e3)
+    length = f"{size.name}, {median(steps):.2f} ms plain, {size.iterations} a fit"
     return [
-        [f"wall time, Hermes / plain ({length})", pairs, median(walls), *interval(walls),
-         SLOWDOWN_BUDGET],
-        [f"CPU time, Hermes / plain ({length})", pairs, median(cpus), *interval(cpus),
-         SLOWDOWN_BUDGET],
+        [f"{kind} time, Hermes / plain ({length})", pairs, median(ratios), *interval(ratios),
+         SLOWDOWN_BUDGET]
+        for kind, ratios in (("wall", walls), ("CPU", cpus))
     ]  # fmt: skip
 
 
@@ -136,10 +197,9 @@ def per_step() -> tuple[float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=10, help="plain and hosted runs (10)")
+    parser.add_argument("--pairs", type=int, default=10, help="fits of each kind and size (10)")
     options = parser.parse_args()
-    os.environ.update(QUIET)  # a zygote serves trials of its own environment only
-    rows = compare(options.pairs)
+    rows = [row for size in SIZES for row in compare(size, options.pairs)]
     steps = [per_step() for _ in range(5)]
     for kind, values in zip(("CPU", "wall"), zip(*steps, strict=True), strict=True):
         name = f"agent's own {kind} time, us a step ({CALLS} steps, 5 rounds; lowest, highest)"
