@@ -392,34 +392,30 @@ class RunCompleted(_message.Message):
     def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ...) -> None: ...
 
 class RunFailed(_message.Message):
-    __slots__ = ("trial", "attempt", "error_kind", "detail", "error_signature", "step", "checkpoint")
+    __slots__ = ("trial", "attempt", "error_kind", "detail", "error_signature", "step")
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     ERROR_KIND_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     ERROR_SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
-    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     trial: str
     attempt: int
     error_kind: str
     detail: str
     error_signature: str
     step: int
-    checkpoint: _types_pb2.Checkpoint
-    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., error_kind: _Optional[str] = ..., detail: _Optional[str] = ..., error_signature: _Optional[str] = ..., step: _Optional[int] = ..., checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ...) -> None: ...
+    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., error_kind: _Optional[str] = ..., detail: _Optional[str] = ..., error_signature: _Optional[str] = ..., step: _Optional[int] = ...) -> None: ...
 
 class Checkpointed(_message.Message):
-    __slots__ = ("trial", "attempt", "checkpoint", "stall_seconds")
+    __slots__ = ("trial", "attempt", "checkpoint")
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
-    STALL_SECONDS_FIELD_NUMBER: _ClassVar[int]
     trial: str
     attempt: int
     checkpoint: _types_pb2.Checkpoint
-    stall_seconds: float
-    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ..., stall_seconds: _Optional[float] = ...) -> None: ...
+    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ...) -> None: ...
 
 class FidelityKnown(_message.Message):
     __slots__ = ("trial", "attempt", "fidelity", "reason", "framework")
