@@ -13,20 +13,8 @@ from hermesd.core import node_facts, node_orders
 from hermesd.core.commands import Kill, Release, Renew, Stop, Suspend
 from hermesd.core.events import RunFailed
 from hermesd.core.model import DeviceId, LiveRun, RunId, Time, TrialId
-from hermesd.core.node_messages import (
-    Action,
-    Assignment,
-    Extend,
-    Fence,
-    Found,
-    Input,
-    Known,
-    Leased,
-    Leave,
-    LetGo,
-    Save,
-    Spawn,
-)
+from hermesd.core.node_actions import Action, Extend, Fence, LetGo, Save, Spawn
+from hermesd.core.node_messages import Assignment, Found, Input, Known, Leased, Leave
 from hermesd.core.node_stay import Condition, Stay
 from hermesd.core.node_table import NodeTable, NodeTerms, checkpoint_name
 

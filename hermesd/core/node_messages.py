@@ -1,7 +1,6 @@
-"""What goes into a node's machine and what comes out of it.
+"""What goes into a node's machine: orders of the head, facts from the hosts of live trials.
 
-Orders come from the head, facts from the hosts of live trials; the machine answers with
-actions for the shell around it and with events for the head. All are frozen values.
+All are frozen values. What comes out is in `node_actions`.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from hermesd.core.commands import Kill, Launch, Release, Renew, Stop, Suspend
-from hermesd.core.events import DeviceFailed, Reported, RunEvent
+from hermesd.core.events import Reported
 from hermesd.core.model import (
     Checkpoint,
     Fidelity,
@@ -21,7 +20,6 @@ from hermesd.core.model import (
     Study,
     Tier,
     Time,
-    TrialId,
     TrialSpec,
 )
 
@@ -219,87 +217,3 @@ HostFact: TypeAlias = (
     Started | Planned | Progress | Judged | Parked | Saved | Left | Completed | Failed | Gone
 )
 Input: TypeAlias = Order | Leased | Found | Known | Leave | HostFact
-
-# --- actions for the shell ------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Spawn:
-    """Journal the run, then start its program from `checkpoint`, or from the beginning."""
-
-    assignment: Assignment
-    checkpoint: Checkpoint | None
-    limit_step: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class LetGo:
-    """Journal the run, then let the parked process of its trial go on."""
-
-    assignment: Assignment
-    limit_step: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Halt:
-    """Ask the host to give the device back in this tier by the deadline; `final` for good."""
-
-    run: RunId
-    tier: Tier
-    deadline_seconds: float
-    final: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Save:
-    """Ask for a durable checkpoint of this name while the run goes on."""
-
-    run: RunId
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Demote:
-    """Ask for a parked process to be written down under this name and ended."""
-
-    run: RunId
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """Ask the host to end the process now."""
-
-    run: RunId
-
-
-@dataclass(frozen=True, slots=True)
-class Fence:
-    """The host does not answer: end it and everything of the run, then say Gone."""
-
-    run: RunId
-
-
-@dataclass(frozen=True, slots=True)
-class Extend:
-    """Tell every host how long it may go on."""
-
-    expires: Time
-
-
-@dataclass(frozen=True, slots=True)
-class Forget:
-    """Remove every file of a trial of which no process is left."""
-
-    trial: TrialId
-
-
-@dataclass(frozen=True, slots=True)
-class Tell:
-    """An event for the head; it is repeated until acknowledged."""
-
-    event: RunEvent | DeviceFailed
-    points: tuple[Series, ...] = ()
-
-
-Action: TypeAlias = Spawn | LetGo | Halt | Save | Demote | End | Fence | Extend | Forget | Tell

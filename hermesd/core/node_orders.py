@@ -5,7 +5,8 @@ from __future__ import annotations
 from hermesd.core.commands import Kill, Release, Renew, Stop, Suspend
 from hermesd.core.events import ParkLost, QuantumEnded, RunStarted, RunSuspended
 from hermesd.core.model import RunId, Tier, Time
-from hermesd.core.node_messages import Assignment, Forget, Leave
+from hermesd.core.node_actions import Forget
+from hermesd.core.node_messages import Assignment, Leave
 from hermesd.core.node_stay import Condition, Stay
 from hermesd.core.node_table import NodeTable
 

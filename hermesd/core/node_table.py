@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from hermesd.core.events import ParkLost, RunEvent, RunFailed
 from hermesd.core.model import DeviceId, RunId, Tier, Time, TrialId
-from hermesd.core.node_messages import Action, Assignment, Demote, End, Forget, Halt, Series, Tell
+from hermesd.core.node_actions import Action, Demote, End, Forget, Halt, Tell
+from hermesd.core.node_messages import Assignment, Series
 from hermesd.core.node_stay import Condition, Outcome, Stay
 
 

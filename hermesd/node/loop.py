@@ -25,20 +25,9 @@ from hermesd.core.events import (
     RunSuspended,
 )
 from hermesd.core.model import DeviceId, Tier, TrialId
+from hermesd.core.node_actions import Action, Extend, Forget, LetGo, Spawn, Tell
 from hermesd.core.node_machine import NodeMachine, NodeTerms
-from hermesd.core.node_messages import (
-    Action,
-    Extend,
-    Failed,
-    Forget,
-    Input,
-    Known,
-    Leased,
-    Leave,
-    LetGo,
-    Spawn,
-    Tell,
-)
+from hermesd.core.node_messages import Failed, Input, Known, Leased, Leave
 from hermesd.node.cgroups import Cgroups
 from hermesd.node.clock import boot_id, boottime
 from hermesd.node.code import CodeError

@@ -9,7 +9,8 @@ from pathlib import Path
 import structlog
 
 from hermesd.core.model import Checkpoint
-from hermesd.core.node_messages import Assignment, Spawn
+from hermesd.core.node_actions import Spawn
+from hermesd.core.node_messages import Assignment
 from hermesd.node import checkpoints, code
 from hermesd.node.environment import program_environment
 from hermesd.node.folder import TrialFolder

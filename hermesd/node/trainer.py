@@ -13,22 +13,8 @@ from dataclasses import dataclass, replace
 import structlog
 
 from hermesd.core.model import RunId, Tier, Time
-from hermesd.core.node_messages import (
-    Assignment,
-    Demote,
-    End,
-    Failed,
-    Fence,
-    Forget,
-    Found,
-    Gone,
-    Halt,
-    Left,
-    LetGo,
-    Save,
-    Saved,
-    Spawn,
-)
+from hermesd.core.node_actions import Demote, End, Fence, Forget, Halt, LetGo, Save, Spawn
+from hermesd.core.node_messages import Assignment, Failed, Found, Gone, Left, Saved
 from hermesd.node import checkpoints, code, frames, hostlink, processes
 from hermesd.node.folder import TrialFolder
 from hermesd.node.frames import Frame

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 
 from hermesd.core.events import NodeJoined, ParkLost, RunCompleted, RunFailed, RunSuspended
 from hermesd.core.model import NodeId, Tier, TrialId
+from hermesd.core.node_actions import Action, Tell
 from hermesd.core.node_machine import NodeMachine
-from hermesd.core.node_messages import Action, Input, Known, Leased, Order, Tell
+from hermesd.core.node_messages import Input, Known, Leased, Order
 from hermesd.sim.agenda import Deed
 from hermesd.sim.box import Box, Site
 from hermesd.sim.stream import Acknowledged, Heartbeat, Numbered, Stream

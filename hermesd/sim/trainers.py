@@ -11,24 +11,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from hermesd.core.model import Time, TrialId
-from hermesd.core.node_messages import (
-    Assignment,
-    Demote,
-    End,
-    Extend,
-    Failed,
-    Fence,
-    Forget,
-    Found,
-    Gone,
-    Halt,
-    HostFact,
-    Input,
-    LetGo,
-    Save,
-    Saved,
-    Spawn,
-)
+from hermesd.core.node_actions import Demote, End, Extend, Fence, Forget, Halt, LetGo, Save, Spawn
+from hermesd.core.node_messages import Assignment, Failed, Found, Gone, HostFact, Input, Saved
 from hermesd.sim.agenda import Deed
 from hermesd.sim.box import Box, Site
 from hermesd.sim.disk import Folder

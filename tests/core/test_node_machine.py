@@ -31,35 +31,37 @@ from hermesd.core.model import (
     RunId,
     Tier,
 )
-from hermesd.core.node_machine import NodeMachine, NodeTerms
-from hermesd.core.node_messages import (
+from hermesd.core.node_actions import (
     Action,
-    Assignment,
-    Completed,
     Demote,
     End,
     Extend,
-    Failed,
     Fence,
     Forget,
+    Halt,
+    LetGo,
+    Save,
+    Spawn,
+    Tell,
+)
+from hermesd.core.node_machine import NodeMachine, NodeTerms
+from hermesd.core.node_messages import (
+    Assignment,
+    Completed,
+    Failed,
     Found,
     Gone,
-    Halt,
     Input,
     Judged,
     Known,
     Leased,
     Leave,
     Left,
-    LetGo,
     Parked,
     Planned,
     Progress,
-    Save,
     Saved,
-    Spawn,
     Started,
-    Tell,
     Work,
 )
 

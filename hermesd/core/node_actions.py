@@ -1,0 +1,92 @@
+"""What comes out of a node's machine: actions for the shell around it, events for the head."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from hermesd.core.events import DeviceFailed, RunEvent
+from hermesd.core.model import Checkpoint, RunId, Tier, Time, TrialId
+from hermesd.core.node_messages import Assignment, Series
+
+
+@dataclass(frozen=True, slots=True)
+class Spawn:
+    """Journal the run, then start its program from `checkpoint`, or from the beginning."""
+
+    assignment: Assignment
+    checkpoint: Checkpoint | None
+    limit_step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """Journal the run, then let the parked process of its trial go on."""
+
+    assignment: Assignment
+    limit_step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """Ask the host to give the device back in this tier by the deadline; `final` for good."""
+
+    run: RunId
+    tier: Tier
+    deadline_seconds: float
+    final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Ask for a durable checkpoint of this name while the run goes on."""
+
+    run: RunId
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Demote:
+    """Ask for a parked process to be written down under this name and ended."""
+
+    run: RunId
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Ask the host to end the process now."""
+
+    run: RunId
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """The host does not answer: end it and everything of the run, then say Gone."""
+
+    run: RunId
+
+
+@dataclass(frozen=True, slots=True)
+class Extend:
+    """Tell every host how long it may go on."""
+
+    expires: Time
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Remove every file of a trial of which no process is left."""
+
+    trial: TrialId
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """An event for the head; it is repeated until acknowledged."""
+
+    event: RunEvent | DeviceFailed
+    points: tuple[Series, ...] = ()
+
+
+Action: TypeAlias = Spawn | LetGo | Halt | Save | Demote | End | Fence | Extend | Forget | Tell
