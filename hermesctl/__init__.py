@@ -8,22 +8,70 @@
         best = hermes.best(study)[0]
         hermes.download_checkpoint(best, "best")
 
-`AsyncClient` is the same on asyncio.
+`AsyncClient` is the same on asyncio. Everything that either takes, returns or raises is here.
 """
 
 from __future__ import annotations
 
 from hermesctl.async_client import AsyncClient
 from hermesctl.client import Client
-from hermesctl.errors import HermesError, NotFound, Refused, StudyFileError, Unreachable, UsageError
+from hermesctl.errors import (
+    HermesError,
+    NotFound,
+    Problem,
+    Refused,
+    SnapshotError,
+    StudyFileError,
+    Unreachable,
+    UsageError,
+)
+from hermesctl.events import Event, EventKind
+from hermesctl.node_records import Device, Node, Usage
+from hermesctl.records import (
+    Checkpoint,
+    Curve,
+    Explanation,
+    Failure,
+    MetricValue,
+    Quantum,
+    Ranked,
+    ServerInfo,
+    Study,
+    StudyDetail,
+    Submission,
+    Trial,
+    TrialDetail,
+    TrialState,
+)
 
 __all__ = [
     "AsyncClient",
+    "Checkpoint",
     "Client",
+    "Curve",
+    "Device",
+    "Event",
+    "EventKind",
+    "Explanation",
+    "Failure",
     "HermesError",
+    "MetricValue",
+    "Node",
     "NotFound",
+    "Problem",
+    "Quantum",
+    "Ranked",
     "Refused",
+    "ServerInfo",
+    "SnapshotError",
+    "Study",
+    "StudyDetail",
     "StudyFileError",
+    "Submission",
+    "Trial",
+    "TrialDetail",
+    "TrialState",
     "Unreachable",
+    "Usage",
     "UsageError",
 ]

@@ -15,10 +15,10 @@ from hermesctl import from_wire
 from hermesctl.connection import Connection
 from hermesctl.events import Event
 from hermesctl.follow import RECONNECT_SECONDS, OnGap, follow_logs, follow_study, watch
+from hermesctl.node_records import Node
 from hermesctl.records import (
     Curve,
     Explanation,
-    Node,
     ServerInfo,
     Study,
     StudyDetail,

@@ -19,10 +19,10 @@ from hermesctl.async_reader import StudyRef, TrialRef
 from hermesctl.connection import PATIENCE_SECONDS
 from hermesctl.events import Event
 from hermesctl.follow import RECONNECT_SECONDS, OnGap
+from hermesctl.node_records import Node
 from hermesctl.records import (
     Curve,
     Explanation,
-    Node,
     ServerInfo,
     Study,
     StudyDetail,

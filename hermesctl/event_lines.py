@@ -11,7 +11,7 @@ from rich.text import Text
 
 from hermesctl.events import Event, EventKind
 from hermesctl.records import Quantum
-from hermesctl.text import cut, duration, number, printable
+from hermesctl.text import cut, duration, number, one_line, printable
 
 _STYLES = {
     EventKind.COMPLETED: "bold green",
@@ -75,5 +75,5 @@ def _details(event: Event) -> list[str]:
     if event.successor:
         parts.append(f"for {printable(event.successor)}")
     if event.reason:
-        parts.append(cut(printable(event.reason), _REASON_LENGTH))
+        parts.append(cut(printable(one_line(event.reason)), _REASON_LENGTH))
     return parts

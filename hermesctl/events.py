@@ -43,7 +43,7 @@ class EventKind(StrEnum):
     OTHER = "other"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Event:
     """One entry of the journal that is for people; `sequence` is where a follower goes on."""
 
@@ -63,3 +63,7 @@ class Event:
     successor: str
     percent: float | None
     metrics: tuple[MetricValue, ...]
+
+    def __repr__(self) -> str:
+        about = self.trial or self.study or self.device
+        return f"<Event {self.sequence}: {about} {self.kind}>"

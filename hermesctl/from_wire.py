@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from google.protobuf.descriptor import EnumDescriptor
 
-from hermesctl import records
+from hermesctl import node_records, records
 from hermesctl.events import Event, EventKind
 from hermesctl.records import TrialState
 from hermesctl.schema import short_enum_name
@@ -18,6 +18,9 @@ from hermesctl.study_writer import study_data, value_data
 from hermesctl.yaml_text import Data
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
+
+# What ranks the trials of a study that names no metric.
+_DEFAULT_METRIC = "loss"
 
 
 def enum_word(enum: EnumDescriptor, number: int) -> str:
@@ -103,7 +106,7 @@ def trial(message: pb.Trial) -> records.Trial:
         memory_bytes=message.memory_bytes,
         cpu_use=message.cpu_use,
         milestone_percent=message.milestone_percent,
-        rank=message.rank,
+        rank=message.rank or None,
         framework=message.framework,
         argv=tuple(message.argv),
     )
@@ -132,7 +135,7 @@ def study(message: pb.Study) -> records.Study:
         checkpoint_bytes=message.checkpoint_bytes,
         code_sha256=message.code_sha256,
         submit_directory=message.submit_directory,
-        metric=message.spec.metric.name,
+        metric=message.spec.metric.name or _DEFAULT_METRIC,
         policy=message.spec.schedule.policy.name,
     )
 
@@ -147,9 +150,9 @@ def study_detail(message: pb.GetStudyResponse) -> records.StudyDetail:
     )
 
 
-def usage(message: types.Usage) -> records.Usage:
+def usage(message: types.Usage) -> node_records.Usage:
     """A measurement of use."""
-    return records.Usage(message.utilization, message.memory_bytes)
+    return node_records.Usage(message.utilization, message.memory_bytes)
 
 
 def trial_detail(message: pb.GetTrialResponse) -> records.TrialDetail:
@@ -159,9 +162,9 @@ def trial_detail(message: pb.GetTrialResponse) -> records.TrialDetail:
     )
 
 
-def node(message: pb.Node) -> records.Node:
+def node(message: pb.Node) -> node_records.Node:
     """A node."""
-    return records.Node(
+    return node_records.Node(
         id=message.id,
         connected=message.connected,
         devices=tuple(map(device, message.devices)),
@@ -171,9 +174,9 @@ def node(message: pb.Node) -> records.Node:
     )
 
 
-def device(message: pb.DeviceStatus) -> records.Device:
+def device(message: pb.DeviceStatus) -> node_records.Device:
     """A device and who is on it."""
-    return records.Device(
+    return node_records.Device(
         id=message.device.id,
         node=message.device.node,
         kind=message.device.kind,

@@ -73,8 +73,10 @@ def json_line(row: Row) -> str:
 
 
 def csv_text(rows: Sequence[Row]) -> str:
-    """The rows with a header; what is not a scalar stands as JSON in its cell."""
+    """The rows with a header, a column for each of `params`; any other value that is not a scalar
+    stands as JSON in its cell."""
     stream = io.StringIO()
+    rows = [_spread(row) for row in rows]
     names = list(dict.fromkeys(name for row in rows for name in row))
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(names)
@@ -107,6 +109,15 @@ def row(value: object) -> dict[str, Data]:
     data = plain(value)
     assert isinstance(data, dict)
     return data
+
+
+def _spread(row: Row) -> Row:
+    """A row whose parameters are columns; one whose name is taken is called `params.NAME`."""
+    params = row.get("params")
+    if not isinstance(params, Mapping):
+        return row
+    rest = {name: value for name, value in row.items() if name != "params"}
+    return rest | {(f"params.{n}" if n in rest else n): value for n, value in params.items()}
 
 
 def _cell(value: Data) -> Data:

@@ -1,7 +1,7 @@
-"""What the SDK hands out: frozen records of studies, trials and nodes.
+"""What the SDK hands out: frozen records of studies and trials.
 
 Rule: units are in the names, absent is None, enums are the words of the study file. Nothing here
-knows the wire; from_wire.py makes these from its messages.
+knows the wire; from_wire.py makes these from its messages. A record's repr is one short line.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
+from hermesctl.node_records import Usage
+from hermesctl.text import count
 from hermesctl.yaml_text import Data
 
 Params: TypeAlias = Mapping[str, Data]
@@ -80,7 +82,7 @@ class Quantum:
     loss: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Trial:
     """One point of a study's space and how far its training is."""
 
@@ -113,7 +115,7 @@ class Trial:
     memory_bytes: int
     cpu_use: float
     milestone_percent: float
-    rank: int
+    rank: int | None
     framework: str
     argv: tuple[str, ...]
 
@@ -127,8 +129,13 @@ class Trial:
         """Share of the planned steps done; None while the plan is not known."""
         return min(1.0, self.step / self.planned_steps) if self.planned_steps > 0 else None
 
+    def __repr__(self) -> str:
+        step = f"{self.step}/{self.planned_steps}" if self.planned_steps else str(self.step)
+        metric = "" if self.metric is None else f", metric {self.metric:.4g}"
+        return f"<Trial {self.id}: {self.state}, step {step}{metric}>"
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Study:
     """A submitted search. `spec` is its study file's content as plain data."""
 
@@ -161,8 +168,13 @@ class Study:
         """Share of its device time that went into starting and suspending."""
         return share(self.overhead_seconds, self.busy_seconds)
 
+    def __repr__(self) -> str:
+        states = ", ".join(f"{amount} {state}" for state, amount in self.counts.items())
+        best = f"; best {self.best_trial}" if self.best_trial else ""
+        return f"<Study {self.id}: {states or 'no trials'}{best}>"
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class StudyDetail:
     """A study with its trials by number; `next_up` is the order in which they would run next."""
 
@@ -171,8 +183,11 @@ class StudyDetail:
     next_up: tuple[str, ...]
     journal_sequence: int
 
+    def __repr__(self) -> str:
+        return f"<StudyDetail of {self.study!r}>"
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class TrialDetail:
     """A trial, the last lines of what it printed, and its use of the device over time."""
 
@@ -180,16 +195,11 @@ class TrialDetail:
     output_tail: str
     usage: tuple[Usage, ...]
 
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What was used over one interval: a share of the device, and memory."""
-
-    utilization: float
-    memory_bytes: int
+    def __repr__(self) -> str:
+        return f"<TrialDetail of {self.trial!r}>"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Submission:
     """What a submit led to.
 
@@ -202,37 +212,12 @@ class Submission:
     identical_to: str
     notes: tuple[str, ...]
 
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """A device of a node, and who is on it."""
-
-    id: str
-    node: str
-    kind: str
-    memory_bytes: int
-    cores: tuple[int, ...]
-    trial: str
-    reserved_for: str
-    healthy: bool
-    reason: str
-    usage: Usage
-    busy_seconds: float
+    def __repr__(self) -> str:
+        before = ", submitted before" if self.identical_to else ""
+        return f"<Submission {self.study}: {count(len(self.trials), 'trial')}{before}>"
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A node daemon and its devices; `facts` are what it found out about its machine."""
-
-    id: str
-    connected: bool
-    devices: tuple[Device, ...]
-    facts: tuple[str, ...]
-    version: str
-    silent_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Curve:
     """A metric's values by step."""
 
@@ -240,6 +225,11 @@ class Curve:
     steps: tuple[int, ...]
     values: tuple[float, ...]
     metrics_available: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        points = count(len(self.steps), "point")
+        steps = f" from step {self.steps[0]} to {self.steps[-1]}" if self.steps else ""
+        return f"<Curve {self.metric}: {points}{steps}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +241,7 @@ class Ranked:
     state: TrialState
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Explanation:
     """Why a trial runs or waits."""
 
@@ -260,6 +250,9 @@ class Explanation:
     ranking: tuple[Ranked, ...]
     last_decision: str
     policy: str
+
+    def __repr__(self) -> str:
+        return f"<Explanation {self.trial}: {self.summary}>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from rich.table import Table
 from rich.text import Text
 
-from hermesctl.records import Device, Explanation, Node, Params, Study, Trial, TrialState
-from hermesctl.text import cut, duration, number, percent, printable, size
+from hermesctl.node_records import Device, Node
+from hermesctl.records import Explanation, Params, Study, Trial, TrialState
+from hermesctl.text import cut, duration, number, one_line, percent, printable, size
 from hermesctl.yaml_text import Data
 
 STATE_STYLES = {
@@ -85,7 +86,7 @@ def trials_table(trials: Sequence[Trial], metric: str, wide: bool) -> Table:
     """Trials in the given order."""
     extra = ("fidelity", ">preempted", ">busy", ">overhead", ">memory", "reason") if wide else ()
     names = varying(trials)
-    headers = ("trial", "state", "device", ">step", f">{metric or 'metric'}", ">signal")
+    headers = ("trial", "state", "device", ">step", f">{metric}", ">signal")
     table = grid(*headers, *names, *extra)
     for trial in trials:
         cells = [
@@ -104,7 +105,7 @@ def trials_table(trials: Sequence[Trial], metric: str, wide: bool) -> Table:
                 cell(duration(trial.busy_seconds)),
                 cell(percent(trial.overhead_share)),
                 cell(size(trial.memory_bytes)),
-                cell(cut(trial.reason, 60)),
+                cell(cut(one_line(trial.reason), 60)),
             ]
         table.add_row(*cells)
     return table
@@ -114,12 +115,12 @@ def leaderboard(trials: Sequence[Trial], metric: str, wide: bool) -> Table:
     """The best trials, best first."""
     names = varying(trials)
     extra = ("fidelity", "checkpoint") if wide else ()
-    head = (">rank", "trial", f">{metric or 'metric'}", ">step", "state")
+    head = (">rank", "trial", f">{metric}", ">step", "state")
     table = grid(*head, *names, ">preempted", ">overhead", *extra)
-    for rank, trial in enumerate(trials, start=1):
+    for trial in trials:
         cells = [
-            cell(str(trial.rank or rank)),
-            cell(trial.id, "bold" if rank == 1 else ""),
+            cell(str(trial.rank or "-")),
+            cell(trial.id, "bold" if trial.rank == 1 else ""),
             cell(number(trial.metric)),
             cell(step_text(trial)),
             state_cell(trial),
@@ -137,13 +138,13 @@ def leaderboard(trials: Sequence[Trial], metric: str, wide: bool) -> Table:
 def studies_table(studies: Sequence[Study], wide: bool) -> Table:
     """Studies in the given order."""
     extra = ("owner", ">preempted", ">overhead", ">checkpoints") if wide else ()
-    table = grid("study", "submitted", "trials", ">best", "best trial", "policy", *extra)
+    table = grid("study", "submitted", "trials", "best", "best trial", "policy", *extra)
     for study in studies:
         cells = [
             cell(study.id),
             cell(moment(study.submitted_unix_seconds)),
             cell(counts_text(study)),
-            cell(number(study.best_metric)),
+            cell(best_value(study)),
             cell(study.best_trial or "-"),
             cell(study.policy or "-"),
         ]
@@ -156,6 +157,11 @@ def studies_table(studies: Sequence[Study], wide: bool) -> Table:
             ]
         table.add_row(*cells)
     return table
+
+
+def best_value(study: Study) -> str:
+    """`val_loss 0.25`; a dash while nothing was measured."""
+    return "-" if study.best_metric is None else f"{study.metric} {number(study.best_metric)}"
 
 
 def counts_text(study: Study) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+_TRACEBACK = "Traceback (most recent call last):"
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -27,6 +28,22 @@ def printable(text: str, keep: str = "") -> str:
 def cut(text: str, limit: int = 80) -> str:
     """`text` in at most `limit` characters, with an ellipsis where something is missing."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def one_line(text: str) -> str:
+    """What a text of several lines comes down to: of a traceback its error, else its first line.
+
+    Words before a traceback and a remark in parentheses after it are kept.
+    """
+    lines = [line for line in text.splitlines() if line.strip()]
+    begins = [i for i, line in enumerate(lines) if _TRACEBACK in line]
+    if not begins:
+        return lines[0].strip() + (" …" if lines[1:] else "") if lines else ""
+    before = lines[begins[0]].partition(_TRACEBACK)[0].strip(" +|")
+    after = lines[begins[-1] + 1 :]
+    error = next((line for line in after if not line.startswith(" ")), after[-1] if after else "")
+    remark = after[-1].strip() if after and after[-1].startswith(" (") else ""
+    return " ".join(part for part in (before, error.strip() or _TRACEBACK, remark) if part)
 
 
 def duration(seconds: float) -> str:

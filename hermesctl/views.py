@@ -13,8 +13,11 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from hermesctl.charts import progress_bar, sparkline
-from hermesctl.records import Node, Study, StudyDetail, Trial
+from hermesctl.failure_views import failed_trials
+from hermesctl.node_records import Node
+from hermesctl.records import Study, StudyDetail, Trial
 from hermesctl.tables import (
+    best_value,
     cell,
     counts_text,
     devices_table,
@@ -67,9 +70,10 @@ def status_view(detail: StudyDetail) -> RenderableType:
         ("devices", ", ".join(f"{t.device}: {t.id}" for t in trials if t.device) or "none in use"),
         ("device time", f"{duration(study.busy_seconds)} training"),
         ("overhead", overhead_text(study)),
-        ("ends", ending_text(study)),
+        ("ended" if study.finished else "ends", ending_text(study)),
     ]
-    return facts_table(facts)
+    failed = failed_trials(trials)
+    return Group(facts_table(facts), *([Text(), *failed[:1]] if failed else []))
 
 
 def best_text(study: Study, trials: Sequence[Trial]) -> str:
@@ -78,7 +82,7 @@ def best_text(study: Study, trials: Sequence[Trial]) -> str:
         return "no metric seen yet"
     best = next((t for t in trials if t.id == study.best_trial), None)
     params = f"  {params_text(best.params, varying(trials))}" if best else ""
-    return f"{study.best_trial}  {study.metric or 'metric'} {number(study.best_metric)}{params}"
+    return f"{study.best_trial}  {best_value(study)}{params}"
 
 
 def overhead_text(study: Study) -> str:
@@ -137,6 +141,7 @@ def final_view(detail: StudyDetail, best: Sequence[Trial]) -> RenderableType:
     ]
     if best and best[0].metric is not None:
         parts += [Text("best parameters", style="bold"), _params(best[0]), Text()]
+    parts += failed_trials(detail.trials)
     parts.append(
         facts_table(
             [
@@ -173,7 +178,7 @@ def next_commands(study: str, trial: str = "", *, ended: bool = False) -> Render
 def _live_trials(
     detail: StudyDetail, trails: Mapping[str, Sequence[float]], room: int
 ) -> RenderableType:
-    trials, metric = detail.trials, detail.study.metric or "metric"
+    trials, metric = detail.trials, detail.study.metric
     names = varying(trials)
     table = grid("trial", "state", "device", ">step", ">signal", "", f">{metric}", "parameters")
     order = sorted(trials, key=_live_order)
@@ -200,7 +205,7 @@ def _live_trials(
 
 def _live_order(trial: Trial) -> tuple[bool, bool, int, int]:
     """Those on a device first, then those that may still run, by rank."""
-    rank = trial.rank if trial.rank > 0 else 1 << 30
+    rank = trial.rank or 1 << 30
     return (not trial.state.on_device, trial.state.final, rank, trial.number)
 
 

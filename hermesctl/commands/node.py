@@ -10,9 +10,9 @@ from rich.text import Text
 
 from hermesctl.async_client import AsyncClient
 from hermesctl.errors import NotFound
+from hermesctl.node_records import Node
 from hermesctl.options import HeadOption, NodeArgument, OutputOption
 from hermesctl.output import Format, emit, row
-from hermesctl.records import Node
 from hermesctl.running import NounGroup, run
 from hermesctl.tables import devices_table, devices_text, facts_table, nodes_table
 from hermesctl.terminal import stdout

@@ -12,6 +12,7 @@ from hermesctl.async_client import AsyncClient
 from hermesctl.charts import plot, sparkline
 from hermesctl.errors import UsageError
 from hermesctl.event_lines import quantum_text
+from hermesctl.failure_views import failures_view, untold
 from hermesctl.options import (
     HeadOption,
     LatestStudyArgument,
@@ -27,14 +28,13 @@ from hermesctl.running import NounGroup, chosen_study, confirm, run
 from hermesctl.tables import (
     cell,
     facts_table,
-    moment,
     params_text,
     state_cell,
     step_text,
     trials_table,
 )
 from hermesctl.terminal import say, stdout
-from hermesctl.text import count, duration, number, percent, printable, size
+from hermesctl.text import count, duration, number, one_line, percent, printable, size
 from hermesctl.yaml_text import Data
 
 _PLOT_HEIGHT = 14
@@ -163,16 +163,13 @@ def trial_view(detail: TrialDetail) -> RenderableType:
     if len(detail.usage) > 1:
         shares = [u.utilization for u in detail.usage]
         parts.append(cell(f"use over time  {sparkline(shares, _USAGE_WIDTH)}"))
-    for failure in trial.failures:
-        where = f"attempt {failure.attempt} on {failure.device or '?'}, step {failure.step}"
-        parts += [
-            Text(),
-            cell(f"failed: {failure.kind} ({where}, {moment(failure.at_unix_seconds)})", "red"),
-            *(cell(f"  {line}") for line in failure.detail.splitlines()),
-        ]
+    if trial.failures:
+        parts += [Text(), *failures_view(trial.failures)]
     if detail.output_tail:
         shown = TerminalFilter().feed(detail.output_tail.encode(errors="replace"))
-        lines = [line.rpartition("\r")[2] for line in shown.rstrip().splitlines()]
+        # Of a line that was drawn over and over only the last picture counts.
+        drawn = [line.rpartition("\r")[2] for line in shown.rstrip().split("\n")]
+        lines = untold(drawn, trial.failures)
         parts += [Text(), cell("last output", "bold"), *(cell(f"  {line}") for line in lines)]
     return Group(*parts)
 
@@ -192,7 +189,7 @@ def _facts(trial: Trial) -> list[tuple[str, str]]:
         rate += f", {trial.examples_per_second:.4g} examples/s"
     return [
         ("trial", trial.id),
-        ("state", f"{state}: {trial.reason}" if trial.reason else state),
+        ("state", f"{state}: {one_line(trial.reason)}" if trial.reason else state),
         ("parameters", params_text(trial.params)),
         ("step", step_text(trial)),
         ("signal", number(trial.signal)),

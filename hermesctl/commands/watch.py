@@ -22,7 +22,7 @@ from hermesctl.records import Study, StudyDetail, Trial
 from hermesctl.running import chosen_study, outcome, run
 from hermesctl.tables import cell, leaderboard, ranking_table
 from hermesctl.terminal import say, stdout, write_bytes
-from hermesctl.text import printable
+from hermesctl.text import one_line, printable
 from hermesctl.views import status_view, study_progress
 from hermesctl.yaml_text import Data
 
@@ -167,7 +167,7 @@ def best(
         chosen = (await client.study(await chosen_study(client, study))).study
         trials = await client.best(chosen, count)
         document = best_document(chosen, trials)
-        rows = [best_row(rank, trial) for rank, trial in enumerate(trials, start=1)]
+        rows = [_named(best_row(trial), chosen.metric) for trial in trials]
         emit(
             stdout(),
             output,
@@ -181,15 +181,18 @@ def best(
 
 def best_document(study: Study, trials: list[Trial]) -> dict[str, Data]:
     """The leaderboard for programs; others build on its keys."""
-    rows = [best_row(rank, trial) for rank, trial in enumerate(trials, start=1)]
-    return {"study": study.id, "trials": rows}
+    return {
+        "study": study.id,
+        "metric": study.metric,
+        "trials": [best_row(trial) for trial in trials],
+    }
 
 
-def best_row(rank: int, trial: Trial) -> dict[str, Data]:
+def best_row(trial: Trial) -> dict[str, Data]:
     """One trial of the leaderboard for programs."""
     return {
         "id": trial.id,
-        "rank": trial.rank or rank,
+        "rank": trial.rank,
         "metric": plain(trial.metric),
         "step": trial.step,
         "params": plain(trial.params),
@@ -201,12 +204,18 @@ def best_row(rank: int, trial: Trial) -> dict[str, Data]:
     }
 
 
+def _named(row: dict[str, Data], metric: str) -> dict[str, Data]:
+    """The row with its value under the metric's own name, unless another column has it."""
+    name = metric if metric not in row else "metric"
+    return {(name if key == "metric" else key): value for key, value in row.items()}
+
+
 def why(trial: TrialArgument, head: HeadOption = None, output: OutputOption = Format.TABLE) -> None:
     """Say why a trial runs or waits, and what the policy would do next."""
 
     async def body(client: AsyncClient) -> None:
         explanation = await client.why(trial)
-        lines = [Text(printable(explanation.summary), style="bold")]
+        lines = [cell(one_line(explanation.summary), "bold")]
         if explanation.last_decision:
             lines.append(cell(f"last decision: {explanation.last_decision}"))
         lines.append(cell(f"policy: {explanation.policy}", "dim"))

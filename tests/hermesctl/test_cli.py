@@ -225,11 +225,11 @@ def test_best_as_json_is_what_others_build_on(head: FakeHead) -> None:
             fidelity=types.FIDELITY_EXACT_IF_DETERMINISTIC,
             checkpoint=checkpoint,
         ),
-        trial(2, state=FAILED, metric=float("nan"), rank=2),
+        trial(2, state=FAILED, metric=float("nan")),
     )
     document = json.loads(hermesctl("best", "dig", "-o", "json").stdout)
     assert document["version"] == 1
-    assert document["study"] == "digits"
+    assert (document["study"], document["metric"]) == ("digits", "val_loss")
     assert document["trials"][0] == {
         "id": "digits/1",
         "rank": 1,
@@ -243,9 +243,10 @@ def test_best_as_json_is_what_others_build_on(head: FakeHead) -> None:
         "checkpoint": "c1",
     }
     assert document["trials"][1]["metric"] is None
+    assert document["trials"][1]["rank"] is None
     rows = list(csv.DictReader(io.StringIO(hermesctl("best", "-o", "csv").stdout)))
     assert [r["id"] for r in rows] == ["digits/1", "digits/2"]
-    assert json.loads(rows[0]["params"])["lr"] == 0.1
+    assert (rows[0]["lr"], rows[0]["optimizer"], rows[0]["val_loss"]) == ("0.1", "adam", "0.25")
     assert len(json.loads(hermesctl("best", "-n", "1", "-o", "json").stdout)["trials"]) == 1
 
 

@@ -13,11 +13,12 @@ from rich.console import Console, RenderableType
 
 from hermesctl import from_wire, text
 from hermesctl.charts import plot, progress_bar, sparkline
+from hermesctl.commands.trial import trial_view
 from hermesctl.event_lines import event_line
 from hermesctl.events import Event
 from hermesctl.program_output import TerminalFilter
-from hermesctl.records import StudyDetail, Trial
-from hermesctl.tables import leaderboard, trials_table
+from hermesctl.records import StudyDetail, Submission, Trial
+from hermesctl.tables import leaderboard, studies_table, trials_table
 from hermesctl.views import Live, final_view, live_view, status_view, study_progress
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
@@ -132,7 +133,109 @@ def test_tables_show_what_differs_between_trials() -> None:
         "digits/2  waiting (park)  -            0      0.25       -  0.05"
     )
     assert "optimizer" in shown(trials_table(trials[:1], "val_loss", wide=False))
-    assert "rank" in shown(leaderboard(trials, "val_loss", wide=True))
+
+
+def test_a_trial_without_a_rank_has_none_on_the_leaderboard() -> None:
+    done = trial(2, state=types.TRIAL_STATE_COMPLETED, metric=0.25, rank=1)
+    failed = trial(1, state=types.TRIAL_STATE_FAILED)
+    trials = detail(failed, done).trials[::-1]
+    assert shown(leaderboard(trials, "val_loss", wide=False)) == (
+        "rank  trial     val_loss  step  state      lr    preempted  overhead\n"
+        "   1  digits/2      0.25     0  completed  0.05          0     0.0 %\n"
+        "   -  digits/1         -     0  failed     0.1           0     0.0 %"
+    )
+
+
+def test_the_metric_that_ranks_is_named_everywhere() -> None:
+    best = trial(1, metric=0.25, rank=1)
+    study = detail(best, best_trial="digits/1", best_metric=0.25, finished=True)
+    unnamed = pb.Study(id="digits", best_trial="digits/1", best_metric=0.25)
+    for one, name in ((study.study, "val_loss"), (from_wire.study(unnamed), "loss")):
+        same = replace(study, study=one)
+        for view in (
+            studies_table([one], wide=False),
+            status_view(same),
+            live_view(Live(same), 120, 20),
+            final_view(same, same.trials),
+        ):
+            assert name in shown(view).split()
+
+
+ANOTHER = "NoDivisionError: division by zero"
+TRACEBACK = """Traceback (most recent call last):
+  File "train.py", line 3, in <module>
+    1 / 0
+ZeroDivisionError: division by zero
+"""
+
+
+def test_a_text_of_several_lines_comes_down_to_one() -> None:
+    for words, line in (
+        ("", ""),
+        ("out of memory", "out of memory"),
+        ("first\nsecond\n", "first …"),
+        (TRACEBACK, "ZeroDivisionError: division by zero"),
+        (
+            f"a/1 is failed: {TRACEBACK} (twice)",
+            "a/1 is failed: ZeroDivisionError: division by zero (twice)",
+        ),
+        (f"{TRACEBACK}\nDuring:\n\n{TRACEBACK.replace('Zero', 'No')}", ANOTHER),
+        ("Traceback (most recent call last):", "Traceback (most recent call last):"),
+        (f"{TRACEBACK.splitlines()[0]}\n  File", "File"),
+    ):
+        assert text.one_line(words) == line
+
+
+@given(st.text("\n \t(TraceE:") | st.lists(st.sampled_from(TRACEBACK.splitlines())).map("\n".join))
+def test_any_text_comes_down_to_one_line(words: str) -> None:
+    assert len(text.one_line(words).splitlines()) <= 1
+
+
+def test_a_traceback_is_shown_once_and_as_lines() -> None:
+    one = trial(1, state=types.TRIAL_STATE_FAILED, reason=f"{TRACEBACK} (the same error twice)")
+    for attempt in (1, 2, 3):
+        failure = pb.Failure(
+            error_kind="exception", detail=TRACEBACK, device="box/cpu0", step=3, attempt=attempt
+        )
+        one.failures.append(failure)
+    output = f"begin\n{TRACEBACK}begin\n{TRACEBACK}end\n"
+    answer = pb.GetTrialResponse(trial=one, output_tail=output)
+    view = shown(trial_view(from_wire.trial_detail(answer)))
+    assert "\\n" not in view
+    assert view.count("Traceback") == 1
+    assert '\n    File "train.py", line 3, in <module>\n      1 / 0\n' in view
+    assert "attempt 1 on box/cpu0, step 3, -): ZeroDivisionError: division by zero\n" in view
+    assert view.count("begin") == 2
+    assert view.endswith("see above]\n  end")
+
+
+def test_a_study_tells_which_trials_failed() -> None:
+    failed = [trial(n, state=types.TRIAL_STATE_FAILED) for n in range(1, 8)]
+    failed[0].failures.add(detail=TRACEBACK)
+    failed[1].reason = "lost"
+    study = detail(*failed, trial(8), finished=True)
+    for view in (status_view(study), final_view(study, study.trials)):
+        lines = shown(view).splitlines()
+        assert (
+            "digits/1  ZeroDivisionError: division by zero  hermesctl trial show digits/1" in lines
+        )
+        assert any(line.startswith("digits/2  lost") for line in lines)
+        assert "… and 2 trials more" in lines
+    assert "failed" not in shown(status_view(detail(trial(1))))
+
+
+def test_records_have_short_reprs() -> None:
+    one = trial(1, state=types.TRIAL_STATE_RUNNING, step=5, planned_steps=9, metric=0.25)
+    study = detail(one, trial(2), best_trial="digits/1")
+    assert repr(study.trials[0]) == "<Trial digits/1: running, step 5/9, metric 0.25>"
+    assert repr(study) == ("<StudyDetail of <Study digits: 1 running, 1 waiting; best digits/1>>")
+    curve = pb.GetCurveResponse(metric="loss", steps=[1, 2], values=[2.0, 1.0])
+    assert repr(from_wire.curve(curve)) == "<Curve loss: 2 points from step 1 to 2>"
+    assert repr(Submission("digits", study.trials, "", ())) == "<Submission digits: 2 trials>"
+    node = from_wire.node(pb.Node(id="box", devices=[pb.DeviceStatus()]))
+    assert repr(node) == "<Node box: silent, 1 device>"
+    assert repr(from_wire.trial_detail(pb.GetTrialResponse(trial=one))).startswith("<TrialDetail")
+    assert len(repr(from_wire.event(event(1, pb.PUBLIC_EVENT_KIND_STARTED, trial="a/1")))) < 80
 
 
 def test_a_paused_trial_is_called_so() -> None:

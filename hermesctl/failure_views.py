@@ -1,0 +1,64 @@
+"""What went wrong, for people: an error is told once in full, and everywhere else in one line.
+
+Rule: pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from hermesctl.records import Failure, Trial, TrialState
+from hermesctl.tables import cell, grid, moment
+from hermesctl.text import count, cut, one_line
+
+_FAILED_SHOWN = 5
+_ERROR_LENGTH = 100
+
+
+def failed_trials(trials: Sequence[Trial]) -> list[RenderableType]:
+    """The trials that failed, each with its error in a line; nothing if none did."""
+    failed = [trial for trial in trials if trial.state is TrialState.FAILED]
+    if not failed:
+        return []
+    table = grid("failed", "error", "see it whole")
+    for trial in failed[:_FAILED_SHOWN]:
+        error = one_line(trial.failures[-1].detail) if trial.failures else one_line(trial.reason)
+        table.add_row(
+            cell(trial.id, "red"),
+            cell(cut(error, _ERROR_LENGTH) or "-"),
+            cell(f"hermesctl trial show {trial.id}", "cyan"),
+        )
+    hidden = len(failed) - _FAILED_SHOWN
+    more = [cell(f"… and {count(hidden, 'trial')} more", "dim")] if hidden > 0 else []
+    return [Group(table, *more), Text()]
+
+
+def failures_view(failures: Sequence[Failure]) -> Iterator[RenderableType]:
+    """A trial's failures: those before the last in a line each, the last with all its lines."""
+    for failure in failures[:-1]:
+        yield cell(f"failed: {_circumstances(failure)}: {one_line(failure.detail)}", "red")
+    for failure in failures[-1:]:
+        yield cell(f"failed: {_circumstances(failure)}", "red")
+        yield from (cell(f"  {line}") for line in failure.detail.splitlines())
+
+
+def untold(lines: Sequence[str], failures: Sequence[Failure]) -> list[str]:
+    """Output without the errors that `failures_view` tells already, each a remark instead."""
+    errors = [failure.detail.rstrip().splitlines() for failure in failures]
+    # An error of one line may be any line; only what is long is worth leaving out.
+    known = [error for error in errors if len(error) > 2]
+    left: list[str] = []
+    position = 0
+    while position < len(lines):
+        told = next((e for e in known if lines[position : position + len(e)] == e), None)
+        left.append(lines[position] if told is None else f"[{one_line(told[-1])}: see above]")
+        position += 1 if told is None else len(told)
+    return left
+
+
+def _circumstances(failure: Failure) -> str:
+    where = f"attempt {failure.attempt} on {failure.device or '?'}, step {failure.step}"
+    return f"{failure.kind or 'error'} ({where}, {moment(failure.at_unix_seconds)})"
