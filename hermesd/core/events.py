@@ -140,8 +140,9 @@ class RunStarted:
 class Reported:
     """Progress since the last report of this run.
 
-    `chunks` are the signal's losses (lower is better), `metrics` the last value of each metric.
-    The points themselves are stored beside the journal and never folded.
+    `chunks` are the signal's losses (lower is better), `metrics` the last value of each metric,
+    `ranges` the lowest and the highest of each that was seen more than once. The points themselves
+    are stored beside the journal and never folded.
     """
 
     run: RunId
@@ -154,6 +155,7 @@ class Reported:
     examples: int = 0
     memory_bytes: int = 0
     not_finite: bool = False
+    ranges: tuple[tuple[str, float, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -263,12 +263,20 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class MetricSummary:
-    """Last, lowest and highest value of a metric; NaN never replaces a number as an extreme."""
+    """Last, lowest and highest value of a metric; NaN never replaces a number as an extreme.
+
+    While no number was seen, `low` is above every number and `high` below.
+    """
 
     step: int
     last: float
     low: float
     high: float
+
+    @property
+    def measured(self) -> bool:
+        """Whether any number was seen."""
+        return self.low <= self.high
 
 
 class Ending(NamedTuple):

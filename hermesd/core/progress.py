@@ -61,8 +61,10 @@ def started(trial: Trial, event: RunStarted, tier: Tier | None) -> Trial:
 def reported(trial: Trial, event: Reported, kind: str) -> Trial:
     """Progress on a device of `kind`."""
     metrics = dict(trial.metrics)
+    ranges = {name: (low, high) for name, low, high in event.ranges}
     for name, value in event.metrics:
-        metrics[name] = _with_value(metrics.get(name), event.step, value)
+        low, high = ranges.get(name, (value, value))
+        metrics[name] = _with_values(metrics.get(name), event.step, value, low, high)
     gained = event.step - trial.step
     step_seconds = trial.step_seconds
     if gained > 0 and event.busy_seconds > 0 and trial.run is not None and trial.run.warm:
@@ -89,13 +91,16 @@ def reported(trial: Trial, event: Reported, kind: str) -> Trial:
     )
 
 
-def _with_value(summary: MetricSummary | None, step: int, value: float) -> MetricSummary:
-    if math.isnan(value):
-        low, high = (summary.low, summary.high) if summary else (math.inf, -math.inf)
-    else:
-        low = min(summary.low, value) if summary else value
-        high = max(summary.high, value) if summary else value
-    return MetricSummary(step, value, low, high)
+def _with_values(
+    summary: MetricSummary | None, step: int, last: float, low: float, high: float
+) -> MetricSummary:
+    before = summary or MetricSummary(step, last, math.inf, -math.inf)
+    return MetricSummary(
+        step,
+        last,
+        before.low if math.isnan(low) else min(before.low, low),
+        before.high if math.isnan(high) else max(before.high, high),
+    )
 
 
 def stop_reason(trial: Trial, study: Study) -> str | None:

@@ -11,7 +11,6 @@ from hermesd.wire.events import (
     event_from_proto,
     event_to_proto,
     hello_to_proto,
-    points_from_proto,
 )
 from hermesd.wire.nouns import (
     Malformed,
@@ -28,6 +27,7 @@ from hermesd.wire.orders import (
     launch_from_proto,
     launch_to_proto,
 )
+from hermesd.wire.reports import points_from_proto
 
 __all__ = [
     "Malformed",

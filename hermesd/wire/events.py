@@ -19,10 +19,7 @@ from hermesd.core.events import (
     RunStarted,
     RunSuspended,
 )
-from hermesd.core.losses import Chunk
-from hermesd.core.model import (
-    LiveRun,
-)
+from hermesd.core.model import LiveRun
 from hermesd.core.node_messages import Series
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.wire.nouns import (
@@ -39,6 +36,7 @@ from hermesd.wire.nouns import (
     run_of,
     word_of,
 )
+from hermesd.wire.reports import report_from_proto, report_to_proto
 
 NodeEvent = RunEvent | DeviceFailed
 
@@ -102,7 +100,7 @@ def _event_to_proto(event: NodeEvent, points: Iterable[Series]) -> pb.AttachRequ
         case DeviceFailed(device, reason):
             return pb.AttachRequest(device_failed=pb.DeviceFailed(device=device, reason=reason))
         case Reported():
-            return pb.AttachRequest(report=_report_to_proto(event, points))
+            return pb.AttachRequest(report=report_to_proto(event, points))
         case RunStarted((trial, attempt), step, seconds, planned):
             return pb.AttachRequest(
                 run_started=pb.RunStarted(
@@ -181,32 +179,6 @@ def _outcome_to_proto(event: RunSuspended | RunCompleted | RunFailed) -> pb.Atta
             )
 
 
-def _report_to_proto(report: Reported, points: Iterable[Series]) -> pb.Report:
-    return pb.Report(
-        trial=report.run.trial,
-        attempt=report.run.attempt,
-        step=report.step,
-        planned_steps=report.planned_steps or 0,
-        chunks=[
-            pb.LossChunk(
-                first_step=chunk.first_step,
-                last_step=chunk.last_step,
-                count=chunk.size,
-                total=chunk.total,
-                low=chunk.low,
-                high=chunk.high,
-            )
-            for chunk in report.chunks
-        ],
-        points=[pb.MetricPoints(metric=m, steps=steps, values=v) for m, steps, v in points],
-        busy_seconds=report.busy_seconds,
-        examples=report.examples,
-        memory_bytes=report.memory_bytes,
-        cpu_seconds=report.cpu_seconds,
-        not_finite=report.not_finite,
-    )
-
-
 def event_from_proto(request: pb.AttachRequest) -> NodeJoined | NodeEvent | None:
     """The event that a node's message stands for. Raises Malformed.
 
@@ -217,7 +189,7 @@ def event_from_proto(request: pb.AttachRequest) -> NodeJoined | NodeEvent | None
         case "hello":
             return hello_from_proto(request.hello)
         case "report":
-            return _report_from_proto(request.report)
+            return report_from_proto(request.report)
         case "run_started":
             started = request.run_started
             run = run_of(started, "run_started")
@@ -276,34 +248,3 @@ def _outcome_from_proto(
             )
         case _:
             return None
-
-
-def points_from_proto(message: pb.Report) -> tuple[Series, ...]:
-    """The points that travel beside a report. Raises Malformed."""
-    for points in message.points:
-        if not points.steps or len(points.steps) != len(points.values):
-            raise Malformed(
-                f"report.points {points.metric!r}: {len(points.steps)} steps and"
-                f" {len(points.values)} values, expected as many of each and at least one"
-            )
-    return tuple(Series(p.metric, tuple(p.steps), tuple(p.values)) for p in message.points)
-
-
-def _report_from_proto(message: pb.Report) -> Reported:
-    if any(chunk.count < 1 for chunk in message.chunks):
-        raise Malformed("report.chunks: a chunk without an iteration, expected 1 or more")
-    return Reported(
-        run=run_of(message, "report"),
-        step=message.step,
-        chunks=tuple(
-            Chunk(c.first_step, c.last_step, c.count, c.total, c.low, c.high)
-            for c in message.chunks
-        ),
-        metrics=tuple((series.metric, series.values[-1]) for series in points_from_proto(message)),
-        planned_steps=message.planned_steps or None,
-        busy_seconds=message.busy_seconds,
-        cpu_seconds=message.cpu_seconds,
-        examples=message.examples,
-        memory_bytes=message.memory_bytes,
-        not_finite=message.not_finite,
-    )

@@ -1,0 +1,86 @@
+"""A report as a message and back: losses in chunks, metrics as the points they were reported in.
+
+The points go beside what is folded; of them the fold gets each metric's last value and its range.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from hermesd.core.events import Reported
+from hermesd.core.losses import Chunk
+from hermesd.core.node_messages import Series
+from hermesd.pb.hermes.v1 import node_pb2 as pb
+from hermesd.wire.nouns import Malformed, run_of
+
+
+def report_to_proto(report: Reported, points: Iterable[Series]) -> pb.Report:
+    """The message of a report and its points."""
+    return pb.Report(
+        trial=report.run.trial,
+        attempt=report.run.attempt,
+        step=report.step,
+        planned_steps=report.planned_steps or 0,
+        chunks=[
+            pb.LossChunk(
+                first_step=chunk.first_step,
+                last_step=chunk.last_step,
+                count=chunk.size,
+                total=chunk.total,
+                low=chunk.low,
+                high=chunk.high,
+            )
+            for chunk in report.chunks
+        ],
+        points=[pb.MetricPoints(metric=m, steps=steps, values=v) for m, steps, v in points],
+        busy_seconds=report.busy_seconds,
+        examples=report.examples,
+        memory_bytes=report.memory_bytes,
+        cpu_seconds=report.cpu_seconds,
+        not_finite=report.not_finite,
+    )
+
+
+def points_from_proto(message: pb.Report) -> tuple[Series, ...]:
+    """The points that travel beside a report. Raises Malformed."""
+    for points in message.points:
+        if not points.steps or len(points.steps) != len(points.values):
+            raise Malformed(
+                f"report.points {points.metric!r}: {len(points.steps)} steps and"
+                f" {len(points.values)} values, expected as many of each and at least one"
+            )
+    return tuple(Series(p.metric, tuple(p.steps), tuple(p.values)) for p in message.points)
+
+
+def report_from_proto(message: pb.Report) -> Reported:
+    """The report that a message stands for. Raises Malformed."""
+    if any(chunk.count < 1 for chunk in message.chunks):
+        raise Malformed("report.chunks: a chunk without an iteration, expected 1 or more")
+    points = points_from_proto(message)
+    return Reported(
+        run=run_of(message, "report"),
+        step=message.step,
+        chunks=tuple(
+            Chunk(c.first_step, c.last_step, c.count, c.total, c.low, c.high)
+            for c in message.chunks
+        ),
+        metrics=tuple((series.metric, series.values[-1]) for series in points),
+        planned_steps=message.planned_steps or None,
+        busy_seconds=message.busy_seconds,
+        cpu_seconds=message.cpu_seconds,
+        examples=message.examples,
+        memory_bytes=message.memory_bytes,
+        not_finite=message.not_finite,
+        ranges=ranges(points),
+    )
+
+
+def ranges(points: Sequence[Series]) -> tuple[tuple[str, float, float], ...]:
+    """Lowest and highest number of each metric that has several values; NaN is none."""
+    found = []
+    for series in points:
+        numbers = [value for value in series.values if not math.isnan(value)]
+        if numbers and len(series.values) > 1:
+            found.append((series.metric, min(numbers), max(numbers)))
+    return tuple(found)
