@@ -95,9 +95,9 @@ def fold_selection_event(state: Tables, event: Paused | Unpaused | Cancelled, no
             continue
         match event:
             case Paused():
-                state.put(replace(trial, paused=True, reason="paused by a person"))
+                state.put(replace(trial, paused=True))
             case Unpaused():
-                state.put(replace(trial, paused=False, reason=""))
+                state.put(replace(trial, paused=False))
             case Cancelled():
                 ending = Ending(Phase.CANCELLED, "stopped by a person")
                 if trial.phase is Phase.WAITING:

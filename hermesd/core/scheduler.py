@@ -31,6 +31,8 @@ from hermesd.core.queues import Queues
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 
+PAUSED = "paused by a person"
+
 
 @dataclass(frozen=True, slots=True)
 class LeaseTerms:
@@ -157,7 +159,7 @@ class Scheduler:
             if not (trial.phase is Phase.SUSPENDING and run.asked):
                 issue(Stop(run.id, deadline, trial.ending.reason))
         elif trial.phase is Phase.RUNNING and trial.paused:
-            issue(Suspend(run.id, study.tier, deadline, None, trial.reason))
+            issue(Suspend(run.id, study.tier, deadline, None, PAUSED))
         elif trial.phase is Phase.RUNNING and run.milestone is not None and not run.expired:
             self._grow(trial, run.milestone, issue, now)
 
@@ -236,7 +238,7 @@ class Scheduler:
         if trial.phase.final:
             summary = f"{trial_id} is {trial.phase}: {trial.reason or 'the program ended well'}"
         elif trial.paused:
-            summary = f"{trial_id} is paused by a person"
+            summary = f"{trial_id} is {PAUSED}"
         else:
             words = next((w for t, w in ranking if t.id == trial_id), "not ranked")
             where = f" on {trial.run.devices[0]}" if trial.run else ""

@@ -53,7 +53,7 @@ class Trial:
     `quanta` counts finished quanta; `first`, `before`, `latest` are the losses of the first, the
     last but one and the last finished quantum, `current` those of the quantum that is running.
     `served_seconds` is device time from launch to release, `rested` when it last gave a device
-    back (its submission before that).
+    back (its submission before that). `reason` says why it ended, or why its last run did.
     """
 
     spec: TrialSpec

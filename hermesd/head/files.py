@@ -12,6 +12,7 @@ from hermesd.core.state import State
 from hermesd.head import names, views
 from hermesd.head.loop import Head
 from hermesd.head.nodes import Sessions
+from hermesd.head.ranking import Leaderboard
 from hermesd.head.refusals import NotFound, Unreachable
 from hermesd.head.relay import Relay
 from hermesd.head.session import Session
@@ -33,8 +34,9 @@ class Files:
     async def GetTrial(self, request: pb.GetTrialRequest, context: Any) -> pb.GetTrialResponse:
         state = self.head.state
         trial = state.trials[names.trial_id(state, request.trial)]
-        rank = views.ranks(state, state.studies[trial.spec.study])[trial.id]
-        response = pb.GetTrialResponse(trial=views.trial_view(state, trial, rank))
+        board = Leaderboard(state, state.studies[trial.spec.study])
+        view = views.trial_view(state, trial, board.measure, board.ranks[trial.id])
+        response = pb.GetTrialResponse(trial=view)
         if trial.run is not None:
             node = state.slots[trial.run.devices[0]].device.node
             if session := self.sessions.find(node):

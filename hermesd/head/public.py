@@ -6,6 +6,7 @@ as one that began at the start.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from hermesd import wire
@@ -161,8 +162,11 @@ def _run_event(
             event.step = step
             if chunks and (loss := signed(study, chunks[-1].mean)) is not None:
                 event.loss = loss
+            ranges = {name: (low, high) for name, low, high in entry.ranges}
             for name, value in metrics:
-                event.metrics.add(name=name, last=value)
+                shown = event.metrics.add(name=name, last=value)
+                if not math.isnan(value) or name in ranges:
+                    shown.low, shown.high = ranges.get(name, (value, value))
         case QuantumEnded(run, _, step):
             event = _of(run, pb.PUBLIC_EVENT_KIND_QUANTUM_ENDED)
             event.step = step

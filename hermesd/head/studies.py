@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from hermesd.head import names, views
 from hermesd.head.blobs import Blobs
 from hermesd.head.loop import Head
 from hermesd.head.paging import page
+from hermesd.head.ranking import Leaderboard, measure
 from hermesd.head.refusals import NotNow
 from hermesd.head.requests import carry_out, key_of
 from hermesd.pb.hermes.v1 import control_pb2 as pb
@@ -72,7 +73,7 @@ class Studies:
             raise NotNow("the study of this request was removed since")
         return pb.SubmitStudyResponse(
             study=known[0].spec.study,
-            trials=[views.trial_view(state, trial, 0) for trial in known],
+            trials=_unranked(state, known),
             notes=notes,
         )
 
@@ -87,7 +88,7 @@ class Studies:
         study, specs = draft.accepted(self._free_id(request), self.owner, self.head.clock())
         alone = State()
         alone.apply(Submitted(study, specs, "preview"), self.head.clock())
-        trials = [views.trial_view(alone, alone.trials[spec.id], 0) for spec in specs]
+        trials = _unranked(alone, [alone.trials[spec.id] for spec in specs])
         return pb.SubmitStudyResponse(
             study=study.id, trials=trials, identical_to=identical, notes=notes
         )
@@ -123,11 +124,13 @@ class Studies:
     async def GetStudy(self, request: pb.GetStudyRequest, context: Any) -> pb.GetStudyResponse:
         state = self.head.state
         study = state.studies[names.study_id(state, request.study)]
-        ranks = views.ranks(state, study)
-        trials: list[Trial] = [state.trials[trial] for trial in state.members[study.id]]
+        board = Leaderboard(state, study)
         return pb.GetStudyResponse(
-            study=views.study_view(state, study),
-            trials=[views.trial_view(state, trial, ranks[trial.id]) for trial in trials],
+            study=views.study_view(state, study, board),
+            trials=[
+                views.trial_view(state, state.trials[trial], board.measure, board.ranks[trial])
+                for trial in state.members[study.id]
+            ],
             next_up=self.head.scheduler.next_up(study.id, NEXT_UP, self.head.clock()),
             journal_sequence=self.head.committed,
         )
@@ -137,7 +140,7 @@ class Studies:
     ) -> pb.ListStudiesResponse:
         state = self.head.state
         chosen, token = page(list(state.studies.values()), request.page_size, request.page_token)
-        found = [views.study_view(state, study) for study in chosen]
+        found = [views.study_view(state, study, Leaderboard(state, study)) for study in chosen]
         return pb.ListStudiesResponse(studies=found, next_page_token=token)
 
     async def ExtendStudy(
@@ -186,3 +189,9 @@ class Studies:
             if code and code not in used:
                 self.blobs.remove(code)
         return pb.RemoveStudyResponse()
+
+
+def _unranked(state: State, trials: Sequence[Trial]) -> list[pb.Trial]:
+    """Trials of a study that has only been submitted."""
+    ranked_by = measure(state.studies[trials[0].spec.study], trials)
+    return [views.trial_view(state, trial, ranked_by) for trial in trials]

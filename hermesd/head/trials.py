@@ -11,6 +11,7 @@ from hermesd.core.state import State
 from hermesd.head import names, points, views
 from hermesd.head.loop import Head
 from hermesd.head.paging import page
+from hermesd.head.ranking import Leaderboard
 from hermesd.head.refusals import NotNow
 from hermesd.head.requests import Mutation, carry_out, key_of
 from hermesd.pb.hermes.v1 import control_pb2 as pb
@@ -31,9 +32,12 @@ class Trials:
     ) -> pb.ListTrialsResponse:
         state = self.head.state
         study = state.studies[names.study_id(state, request.study)]
-        ranks = views.ranks(state, study)
+        board = Leaderboard(state, study)
         chosen, token = page(state.members[study.id], request.page_size, request.page_token)
-        found = [views.trial_view(state, state.trials[t], ranks[t]) for t in chosen]
+        found = [
+            views.trial_view(state, state.trials[trial], board.measure, board.ranks[trial])
+            for trial in chosen
+        ]
         return pb.ListTrialsResponse(trials=found, next_page_token=token)
 
     async def BestTrials(
@@ -43,9 +47,13 @@ class Trials:
             raise Refused(FieldError("count", str(request.count), "1 or more, or 0"))
         state = self.head.state
         study = state.studies[names.study_id(state, request.study)]
-        best = views.ranked(state, study)[: request.count or BEST_COUNT]
-        found = [views.trial_view(state, trial, rank) for rank, trial in enumerate(best, 1)]
-        return pb.BestTrialsResponse(study=study.id, trials=found)
+        board = Leaderboard(state, study)
+        found = [
+            views.trial_view(state, trial, board.measure, board.ranks[trial.id])
+            for trial in board.trials[: request.count or BEST_COUNT]
+        ]
+        ranking = views.ranking_view(board.measure)
+        return pb.BestTrialsResponse(study=study.id, trials=found, ranking=ranking)
 
     async def GetCurve(self, request: pb.GetCurveRequest, context: Any) -> pb.GetCurveResponse:
         if request.max_points < 0:
@@ -82,17 +90,17 @@ class Trials:
     async def PauseTrials(
         self, request: pb.PauseTrialsRequest, context: Any
     ) -> pb.PauseTrialsResponse:
-        return pb.PauseTrialsResponse(trials=await self._change(request, _unfinished, Paused))
+        return pb.PauseTrialsResponse(trials=await self._change(request, _pausable, Paused))
 
     async def ResumeTrials(
         self, request: pb.ResumeTrialsRequest, context: Any
     ) -> pb.ResumeTrialsResponse:
-        return pb.ResumeTrialsResponse(trials=await self._change(request, _unfinished, Unpaused))
+        return pb.ResumeTrialsResponse(trials=await self._change(request, _paused, Unpaused))
 
     async def StopTrials(
         self, request: pb.StopTrialsRequest, context: Any
     ) -> pb.StopTrialsResponse:
-        return pb.StopTrialsResponse(trials=await self._change(request, _unfinished, Cancelled))
+        return pb.StopTrialsResponse(trials=await self._change(request, _going_on, Cancelled))
 
     async def RetryTrials(
         self, request: pb.RetryTrialsRequest, context: Any
@@ -120,9 +128,23 @@ class _Selecting(Mutation, Protocol):
     def selection(self) -> pb.Selection: ...
 
 
-def _unfinished(state: State, trials: tuple[TrialId, ...], named: bool) -> tuple[TrialId, ...]:
-    """Those that are not over. For trials that are, the wish is granted already."""
-    return tuple(trial for trial in trials if not state.trials[trial].phase.final)
+# For the others of the trials that are meant, each of these wishes is granted already.
+
+
+def _going_on(state: State, trials: tuple[TrialId, ...], named: bool) -> tuple[TrialId, ...]:
+    """Those that are not over, nor about to be."""
+    known = [state.trials[trial] for trial in trials]
+    return tuple(t.id for t in known if not t.phase.final and t.ending is None)
+
+
+def _pausable(state: State, trials: tuple[TrialId, ...], named: bool) -> tuple[TrialId, ...]:
+    """Those that go on and are not held back yet."""
+    return tuple(t for t in _going_on(state, trials, named) if not state.trials[t].paused)
+
+
+def _paused(state: State, trials: tuple[TrialId, ...], named: bool) -> tuple[TrialId, ...]:
+    """Those that are held back."""
+    return tuple(t for t in _going_on(state, trials, named) if state.trials[t].paused)
 
 
 def _retriable(state: State, trials: tuple[TrialId, ...], named: bool) -> tuple[TrialId, ...]:

@@ -5,26 +5,20 @@ Losses leave here in the signal's own direction; inside everything is "lower is 
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from statistics import median
 
 from hermesd import wire
-from hermesd.core.model import (
-    Goal,
-    MetricMode,
-    MetricSummary,
-    Node,
-    Phase,
-    Study,
-    TrialId,
-)
+from hermesd.core.model import Goal, MetricMode, MetricSummary, Node, Phase, Study
+from hermesd.core.scheduler import PAUSED
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
+from hermesd.head.ranking import Leaderboard, Measure
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.study import spec_of
-from hermesd.wire.nouns import FIDELITIES, TIERS, named_value
+from hermesd.wire.nouns import FIDELITIES, GOALS, TIERS, named_value
 
 STATES: Mapping[Phase, types.TrialState] = {
     Phase.WAITING: types.TRIAL_STATE_WAITING,
@@ -37,6 +31,11 @@ STATES: Mapping[Phase, types.TrialState] = {
     Phase.CANCELLED: types.TRIAL_STATE_CANCELLED,
 }
 
+MODES: Mapping[MetricMode, types.MetricMode] = {
+    MetricMode.LAST: types.METRIC_MODE_LAST,
+    MetricMode.BEST: types.METRIC_MODE_BEST,
+}
+
 
 def signed(study: Study | None, loss: float | None) -> float | None:
     """A loss in the direction of the study's signal; unset if it is not known."""
@@ -45,43 +44,8 @@ def signed(study: Study | None, loss: float | None) -> float | None:
     return -loss if study is not None and study.signal_goal is Goal.MAXIMIZE else loss
 
 
-def metric_of(study: Study, trial: Trial) -> float | None:
-    """The value that the leaderboard ranks; None if the metric was never seen."""
-    summary = trial.metrics.get(study.metric)
-    if summary is None:
-        return None
-    return summary.last if study.mode is MetricMode.LAST else _best(summary, study.goal)
-
-
-def _best(summary: MetricSummary, goal: Goal) -> float:
-    best = summary.low if goal is Goal.MINIMIZE else summary.high
-    unseen = math.inf if goal is Goal.MINIMIZE else -math.inf
-    return math.nan if best == unseen and math.isnan(summary.last) else best
-
-
-def standing(study: Study, trial: Trial) -> tuple[int, float, int]:
-    """What the leaderboard sorts by: numbers first, then NaN, then no metric seen."""
-    value = metric_of(study, trial)
-    if value is None:
-        return (2, 0.0, trial.spec.number)
-    if math.isnan(value):
-        return (1, 0.0, trial.spec.number)
-    return (0, value if study.goal is Goal.MINIMIZE else -value, trial.spec.number)
-
-
-def ranked(state: State, study: Study) -> list[Trial]:
-    """The trials of a study, best first."""
-    trials = [state.trials[trial] for trial in state.members[study.id]]
-    return sorted(trials, key=lambda trial: standing(study, trial))
-
-
-def ranks(state: State, study: Study) -> dict[TrialId, int]:
-    """The rank of each trial of a study, from 1."""
-    return {trial.id: rank for rank, trial in enumerate(ranked(state, study), 1)}
-
-
-def trial_view(state: State, trial: Trial, rank: int) -> pb.Trial:
-    """A trial as people see it."""
+def trial_view(state: State, trial: Trial, measure: Measure, rank: int = 0) -> pb.Trial:
+    """A trial as people see it, `measure` being what its study ranks by."""
     study = state.studies[trial.spec.study]
     use, run, kept = trial.use, trial.run, trial.kept
     busy, per_step = use.busy_seconds, trial.seconds_per_step
@@ -95,8 +59,8 @@ def trial_view(state: State, trial: Trial, rank: int) -> pb.Trial:
         step=trial.step,
         planned_steps=trial.planned_steps or 0,
         signal=signed(study, trial.loss),
-        metric=metric_of(study, trial),
-        metrics=metric_values(study, trial.metrics),
+        metric=measure.value(trial),
+        metrics=metric_values(trial.metrics, measure),
         attempt=trial.attempt,
         preemptions=trial.preemptions,
         fidelity=FIDELITIES[trial.fidelity],
@@ -114,7 +78,8 @@ def trial_view(state: State, trial: Trial, rank: int) -> pb.Trial:
             )
             for failure in trial.failures
         ],
-        reason=trial.reason,
+        reason=_reason(trial),
+        last_run_reason=trial.reason if trial.phase is Phase.WAITING else "",
         examples_per_second=use.examples / busy if busy else 0.0,
         steps_per_second=1 / per_step if per_step else 0.0,
         memory_bytes=use.memory_bytes,
@@ -135,26 +100,43 @@ def trial_view(state: State, trial: Trial, rank: int) -> pb.Trial:
     return view
 
 
-def metric_values(
-    study: Study | None, metrics: Mapping[str, MetricSummary]
-) -> list[pb.MetricValue]:
-    """Each metric's last and best value; only the study's own may be one to maximise."""
-    goals: dict[str, Goal] = {}
-    if study is not None:
-        goals = {study.signal: study.signal_goal, study.metric: study.goal}
-    return [
-        pb.MetricValue(
-            name=name, last=summary.last, best=_best(summary, goals.get(name, Goal.MINIMIZE))
-        )
-        for name, summary in sorted(metrics.items())
-    ]
+def _reason(trial: Trial) -> str:
+    """Why the trial is in its state now: what its last run said is no reason to wait still."""
+    run = trial.run
+    if trial.ending is not None:
+        return trial.ending.reason
+    if run is not None and run.asked is not None:
+        return run.asked.reason
+    if trial.phase.final:
+        return trial.reason
+    return PAUSED if trial.paused else ""
 
 
-def study_view(state: State, study: Study) -> pb.Study:
+def metric_values(metrics: Mapping[str, MetricSummary], measure: Measure) -> list[pb.MetricValue]:
+    """Each metric's last value and its range; which end is the best is known of one alone."""
+    found = []
+    for name, summary in sorted(metrics.items()):
+        value = pb.MetricValue(name=name, last=summary.last)
+        if summary.measured:
+            value.low, value.high = summary.low, summary.high
+            if name == measure.metric:
+                value.best = measure.best(summary)
+        found.append(value)
+    return found
+
+
+def ranking_view(measure: Measure) -> pb.Ranking:
+    """What is ranked, and why."""
+    metric = types.Metric(name=measure.metric, goal=GOALS[measure.goal], mode=MODES[measure.mode])
+    return pb.Ranking(metric=metric, reason=measure.reason)
+
+
+def study_view(state: State, study: Study, board: Leaderboard) -> pb.Study:
     """A study as people see it."""
-    trials = ranked(state, study)
+    trials = board.trials
     counts = Counter(trial.phase for trial in trials)
-    finished = not state.active[study.id]
+    unfinished = [state.trials[trial] for trial in state.active[study.id]]
+    finished = not unfinished
     view = pb.Study(
         id=study.id,
         spec=_effective_spec(study),
@@ -169,10 +151,12 @@ def study_view(state: State, study: Study) -> pb.Study:
         code_sha256=study.program.code_sha256,
         submit_directory=study.program.submit_directory,
         remaining_seconds=None if finished else remaining_seconds(state, study, trials),
+        paused=not finished and all(trial.paused for trial in unfinished),
+        ranking=ranking_view(board.measure),
     )
-    if trials and standing(study, trials[0])[0] == 0:
-        view.best_trial = trials[0].id
-        view.best_metric = metric_of(study, trials[0]) or 0.0
+    if (best := board.best) is not None:
+        view.best_trial = best.id
+        view.best_metric = board.measure.value(best) or 0.0
     if finished and trials:
         view.finished_unix_seconds = max(trial.finished or 0.0 for trial in trials)
     return view
@@ -196,10 +180,14 @@ def _effective_spec(study: Study) -> types.StudySpec:
 
 
 def remaining_seconds(state: State, study: Study, trials: Sequence[Trial]) -> float | None:
-    """Until the last trial ends, at the speed measured so far, on the devices that are there.
+    """Until the last trial ends, at the speeds measured so far, on the devices that are there.
 
-    Trials of unknown length count as long as the known ones are on average; None while none is.
+    A trial that was not measured takes the median of those that were, in speed and in length.
+    None until one was, and while a person holds a trial back: that one does not end.
     """
+    unfinished = [trial for trial in trials if not trial.phase.final]
+    if any(trial.paused for trial in unfinished):
+        return None
     devices = sum(
         slot.healthy
         and state.nodes[slot.device.node].connected
@@ -210,11 +198,10 @@ def remaining_seconds(state: State, study: Study, trials: Sequence[Trial]) -> fl
     lengths = [length for t in trials if (length := _length(study, t))]
     if not devices or not speeds or not lengths:
         return None
-    speed, typical = sum(speeds) / len(speeds), sum(lengths) / len(lengths)
+    speed, typical = median(speeds), median(lengths)
     left = [
         max(0.0, (_length(study, t) or typical) - t.step) * (t.seconds_per_step or speed)
-        for t in trials
-        if not t.phase.final
+        for t in unfinished
     ]
     return max(sum(left) / devices, max(left, default=0.0))
 

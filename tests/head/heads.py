@@ -143,8 +143,13 @@ class Node:
         await self.say(run_started=node_pb2.RunStarted(**run, start_seconds=0.1))
         return launch
 
-    async def report(self, launch: node_pb2.Launch, first: int, losses: list[float]) -> None:
+    async def report(
+        self, launch: node_pb2.Launch, first: int, losses: list[float], **metrics: float
+    ) -> None:
+        """Losses from the step `first` on; other metrics are of the last one."""
         steps = list(range(first, first + len(losses)))
+        points = {"loss": (steps, losses)}
+        points.update({name: (steps[-1:], [value]) for name, value in metrics.items()})
         chunk = node_pb2.LossChunk(
             first_step=steps[0],
             last_step=steps[-1],
@@ -159,7 +164,10 @@ class Node:
                 attempt=launch.attempt,
                 step=steps[-1],
                 chunks=[chunk],
-                points=[node_pb2.MetricPoints(metric="loss", steps=steps, values=losses)],
+                points=[
+                    node_pb2.MetricPoints(metric=name, steps=at, values=values)
+                    for name, (at, values) in points.items()
+                ],
                 busy_seconds=0.5,
                 examples=64,
                 memory_bytes=1000,

@@ -101,6 +101,90 @@ async def test_a_paused_trial_waits_and_goes_on_when_resumed(head: World, node: 
     assert (again.attempt, again.parked_attempt) == (2, 1)
 
 
+async def test_a_study_is_paused_when_all_that_is_unfinished_is(head: World, node: Node) -> None:
+    async def study() -> pb.Study:
+        return (await head.control.GetStudy(pb.GetStudyRequest(study="digits"))).study
+
+    await head.submit()
+    one = pb.PauseTrialsRequest(request_id=request_id(), selection=selection("digits/2"))
+    await head.control.PauseTrials(one)
+    assert not (await study()).paused
+    await head.control.PauseTrials(pb.PauseTrialsRequest(request_id=request_id(), selection=ALL))
+    assert (await study()).paused
+    listed = await head.control.ListStudies(pb.ListStudiesRequest())
+    assert [found.paused for found in listed.studies] == [True]
+    await head.control.StopTrials(pb.StopTrialsRequest(request_id=request_id(), selection=ALL))
+    stopped = (await node.expect("stop")).stop
+    run = {"trial": stopped.trial, "attempt": stopped.attempt}
+    await node.say(run_suspended=node_pb2.RunSuspended(**run, tier=types.TIER_KILL))
+    await node.settle()
+    over = await study()
+    assert (over.finished, over.paused) == (True, False)
+
+
+async def test_a_change_names_the_trials_that_it_changed(head: World) -> None:
+    """A second time, and for trials that are over, there is nothing to change."""
+    await head.submit()
+    control = head.control
+    everything = [f"digits/{n}" for n in (1, 2, 3, 4)]
+    pause, resume, stop = control.PauseTrials, control.ResumeTrials, control.StopTrials
+    for call, request, wanted, changed in (
+        (resume, pb.ResumeTrialsRequest, ALL, []),
+        (pause, pb.PauseTrialsRequest, selection("digits/3"), ["digits/3"]),
+        (pause, pb.PauseTrialsRequest, ALL, ["digits/1", "digits/2", "digits/4"]),
+        (pause, pb.PauseTrialsRequest, ALL, []),
+        (resume, pb.ResumeTrialsRequest, selection("digits/1", "digits/2"), everything[:2]),
+        (resume, pb.ResumeTrialsRequest, ALL, everything[2:]),
+        (stop, pb.StopTrialsRequest, selection("digits/4"), ["digits/4"]),
+        (pause, pb.PauseTrialsRequest, ALL, everything[:3]),
+        (stop, pb.StopTrialsRequest, ALL, everything[:3]),
+        (resume, pb.ResumeTrialsRequest, ALL, []),
+    ):
+        answer = await call(request(request_id=request_id(), selection=wanted))
+        assert list(answer.trials) == changed
+
+
+async def test_a_trial_that_is_being_stopped_is_not_stopped_again(head: World, node: Node) -> None:
+    await head.submit(spec(ONE))
+    await node.start()
+    for changed in (["digits/1"], []):
+        stop = pb.StopTrialsRequest(request_id=request_id(), selection=ALL)
+        assert list((await head.control.StopTrials(stop)).trials) == changed
+    assert (await head.trial("digits/1")).reason == "stopped by a person"
+
+
+async def test_why_a_run_ended_is_no_reason_to_wait(head: World, node: Node) -> None:
+    await head.submit(spec(ONE))
+    launch = await node.start()
+    await node.say(
+        run_failed=node_pb2.RunFailed(
+            trial=launch.trial, attempt=1, error_kind="exception", detail="it broke", step=1
+        )
+    )
+    again = await node.start()
+    await node.settle()
+    running = await head.trial("digits/1")
+    assert (running.reason, running.last_run_reason) == ("", "")
+    pause = pb.PauseTrialsRequest(request_id=request_id(), selection=ALL)
+    await head.control.PauseTrials(pause)
+    assert (await head.trial("digits/1")).reason == "paused by a person"
+    await node.say(
+        run_suspended=node_pb2.RunSuspended(
+            trial=again.trial, attempt=2, tier=types.TIER_PARK, step=3, release_seconds=0.01
+        )
+    )
+    await node.settle()
+    held = await head.trial("digits/1")
+    assert (held.reason, held.last_run_reason) == ("paused by a person", "paused by a person")
+    farewell = node_pb2.Goodbye(reason="enough")
+    await node.call.write(node_pb2.AttachRequest(goodbye=farewell))
+    await node.ended()
+    resume = pb.ResumeTrialsRequest(request_id=request_id(), selection=ALL)
+    await head.control.ResumeTrials(resume)
+    waits = await head.trial("digits/1")
+    assert (waits.reason, waits.last_run_reason) == ("", "paused by a person")
+
+
 async def test_a_stopped_trial_is_cancelled_and_can_be_tried_again(head: World, node: Node) -> None:
     await head.submit(spec(ONE))
     launch = await node.start()
@@ -132,51 +216,6 @@ async def test_only_what_ended_badly_is_tried_again(head: World, node: Node) -> 
         head.control.RetryTrials(pb.RetryTrialsRequest(request_id=request_id(), selection=ALL))
     )
     assert "no trial of the study has failed" in none[1]
-
-
-async def test_stopping_what_is_over_changes_nothing(head: World) -> None:
-    await head.submit()
-    for wanted in (4, 0):
-        stop = pb.StopTrialsRequest(request_id=request_id(), selection=ALL)
-        assert len((await head.control.StopTrials(stop)).trials) == wanted
-
-
-async def test_the_leaderboard_ranks_nan_and_silence_last(head: World) -> None:
-    node = Node(head, slots=4)
-    await node.hello()
-    await head.submit()
-    losses = {"digits/1": [0.3], "digits/2": [math.nan], "digits/3": [0.1]}
-    for _ in range(4):
-        launch = await node.start()
-        if launch.trial in losses:
-            await node.report(launch, 1, losses[launch.trial])
-        await node.complete(launch, 1)
-    await node.settle()
-    best = await head.control.BestTrials(pb.BestTrialsRequest(study="digits"))
-    assert [trial.id for trial in best.trials] == [f"digits/{n}" for n in (3, 1, 2, 4)]
-    assert [trial.rank for trial in best.trials] == [1, 2, 3, 4]
-    assert best.trials[3].reason == "no metric seen"
-    assert not best.trials[3].HasField("metric")
-    first = pb.BestTrialsRequest(study="digits", count=1)
-    assert len((await head.control.BestTrials(first)).trials) == 1
-    node.call.cancel()
-
-
-async def test_a_maximised_metric_ranks_the_other_way(head: World) -> None:
-    node = Node(head, slots=4)
-    await node.hello()
-    goal = types.GOAL_MAXIMIZE
-    best = types.METRIC_MODE_BEST
-    await head.submit(spec(metric=types.Metric(name="loss", goal=goal, mode=best)))
-    values = {"digits/1": [0.9, 0.1], "digits/2": [0.5], "digits/3": [0.7], "digits/4": [0.6]}
-    for _ in range(4):
-        launch = await node.start()
-        for step, metric in enumerate(values[launch.trial], 1):
-            await node.report(launch, step, [metric])
-    await node.settle()
-    ranked = await head.control.BestTrials(pb.BestTrialsRequest(study="digits"))
-    assert [(t.number, t.metric) for t in ranked.trials] == [(1, 0.9), (3, 0.7), (4, 0.6), (2, 0.5)]
-    node.call.cancel()
 
 
 async def test_a_failed_trial_says_why_with_its_failures(head: World, node: Node) -> None:
@@ -233,6 +272,10 @@ async def test_remaining_time_is_known_once_speed_and_length_are(head: World, no
     await node.settle()
     got = await head.control.GetStudy(pb.GetStudyRequest(study="digits"))
     assert got.study.remaining_seconds == pytest.approx(8.0)
+    # A person holds it back: it does not end.
+    await head.control.PauseTrials(pb.PauseTrialsRequest(request_id=request_id(), selection=ALL))
+    got = await head.control.GetStudy(pb.GetStudyRequest(study="digits"))
+    assert not got.study.HasField("remaining_seconds")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,160 @@
+"""The leaderboard: what it ranks by, who has a rank, which value of a metric is its best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1 import node_pb2
+from hermesd.pb.hermes.v1 import types_pb2 as types
+from tests.head.heads import Node, World, world
+from tests.study_specs import spec
+
+
+@pytest.fixture
+async def head(tmp_path: Path) -> AsyncIterator[World]:
+    async with world(tmp_path) as up:
+        yield up
+
+
+@pytest.fixture
+async def node(head: World) -> AsyncIterator[Node]:
+    """A box on which all four trials of the study run at once."""
+    node = Node(head, slots=4)
+    await node.hello()
+    yield node
+    node.call.cancel()
+
+
+async def launched(node: Node) -> dict[int, node_pb2.Launch]:
+    """The launches by the trials' numbers."""
+    found = [await node.start() for _ in range(4)]
+    return {int(launch.trial.rpartition("/")[2]): launch for launch in found}
+
+
+async def best(head: World, count: int = 0) -> pb.BestTrialsResponse:
+    answer = await head.control.BestTrials(pb.BestTrialsRequest(study="digits", count=count))
+    assert isinstance(answer, pb.BestTrialsResponse)
+    return answer
+
+
+async def study(head: World) -> pb.Study:
+    return (await head.control.GetStudy(pb.GetStudyRequest(study="digits"))).study
+
+
+def order(answer: pb.BestTrialsResponse) -> list[tuple[int, int]]:
+    return [(trial.number, trial.rank) for trial in answer.trials]
+
+
+async def test_nan_and_silence_come_last_and_have_no_rank(head: World, node: Node) -> None:
+    await head.submit()
+    losses = {1: [0.3], 2: [math.nan], 3: [0.1]}
+    for number, launch in (await launched(node)).items():
+        if number in losses:
+            await node.report(launch, 1, losses[number])
+        await node.complete(launch, 1)
+    await node.settle()
+    answer = await best(head)
+    assert order(answer) == [(3, 1), (1, 2), (2, 0), (4, 0)]
+    assert answer.trials[3].reason == "no metric seen"
+    assert not answer.trials[3].HasField("metric")
+    assert len((await best(head, 1)).trials) == 1
+
+
+async def test_a_failed_trial_has_no_rank_and_is_not_the_best(head: World, node: Node) -> None:
+    await head.submit(spec(retry=types.Retry(max_failures=1)))
+    for number, launch in (await launched(node)).items():
+        await node.report(launch, 1, [number / 10])
+        if number == 1:
+            failed = {"error_kind": "exception", "detail": "it broke", "step": 1}
+            run = {"trial": launch.trial, "attempt": launch.attempt}
+            await node.say(run_failed=node_pb2.RunFailed(**run, **failed))
+    await node.settle()
+    assert order(await best(head)) == [(2, 1), (3, 2), (4, 3), (1, 0)]
+    assert (await study(head)).best_trial == "digits/2"
+    shown = await head.control.GetTrial(pb.GetTrialRequest(trial="digits/1"))
+    assert (shown.trial.rank, shown.trial.metric) == (0, 0.1)
+
+
+async def test_while_nothing_was_measured_nothing_is_best(head: World, node: Node) -> None:
+    await head.submit()
+    assert order(await best(head)) == [(1, 0), (2, 0), (3, 0), (4, 0)]
+    shown = await study(head)
+    assert (shown.best_trial, shown.HasField("best_metric")) == ("", False)
+
+
+async def test_the_best_value_is_found_within_one_report(head: World, node: Node) -> None:
+    goal, mode = types.GOAL_MAXIMIZE, types.METRIC_MODE_BEST
+    await head.submit(spec(metric=types.Metric(name="loss", goal=goal, mode=mode)))
+    values = {1: [0.1, 0.9, 0.2], 2: [0.5, math.nan], 3: [0.7], 4: [0.6]}
+    for number, launch in (await launched(node)).items():
+        await node.report(launch, 1, values[number])
+    await node.settle()
+    answer = await best(head)
+    assert [(t.number, t.metric) for t in answer.trials] == [(1, 0.9), (3, 0.7), (4, 0.6), (2, 0.5)]
+    (value,) = answer.trials[0].metrics
+    assert (value.last, value.low, value.high, value.best) == (0.2, 0.1, 0.9, 0.9)
+
+
+async def test_which_end_is_best_is_not_guessed_for_other_metrics(head: World, node: Node) -> None:
+    await head.submit(spec(metric=types.Metric(name="val_loss")))
+    for launch in (await launched(node)).values():
+        await node.report(launch, 1, [0.3, 0.2], accuracy=0.7, val_loss=0.5, odd=math.nan)
+        await node.report(launch, 3, [0.4], accuracy=0.6, val_loss=0.4)
+    await node.settle()
+    metrics = {value.name: value for value in (await head.trial("digits/1")).metrics}
+    accuracy, loss, odd = metrics["accuracy"], metrics["val_loss"], metrics["odd"]
+    assert (accuracy.last, accuracy.low, accuracy.high) == (0.6, 0.6, 0.7)
+    assert not accuracy.HasField("best")
+    assert (loss.best, loss.low, loss.high) == (0.4, 0.4, 0.5)
+    assert (metrics["loss"].low, metrics["loss"].high) == (0.2, 0.4)
+    assert not odd.HasField("low")
+
+
+async def test_a_study_without_a_metric_is_ranked_by_the_most_telling_loss(
+    head: World, node: Node
+) -> None:
+    await head.submit(spec())
+    launches = await launched(node)
+
+    async def ranked_by() -> tuple[str, str]:
+        answer = await best(head)
+        assert answer.ranking == (await study(head)).ranking
+        return answer.ranking.metric.name, answer.ranking.reason
+
+    for number, launch in launches.items():
+        await node.report(launch, 1, [number / 10])
+    await node.settle()
+    name, why = await ranked_by()
+    assert (name, "names no metric" in why) == ("loss", True)
+    assert order(await best(head))[0] == (1, 1)
+    for number, launch in launches.items():
+        await node.report(launch, 2, [0.5], epoch_loss=1 - number / 10)
+    await node.settle()
+    name, why = await ranked_by()
+    assert (name, "mean loss of an epoch" in why) == ("epoch_loss", True)
+    assert order(await best(head))[0] == (4, 1)
+    # One trial is ahead of the others: those without a value have no rank yet.
+    await node.report(launches[2], 3, [0.5], val_loss=0.25)
+    await node.settle()
+    name, why = await ranked_by()
+    assert (name, "validation" in why) == ("val_loss", True)
+    assert order(await best(head)) == [(2, 1), (1, 0), (3, 0), (4, 0)]
+    assert (await study(head)).best_metric == 0.25
+
+
+async def test_a_metric_that_is_named_is_the_one(head: World, node: Node) -> None:
+    await head.submit(spec(metric=types.Metric(name="loss")))
+    for launch in (await launched(node)).values():
+        await node.report(launch, 1, [0.5], val_loss=0.25)
+    await node.settle()
+    ranking = (await best(head)).ranking
+    assert (ranking.metric.name, ranking.reason) == ("loss", "")
+    assert (ranking.metric.goal, ranking.metric.mode) == (
+        types.GOAL_MINIMIZE,
+        types.METRIC_MODE_LAST,
+    )
