@@ -94,4 +94,6 @@ def _field_error(
     expected = expected.removeprefix("Value error, ").removeprefix("Assertion failed, ")
     choices = re.findall(r"'([^']+)'", expected) if kind in ("enum", "literal_error") else []
     near = nearest(value, choices) if isinstance(value, str) else ""
-    return FieldError(path, shown(value), expected, near)
+    # A table that contradicts itself: what it expects says which of its values, and how.
+    told = "" if isinstance(value, Mapping) else shown(value)
+    return FieldError(path, told, expected, near)

@@ -286,7 +286,7 @@ BAD = [
     (spec({"x": {"values": [1, [2]]}}), r"^parameters\.x\.values\[1\] = \[2\]: expected text"),
     (spec({"x": {"values": [math.nan]}}), r"^parameters\.x\.values\[0\] = nan: expected text"),
     (spec({"x": {"value": math.inf}}), r"^parameters\.x\.value = inf"),
-    (spec({"x": {"min": 2.0, "max": 1.0}}), r"expected min < max, not 2 and 1"),
+    (spec({"x": {"min": 2.0, "max": 1.0}}), r"^parameters\.x: expected min < max, not 2 and 1"),
     (spec({"x": {"min": 1, "max": 1}}), r"expected min < max, not 1 and 1"),
     (spec({"x": {"min": 1}}), r"^parameters\.x\.max: expected a value"),
     (spec({"x": {"min": "a", "max": "b"}}), r"^parameters\.x\.min = a: expected a valid number"),
