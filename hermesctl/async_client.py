@@ -140,7 +140,8 @@ class AsyncClient(AsyncReader):
         return await self._submit(request)
 
     async def pause(self, *targets: Target) -> list[str]:
-        """Suspend trials, or all of a study's, until they are resumed; returns the trials."""
+        """Suspend trials, or all of a study's, until they are resumed; returns those that were
+        neither paused nor over."""
         await self._check_version()
         return [
             trial
@@ -154,7 +155,7 @@ class AsyncClient(AsyncReader):
         ]
 
     async def resume(self, *targets: Target) -> list[str]:
-        """Let paused trials compete for devices again."""
+        """Let paused trials compete for devices again; returns those that were paused."""
         await self._check_version()
         return [
             trial
@@ -168,7 +169,8 @@ class AsyncClient(AsyncReader):
         ]
 
     async def stop(self, *targets: Target) -> list[str]:
-        """End trials; their results stay. Works with a head of any version."""
+        """End trials, their results stay; returns those that were not over. Works with a head of
+        any version."""
         return [
             trial
             for selection in _selections(targets)

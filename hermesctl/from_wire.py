@@ -19,7 +19,7 @@ from hermesctl.yaml_text import Data
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 
-# What ranks the trials of a study that names no metric.
+# What a head that does not say it ranks by, where the study names no metric.
 _DEFAULT_METRIC = "loss"
 
 
@@ -43,7 +43,16 @@ def values(named: Iterable[types.NamedValue]) -> dict[str, Data]:
 
 def metrics(messages: Iterable[pb.MetricValue]) -> tuple[records.MetricValue, ...]:
     """Metric values, in the order in which the head tells them."""
-    return tuple(records.MetricValue(m.name, m.last, m.best) for m in messages)
+    return tuple(
+        records.MetricValue(
+            name=m.name,
+            last=m.last,
+            best=m.best if m.HasField("best") else None,
+            low=m.low if m.HasField("low") else None,
+            high=m.high if m.HasField("high") else None,
+        )
+        for m in messages
+    )
 
 
 def checkpoint(message: types.Checkpoint) -> records.Checkpoint:
@@ -101,6 +110,7 @@ def trial(message: pb.Trial) -> records.Trial:
         checkpoint=checkpoint(message.checkpoint) if message.HasField("checkpoint") else None,
         failures=tuple(failure(f) for f in message.failures),
         reason=message.reason,
+        last_run_reason=message.last_run_reason,
         examples_per_second=message.examples_per_second,
         steps_per_second=message.steps_per_second,
         memory_bytes=message.memory_bytes,
@@ -135,8 +145,10 @@ def study(message: pb.Study) -> records.Study:
         checkpoint_bytes=message.checkpoint_bytes,
         code_sha256=message.code_sha256,
         submit_directory=message.submit_directory,
-        metric=message.spec.metric.name or _DEFAULT_METRIC,
+        metric=message.ranking.metric.name or message.spec.metric.name or _DEFAULT_METRIC,
+        metric_reason=message.ranking.reason,
         policy=message.spec.schedule.policy.name,
+        paused=message.paused,
     )
 
 

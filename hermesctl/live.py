@@ -39,6 +39,11 @@ async def follow_to_the_end(
         await _draw(client, study, console, devices=False)
     else:
         await _print_lines(client, study, console, after)
+    return await show_end(client, study, console)
+
+
+async def show_end(client: AsyncClient, study: str, console: Console) -> StudyDetail:
+    """Show how a finished study ended."""
     detail = await client.study(study)
     best = await client.best(detail.study, _LEADERBOARD_LENGTH)
     console.print(final_view(detail, best))

@@ -43,11 +43,13 @@ class TrialState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MetricValue:
-    """A metric's newest and best value."""
+    """A metric's newest, lowest and highest value; `best` only of the metric that ranks."""
 
     name: str
     last: float
-    best: float
+    best: float | None = None
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,7 @@ class Trial:
     checkpoint: Checkpoint | None
     failures: tuple[Failure, ...]
     reason: str
+    last_run_reason: str
     examples_per_second: float
     steps_per_second: float
     memory_bytes: int
@@ -137,7 +140,11 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Study:
-    """A submitted search. `spec` is its study file's content as plain data."""
+    """A submitted search. `spec` is its study file's content as plain data.
+
+    `metric` names what ranks its trials, `metric_reason` why if the study names none. `paused`:
+    nothing happens until some of its trials are resumed.
+    """
 
     id: str
     spec: Mapping[str, Data]
@@ -156,7 +163,9 @@ class Study:
     code_sha256: str
     submit_directory: str
     metric: str
+    metric_reason: str
     policy: str
+    paused: bool
 
     @property
     def trial_count(self) -> int:

@@ -165,9 +165,10 @@ def best_value(study: Study) -> str:
 
 
 def counts_text(study: Study) -> str:
-    """`16: 2 running, 14 waiting`."""
+    """`16: 2 running, 14 waiting`, and whether a person holds it back."""
     parts = [f"{study.counts[s]} {s}" for s in TrialState if study.counts.get(s)]
-    return f"{study.trial_count}: {', '.join(parts)}" if parts else "0"
+    words = f"{study.trial_count}: {', '.join(parts)}" if parts else "0"
+    return f"{words} (paused)" if study.paused else words
 
 
 def nodes_table(nodes: Sequence[Node], wide: bool) -> Table:

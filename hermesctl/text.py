@@ -92,3 +92,10 @@ def count(amount: int, noun: str) -> str:
     if amount == 1:
         return f"1 {noun}"
     return f"{amount} {noun[:-1]}ies" if noun.endswith("y") else f"{amount} {noun}s"
+
+
+def changed(trials: int, selected: int, done: str, otherwise: str) -> str:
+    """`2 trials paused; 1 was paused or over already`: how many of those selected changed."""
+    words = f"{count(trials, 'trial')} {done}"
+    rest = selected - trials
+    return f"{words}; {rest} {'was' if rest == 1 else 'were'} {otherwise}" if rest > 0 else words

@@ -63,9 +63,10 @@ def status_view(detail: StudyDetail) -> RenderableType:
     facts = [
         ("study", study.id),
         ("submitted", moment(study.submitted_unix_seconds)),
-        ("trials", counts_text(study)),
+        ("trials", trials_text(detail)),
         ("progress", percent(study_progress(trials))),
         ("policy", study.policy or "-"),
+        ("ranked by", " · ".join(filter(None, (study.metric, study.metric_reason)))),
         ("best so far", best_text(study, trials)),
         ("devices", ", ".join(f"{t.device}: {t.id}" for t in trials if t.device) or "none in use"),
         ("device time", f"{duration(study.busy_seconds)} training"),
@@ -74,6 +75,22 @@ def status_view(detail: StudyDetail) -> RenderableType:
     ]
     failed = failed_trials(trials)
     return Group(facts_table(facts), *([Text(), *failed[:1]] if failed else []))
+
+
+def others_view(studies: Sequence[Study]) -> RenderableType:
+    """Which other studies are not finished, and how each is doing."""
+    table = grid("also unfinished", "trials", "look")
+    for study in studies:
+        look = cell(f"hermesctl status {study.id}", "cyan")
+        table.add_row(cell(study.id), cell(counts_text(study)), look)
+    return table
+
+
+def trials_text(detail: StudyDetail) -> str:
+    """Its counts by state, and how many trials a person holds back where it is not all of them."""
+    paused = sum(t.paused and not t.state.final for t in detail.trials)
+    words = counts_text(detail.study)
+    return f"{words}; {paused} paused" if paused and not detail.study.paused else words
 
 
 def best_text(study: Study, trials: Sequence[Trial]) -> str:
@@ -92,11 +109,13 @@ def overhead_text(study: Study) -> str:
 
 
 def ending_text(study: Study) -> str:
-    """When it ended, or will at the present rate."""
+    """When it ended, or will at the present rate; a dash where nobody knows."""
     if study.finished:
         return moment(study.finished_unix_seconds)
+    if study.paused:
+        return f"paused; hermesctl study resume {study.id}"
     if study.remaining_seconds is None:
-        return "not known yet"
+        return "-"
     return f"in about {duration(study.remaining_seconds)}"
 
 
@@ -106,10 +125,10 @@ def live_view(live: Live, width: int, height: int) -> RenderableType:
     study, trials = detail.study, detail.trials
     head = Text(overflow="ellipsis", no_wrap=True)
     head.append(printable(study.id), style="bold")
-    head.append(f"  {counts_text(study)}", style="dim")
+    head.append(f"  {trials_text(detail)}", style="dim")
     done = study_progress(trials)
     bar = Text(progress_bar(done, max(10, min(40, width - 40))), style="green")
-    bar.append(f"  {percent(done)}  {ending_text(study)}", style="not green")
+    bar.append(f"  {percent(done)}  {printable(ending_text(study))}", style="not green")
     lines: list[RenderableType] = [head, bar]
     lines.append(_live_trials(detail, live.trails, max(3, height - 8)))
     upcoming = [f"{printable(t)}" for t in detail.next_up[:_NEXT_SHOWN]]

@@ -11,7 +11,7 @@ from rich.console import Group
 from rich.text import Text
 
 from hermesctl.async_client import AsyncClient
-from hermesctl.commands.watch import study_document
+from hermesctl.documents import study_document
 from hermesctl.errors import UsageError
 from hermesctl.options import (
     HeadOption,
@@ -27,7 +27,7 @@ from hermesctl.study_file import Document
 from hermesctl.submission import from_changed_spec
 from hermesctl.tables import studies_table, trials_table
 from hermesctl.terminal import say, stdout, write_bytes
-from hermesctl.text import count, printable, size
+from hermesctl.text import changed, count, printable, size
 from hermesctl.trees import parse_assignments, tree_of, with_flags
 from hermesctl.views import next_commands, status_view
 from hermesctl.yaml_text import to_yaml
@@ -84,7 +84,9 @@ def pause(study: StudyArgument, head: HeadOption = None) -> None:
     """Suspend all trials of a study until it is resumed; nothing is lost."""
 
     async def body(client: AsyncClient) -> None:
-        say(f"{count(len(await client.pause(study)), 'trial')} paused")
+        found = (await client.study(study)).study
+        paused = len(await client.pause(found))
+        say(changed(paused, found.trial_count, "paused", "paused or over already"))
 
     run(body, head=head)
 
@@ -94,7 +96,9 @@ def resume(study: StudyArgument, head: HeadOption = None) -> None:
     """Let a paused study's trials run again."""
 
     async def body(client: AsyncClient) -> None:
-        say(f"{count(len(await client.resume(study)), 'trial')} resumed")
+        found = (await client.study(study)).study
+        resumed = len(await client.resume(found))
+        say(changed(resumed, found.trial_count, "resumed", "not paused, or over"))
 
     run(body, head=head)
 
@@ -112,7 +116,8 @@ def stop(study: StudyArgument, yes: YesOption = False, head: HeadOption = None) 
         if len(going) > 1:
             name = printable(detail.study.id)
             confirm(f"Stop {count(len(going), 'trial')} of {name}?", yes=yes)
-        say(f"{count(len(await client.stop(detail.study)), 'trial')} stopped")
+        stopped = len(await client.stop(detail.study))
+        say(changed(stopped, len(detail.trials), "stopped", "over already"))
 
     run(body, head=head)
 

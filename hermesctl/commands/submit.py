@@ -16,8 +16,9 @@ from rich.console import Console
 from rich.text import Text
 
 from hermesctl.async_client import AsyncClient
+from hermesctl.documents import ending_document, submission_document
 from hermesctl.errors import ExitCode, UsageError
-from hermesctl.live import follow_to_the_end
+from hermesctl.live import follow_to_the_end, show_end
 from hermesctl.options import (
     EnvOption,
     FileArgument,
@@ -30,7 +31,7 @@ from hermesctl.options import (
     SetOption,
     YesOption,
 )
-from hermesctl.output import Format, emit, plain, row
+from hermesctl.output import Format, emit, row
 from hermesctl.records import Submission
 from hermesctl.running import outcome, run
 from hermesctl.study_file import Document, Table
@@ -72,7 +73,7 @@ def submit(
         bool, typer.Option("--follow", "-f", help="Show the trials until the study has finished.")
     ] = False,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Return when the study has finished (6: trials failed).")
+        bool, typer.Option("--wait", help="Return when the study has finished, and say how.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check and expand it; store nothing.")
@@ -114,11 +115,22 @@ def submit(
         if dry_run:
             _preview(console, prepared, submission, output)
             return None
-        _announce(console, submission, output, following=follow)
+        for note in submission.notes:
+            say(f"note: {printable(note)}")
+        if not output.for_people:
+            return await _report(client, submission, output, wait=wait or follow)
+        _announce(console, submission)
         if follow:
             detail = await follow_to_the_end(client, submission.study, console, before)
-            return outcome(detail)
-        return outcome(await client.wait(submission)) if wait else None
+        elif wait:
+            await client.wait(submission)
+            console.print()
+            detail = await show_end(client, submission.study, console)
+        else:
+            console.print()
+            console.print(next_commands(submission.study))
+            return None
+        return outcome(detail)
 
     run(body, head=head, local=local, interrupted=lambda: _interrupted(progress))
 
@@ -183,24 +195,35 @@ def _save(path: Path, prepared: Prepared, yes: bool) -> None:
     say(f"saved as {printable(str(path))}")
 
 
-def _announce(console: Console, submission: Submission, output: Format, *, following: bool) -> None:
-    for note in submission.notes:
-        say(f"note: {printable(note)}")
-    study = printable(submission.study)
-    if not output.for_people:
-        document = _document(submission)
-        emit(console, output, document, [document], lambda _: "")
-        return
+async def _report(
+    client: AsyncClient, submission: Submission, output: Format, *, wait: bool
+) -> ExitCode | None:
+    """The submission for a program: one document, once all that is waited for has ended."""
+    document = submission_document(submission)
+    code = None
+    if wait:
+        say(_summary(submission))
+        detail = await client.wait(submission)
+        document |= ending_document(detail, await client.best(submission))
+        code = outcome(detail)
+    emit(stdout(), output, document, [document], lambda _: "")
+    return code
+
+
+def _announce(console: Console, submission: Submission) -> None:
+    summary = _summary(submission)
     if submission.identical_to:
-        console.print(
-            Text(f"{study} is this very study, submitted before; nothing new was begun.\n")
-            + Text("Add --again to run it once more.", style="dim")
-        )
+        again = Text("Add --again to run it once more.", style="dim")
+        console.print(Text(f"{summary}\n") + again)
     else:
-        console.print(Text(f"{study}: {count(len(submission.trials), 'trial')}", style="bold"))
-    if not following:
-        console.print()
-        console.print(next_commands(submission.study))
+        console.print(Text(summary, style="bold"))
+
+
+def _summary(submission: Submission) -> str:
+    study = printable(submission.study)
+    if submission.identical_to:
+        return f"{study} is this very study, submitted before; nothing new was begun."
+    return f"{study}: {count(len(submission.trials), 'trial')}"
 
 
 def _preview(console: Console, prepared: Prepared, submission: Submission, output: Format) -> None:
@@ -217,7 +240,7 @@ def _preview(console: Console, prepared: Prepared, submission: Submission, outpu
             table.add_row(cell(str(trial.number)), *values)
         return table
 
-    document = {**_document(submission), "policy": _policy(prepared)}
+    document = {**submission_document(submission), "policy": _policy(prepared)}
     rows = [{"number": t.number, **row({"params": t.params})} for t in trials]
     emit(console, output, {**document, "trials": rows}, rows, table)
     if not output.for_people:
@@ -233,15 +256,6 @@ def _preview(console: Console, prepared: Prepared, submission: Submission, outpu
 
 def _policy(prepared: Prepared) -> str:
     return prepared.spec.schedule.policy.name or "default"
-
-
-def _document(submission: Submission) -> dict[str, Any]:
-    return {
-        "study": submission.study,
-        "identical_to": submission.identical_to,
-        "trials": [trial.id for trial in submission.trials],
-        "notes": plain(submission.notes),
-    }
 
 
 def _interrupted(progress: _Progress) -> str:

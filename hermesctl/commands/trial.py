@@ -23,7 +23,7 @@ from hermesctl.options import (
 )
 from hermesctl.output import Format, emit, row
 from hermesctl.program_output import TerminalFilter
-from hermesctl.records import Trial, TrialDetail
+from hermesctl.records import MetricValue, Trial, TrialDetail
 from hermesctl.running import NounGroup, chosen_study, confirm, run
 from hermesctl.tables import (
     cell,
@@ -34,7 +34,7 @@ from hermesctl.tables import (
     trials_table,
 )
 from hermesctl.terminal import say, stdout
-from hermesctl.text import count, duration, number, one_line, percent, printable, size
+from hermesctl.text import changed, count, duration, number, one_line, percent, printable, size
 from hermesctl.yaml_text import Data
 
 _PLOT_HEIGHT = 14
@@ -118,7 +118,8 @@ def pause(trials: TrialsArgument, head: HeadOption = None) -> None:
     """Suspend trials until they are resumed; nothing is lost."""
 
     async def body(client: AsyncClient) -> None:
-        say(f"{count(len(await client.pause(*trial_ids(trials))), 'trial')} paused")
+        paused = len(await client.pause(*trial_ids(trials)))
+        say(changed(paused, len(set(trials)), "paused", "paused or over already"))
 
     run(body, head=head)
 
@@ -128,7 +129,8 @@ def resume(trials: TrialsArgument, head: HeadOption = None) -> None:
     """Let paused trials run again."""
 
     async def body(client: AsyncClient) -> None:
-        say(f"{count(len(await client.resume(*trial_ids(trials))), 'trial')} resumed")
+        resumed = len(await client.resume(*trial_ids(trials)))
+        say(changed(resumed, len(set(trials)), "resumed", "not paused, or over"))
 
     run(body, head=head)
 
@@ -140,7 +142,8 @@ def stop(trials: TrialsArgument, yes: YesOption = False, head: HeadOption = None
     async def body(client: AsyncClient) -> None:
         if len(trials) > 1:
             confirm(f"Stop {count(len(trials), 'trial')}?", yes=yes)
-        say(f"{count(len(await client.stop(*trial_ids(trials))), 'trial')} stopped")
+        stopped = len(await client.stop(*trial_ids(trials)))
+        say(changed(stopped, len(set(trials)), "stopped", "over already"))
 
     run(body, head=head)
 
@@ -175,8 +178,9 @@ def trial_view(detail: TrialDetail) -> RenderableType:
 
 
 def _facts(trial: Trial) -> list[tuple[str, str]]:
-    # Which of them want to be high is not known, save for the one that ranks.
-    metrics = ", ".join(f"{m.name} {number(m.last)}" for m in trial.metrics)
+    metrics = ", ".join(map(_metric_text, trial.metrics))
+    # Only of the metric that ranks it is known which value is best.
+    ranking = next((m.name for m in trial.metrics if m.best is not None), "metric")
     state = state_cell(trial).plain
     kept = f"{trial.kept_tier} on {trial.kept_node}" if trial.kept_tier else "-"
     fidelity = trial.fidelity or "not known yet"
@@ -190,10 +194,11 @@ def _facts(trial: Trial) -> list[tuple[str, str]]:
     return [
         ("trial", trial.id),
         ("state", f"{state}: {one_line(trial.reason)}" if trial.reason else state),
+        ("last run", one_line(trial.last_run_reason) or "-"),
         ("parameters", params_text(trial.params)),
         ("step", step_text(trial)),
         ("signal", number(trial.signal)),
-        ("metric", number(trial.metric) if trial.metric is not None else "no metric seen"),
+        (ranking, number(trial.metric) if trial.metric is not None else "no metric seen"),
         ("metrics", metrics or "-"),
         ("rank", str(trial.rank or "-")),
         ("device", trial.device or "-"),
@@ -213,6 +218,13 @@ def _facts(trial: Trial) -> list[tuple[str, str]]:
         ("framework", trial.framework or "-"),
         ("command", " ".join(trial.argv)),
     ]
+
+
+def _metric_text(metric: MetricValue) -> str:
+    words = f"{metric.name} {number(metric.last)}"
+    if metric.low is None or metric.high is None:
+        return words
+    return f"{words} ({number(metric.low)} … {number(metric.high)})"
 
 
 def trial_ids(trials: list[str]) -> list[str]:

@@ -12,19 +12,18 @@ from rich.text import Text
 
 from hermesctl import scalars
 from hermesctl.async_client import AsyncClient
+from hermesctl.documents import best_columns, best_document, study_document
 from hermesctl.errors import ExitCode, Unreachable, UsageError
 from hermesctl.event_lines import event_line
 from hermesctl.live import show_top
 from hermesctl.options import HeadOption, LatestStudyArgument, OutputOption, TrialArgument
-from hermesctl.output import Format, emit, json_line, plain, row, write
+from hermesctl.output import Format, emit, json_line, row, write
 from hermesctl.program_output import TerminalFilter
-from hermesctl.records import Study, StudyDetail, Trial
 from hermesctl.running import chosen_study, outcome, run
 from hermesctl.tables import cell, leaderboard, ranking_table
 from hermesctl.terminal import say, stdout, write_bytes
 from hermesctl.text import one_line, printable
-from hermesctl.views import status_view, study_progress
-from hermesctl.yaml_text import Data
+from hermesctl.views import others_view, status_view
 
 CountOption = Annotated[int, typer.Option("-n", "--count", min=1, help="How many trials.")]
 
@@ -37,34 +36,28 @@ def status(
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Show how a study is doing.
+    """Show how a study is doing; without STUDY the newest, and which others are unfinished.
 
     The exit code is 0 when the study could be shown. With --wait it tells how the study ended:
     0 if no trial failed, 6 if some did.
+
+      hermesctl status digits --wait && hermesctl best digits
     """
 
     async def body(client: AsyncClient) -> ExitCode | None:
         chosen = await chosen_study(client, study)
         detail = await (client.wait(chosen) if wait else client.study(chosen))
         document = study_document(detail)
-        emit(stdout(), output, document, [document], lambda _: status_view(detail))
+        console = stdout()
+        emit(console, output, document, [document], lambda _: status_view(detail))
+        if study is None and output.for_people:
+            others = [s async for s in client.studies() if not s.finished and s.id != chosen]
+            if others:
+                console.print()
+                console.print(others_view(others))
         return outcome(detail) if wait else None
 
     run(body, head=head, interrupted=lambda: "the study goes on; nothing was changed")
-
-
-def study_document(detail: StudyDetail) -> dict[str, Data]:
-    """A study for programs."""
-    study = detail.study
-    data = row(study)
-    data.update(
-        trials=study.trial_count,
-        progress=study_progress(detail.trials),
-        overhead_share=study.overhead_share,
-        next_up=list(detail.next_up),
-        journal_sequence=detail.journal_sequence,
-    )
-    return data
 
 
 def top(study: LatestStudyArgument = None, head: HeadOption = None) -> None:
@@ -167,7 +160,7 @@ def best(
         chosen = (await client.study(await chosen_study(client, study))).study
         trials = await client.best(chosen, count)
         document = best_document(chosen, trials)
-        rows = [_named(best_row(trial), chosen.metric) for trial in trials]
+        rows = [best_columns(trial, chosen.metric) for trial in trials]
         emit(
             stdout(),
             output,
@@ -177,37 +170,6 @@ def best(
         )
 
     run(body, head=head)
-
-
-def best_document(study: Study, trials: list[Trial]) -> dict[str, Data]:
-    """The leaderboard for programs; others build on its keys."""
-    return {
-        "study": study.id,
-        "metric": study.metric,
-        "trials": [best_row(trial) for trial in trials],
-    }
-
-
-def best_row(trial: Trial) -> dict[str, Data]:
-    """One trial of the leaderboard for programs."""
-    return {
-        "id": trial.id,
-        "rank": trial.rank,
-        "metric": plain(trial.metric),
-        "step": trial.step,
-        "params": plain(trial.params),
-        "state": str(trial.state),
-        "fidelity": trial.fidelity,
-        "preemptions": trial.preemptions,
-        "overhead_share": plain(trial.overhead_share),
-        "checkpoint": trial.checkpoint.id if trial.checkpoint else None,
-    }
-
-
-def _named(row: dict[str, Data], metric: str) -> dict[str, Data]:
-    """The row with its value under the metric's own name, unless another column has it."""
-    name = metric if metric not in row else "metric"
-    return {(name if key == "metric" else key): value for key, value in row.items()}
 
 
 def why(trial: TrialArgument, head: HeadOption = None, output: OutputOption = Format.TABLE) -> None:

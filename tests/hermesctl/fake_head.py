@@ -60,6 +60,7 @@ class FakeHead(control_pb2_grpc.ControlServiceServicer):
         self.then: list[pb.PublicEvent] = []  # what happens right after a submit
         self.watching = threading.Event()
         self.cancelled = threading.Event()
+        self.unchanged: set[str] = set()  # trials that a change finds as it wants them
 
     def add_study(self, study: str, *trials: pb.Trial, **fields: Any) -> None:
         fields.setdefault("submitted_unix_seconds", 1_700_000_000.0 + len(self.studies))
@@ -212,7 +213,8 @@ class FakeHead(control_pb2_grpc.ControlServiceServicer):
     def _selected(self, request: Any) -> list[str]:
         selection = request.selection
         trials = [t.id for t in self.trials.get(selection.study, [])]
-        return list(selection.trials) or trials
+        chosen = list(selection.trials) or trials
+        return [one for one in chosen if one not in self.unchanged]
 
     async def WatchJournal(
         self, request: Any, context: Any

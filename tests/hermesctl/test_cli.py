@@ -200,8 +200,19 @@ def test_follow_without_a_terminal_prints_lines_then_the_end(head: FakeHead, pro
 def test_waiting_tells_whether_trials_failed(head: FakeHead, project: Path) -> None:
     finish(head, trial(1, state=COMPLETED), trial(2, state=FAILED))
     head.identical_to = "digits"
+    head.trials["digits"][1].failures.add(detail="out of memory")
     waited = hermesctl("submit", str(project / "study.yaml"), "--wait")
     assert waited.exit_code == ExitCode.TRIALS_FAILED
+    assert "switch overhead  1.0 %" in waited.stdout
+    assert "digits/2  out of memory  hermesctl trial show digits/2" in waited.stdout
+    for flag in ("--wait", "--follow"):
+        told = hermesctl("submit", str(project / "study.yaml"), flag, "-o", "json")
+        assert told.exit_code == ExitCode.TRIALS_FAILED
+        document = json.loads(told.stdout)
+        assert document["identical_to"] == "digits"
+        assert document["ended"]["finished"]
+        assert [one["id"] for one in document["failed"]] == ["digits/2"]
+        assert document["best"][0]["id"] == "digits/1"
     assert hermesctl("status", "--wait").exit_code == ExitCode.TRIALS_FAILED
     assert hermesctl("status").exit_code == 0
 
@@ -307,6 +318,28 @@ def test_what_is_not_there_is_said(head: FakeHead) -> None:
     assert "submit one" in hermesctl("status").stderr
 
 
+def test_a_pause_is_seen_everywhere(head: FakeHead) -> None:
+    head.add_study("digits", trial(1, paused=True), paused=True)
+    assert "1: 1 waiting (paused)" in hermesctl("study", "ls").stdout
+    status = hermesctl("status").stdout
+    assert "1: 1 waiting (paused)" in status
+    assert "ends         paused; hermesctl study resume digits" in status
+    assert "(paused)" in hermesctl("top").stdout
+    assert json.loads(hermesctl("status", "-o", "json").stdout)["paused"]
+    head.add_study("half", trial(1, "half", paused=True), trial(2, "half"))
+    assert "2: 2 waiting; 1 paused" in hermesctl("status", "half").stdout
+
+
+def test_status_mentions_the_other_unfinished_studies(head: FakeHead) -> None:
+    head.add_study("running", trial(1, "running", state=RUNNING))
+    head.add_study("over", trial(1, "over", state=COMPLETED), finished=True)
+    head.add_study("newest", trial(1, "newest"))
+    told = hermesctl("status").stdout
+    assert "running          1: 1 running  hermesctl status running" in told
+    assert "over " not in told
+    assert "also unfinished" not in hermesctl("status", "newest").stdout
+
+
 def test_tail_prints_events_as_lines_and_as_json(head: FakeHead) -> None:
     head.add_study("digits", trial(1), finished=True)
     quantum = types.Quantum(seconds=10.0, until_step=40)
@@ -397,6 +430,21 @@ def test_pause_resume_retry_extend(head: FakeHead) -> None:
     bad = hermesctl("study", "extend", "digits", "--set", "stop.max_stpes=1")
     assert bad.exit_code == ExitCode.USAGE
     assert "did you mean max_steps?" in bad.stderr
+
+
+def test_what_changed_is_counted_and_what_did_not_is_said(head: FakeHead) -> None:
+    head.add_study("digits", trial(1), trial(2), trial(3))
+    head.unchanged = {"digits/2", "digits/3"}
+    for args, words in (
+        (["study", "pause", "digits"], "1 trial paused; 2 were paused or over already"),
+        (["study", "resume", "digits"], "1 trial resumed; 2 were not paused, or over"),
+        (["study", "stop", "digits", "-y"], "1 trial stopped; 2 were over already"),
+        (["trial", "pause", "digits/2"], "0 trials paused; 1 was paused or over already"),
+        (["trial", "resume", "digits/1", "digits/2"], "1 trial resumed; 1 was not paused, or over"),
+        (["trial", "stop", "digits/1"], "1 trial stopped"),
+    ):
+        result = hermesctl(*args)
+        assert (result.exit_code, result.stderr.strip()) == (0, words)
 
 
 def test_a_clone_runs_the_same_code_with_changes(head: FakeHead) -> None:

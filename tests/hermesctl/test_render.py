@@ -150,7 +150,16 @@ def test_the_metric_that_ranks_is_named_everywhere() -> None:
     best = trial(1, metric=0.25, rank=1)
     study = detail(best, best_trial="digits/1", best_metric=0.25, finished=True)
     unnamed = pb.Study(id="digits", best_trial="digits/1", best_metric=0.25)
-    for one, name in ((study.study, "val_loss"), (from_wire.study(unnamed), "loss")):
+    told = pb.Study(
+        best_trial="digits/1", ranking=pb.Ranking(metric=types.Metric(name="acc"), reason="seen")
+    )
+    told.best_metric = 0.25
+    assert "acc · seen" in shown(status_view(replace(study, study=from_wire.study(told))))
+    for one, name in (
+        (study.study, "val_loss"),
+        (from_wire.study(unnamed), "loss"),
+        (from_wire.study(told), "acc"),
+    ):
         same = replace(study, study=one)
         for view in (
             studies_table([one], wide=False),
@@ -209,6 +218,16 @@ def test_a_traceback_is_shown_once_and_as_lines() -> None:
     assert view.endswith("see above]\n  end")
 
 
+def test_the_metrics_of_a_trial_have_their_range_and_the_one_that_ranks_its_name() -> None:
+    one = trial(1, metric=0.25, last_run_reason="digits/2 went first")
+    one.metrics.add(name="val_loss", last=0.5, best=0.25, low=0.25, high=2.0)
+    one.metrics.add(name="accuracy", last=0.9)
+    view = shown(trial_view(from_wire.trial_detail(pb.GetTrialResponse(trial=one))))
+    assert "\nval_loss     0.25\n" in view
+    assert "val_loss 0.5 (0.25 … 2), accuracy 0.9\n" in view
+    assert "last run     digits/2 went first" in view
+
+
 def test_a_study_tells_which_trials_failed() -> None:
     failed = [trial(n, state=types.TRIAL_STATE_FAILED) for n in range(1, 8)]
     failed[0].failures.add(detail=TRACEBACK)
@@ -265,7 +284,7 @@ def test_the_status_says_what_is_known() -> None:
     assert "digits/1  val_loss 0.25  lr=0.1" in view
     assert "5.0 % (4 preemptions)" in view
     assert "in about 1 min 40 s" in view
-    assert "not known yet" in shown(status_view(detail(trial(1))))
+    assert shown(status_view(detail(trial(1)))).splitlines()[-1] == "ends         -"
 
 
 def test_the_live_view_fits_its_room_and_puts_those_on_devices_first() -> None:
