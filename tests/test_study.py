@@ -282,7 +282,7 @@ BAD = [
     (spec({"x": {"min": -(2**63), "max": 2**63 - 1}}), r"^parameters\.x = 184\d+ values: "),
     (spec({"x": {}}), r"^parameters\.x\.value: expected text, a finite number"),
     (spec({"x": {"values": []}}), r"^parameters\.x"),
-    (spec({"x": {"values": [1, 1]}}), r"^parameters\.x = .*: expected values that differ"),
+    (spec({"x": {"values": [1, 1]}}), r"^parameters\.x: expected values that differ"),
     (spec({"x": {"values": [1, [2]]}}), r"^parameters\.x\.values\[1\] = \[2\]: expected text"),
     (spec({"x": {"values": [math.nan]}}), r"^parameters\.x\.values\[0\] = nan: expected text"),
     (spec({"x": {"value": math.inf}}), r"^parameters\.x\.value = inf"),
