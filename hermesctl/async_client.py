@@ -16,7 +16,7 @@ from hermesctl import from_wire, local
 from hermesctl.address import embedded_head, find_head, read_token
 from hermesctl.async_reader import AsyncReader, StudyRef, study_id
 from hermesctl.connection import PATIENCE_SECONDS, Connection
-from hermesctl.errors import Refused, StudyFileError
+from hermesctl.errors import StudyFileError, UsageError
 from hermesctl.records import Submission, Trial
 from hermesctl.schema import build_extension
 from hermesctl.snapshot import snapshot
@@ -95,7 +95,8 @@ class AsyncClient(AsyncReader):
 
         An identical study that is there already is answered with instead of being run twice,
         unless `again`. `environment` is for the trials, beside what programs usually depend on.
-        Raises StudyFileError for what can't be read, Refused for what the head won't have.
+        Raises StudyFileError for what is no study, whether that is found here or by the head,
+        and Refused for what the head won't have now.
         """
         prepared = _prepared(study, Path(directory or ".").absolute())
         await self._check_version()
@@ -116,8 +117,10 @@ class AsyncClient(AsyncReader):
                 request.code_sha256 = code.sha256
         try:
             submission = await self._submit(request)
-        except Refused as refused:
-            raise Refused(refused.words, prepared.located(refused.problems)) from None
+        except UsageError as error:
+            if not error.problems:
+                raise
+            raise StudyFileError(prepared.located(error.problems)) from None
         notes = (*prepared.notes, *submission.notes)
         return Submission(submission.study, submission.trials, submission.identical_to, notes)
 

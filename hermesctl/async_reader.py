@@ -13,7 +13,9 @@ from typing import TypeAlias
 
 from hermesctl import from_wire
 from hermesctl.connection import Connection
+from hermesctl.errors import NotFound
 from hermesctl.events import Event
+from hermesctl.expectations import nearest
 from hermesctl.follow import RECONNECT_SECONDS, OnGap, follow_logs, follow_study, watch
 from hermesctl.node_records import Node
 from hermesctl.records import (
@@ -26,6 +28,7 @@ from hermesctl.records import (
     Trial,
     TrialDetail,
 )
+from hermesctl.text import printable
 from hermesctl.transfer import download
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 
@@ -105,9 +108,19 @@ class AsyncReader:
         return [from_wire.trial(message) for message in response.trials]
 
     async def curve(self, trial: TrialRef, metric: str = "", max_points: int = 0) -> Curve:
-        """A metric of a trial by step; the signal if none is named, all points if no maximum."""
+        """A metric of a trial by step; the signal if none is named, all points if no maximum.
+
+        Raises NotFound for a metric that is none of those that the trial has reported.
+        """
         request = pb.GetCurveRequest(trial=trial_id(trial), metric=metric, max_points=max_points)
-        return from_wire.curve(await self.connection.call(self.connection.stub.GetCurve, request))
+        found = from_wire.curve(await self.connection.call(self.connection.stub.GetCurve, request))
+        known = found.metrics_available
+        if metric and known and metric not in known:
+            near = nearest(metric, known)
+            hint = f"; did you mean {printable(near)}?" if near else ""
+            name, names = printable(trial_id(trial)), ", ".join(map(printable, known))
+            raise NotFound(f"{name} has no metric {printable(metric)}: it has {names}{hint}")
+        return found
 
     async def why(self, trial: TrialRef) -> Explanation:
         """Why a trial runs or waits, in the policy's own words."""

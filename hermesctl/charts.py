@@ -30,7 +30,7 @@ def plot(steps: Sequence[int], values: Sequence[float], width: int, height: int)
     """The curve as lines of text, its range at the left and its steps below."""
     points = [(s, v) for s, v in zip(steps, values, strict=True) if math.isfinite(v)]
     if not points:
-        return ["no finite values"]
+        return ["no finite values" if values else "no points yet"]
     low, high = min(v for _, v in points), max(v for _, v in points)
     first, last = points[0][0], points[-1][0]
     field = [[" "] * width for _ in range(height)]

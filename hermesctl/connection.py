@@ -17,7 +17,7 @@ import grpc
 from grpc import aio
 
 from hermesctl.address import Address
-from hermesctl.errors import HermesError, NotFound, Problem, Refused, Unreachable
+from hermesctl.errors import HermesError, NotFound, Problem, Refused, Unreachable, UsageError
 from hermesctl.text import printable
 from hermesd.pb.hermes.v1.control_pb2 import FieldErrors
 from hermesd.pb.hermes.v1.control_pb2_grpc import ControlServiceStub
@@ -130,9 +130,10 @@ class Connection:
                 return Unreachable(self._advice("it did not answer in time"))
             case grpc.StatusCode.UNIMPLEMENTED:
                 return Refused(f"the head is of another version and can't do that: {words}")
+            case grpc.StatusCode.INVALID_ARGUMENT:
+                return UsageError(words, _field_problems(error))
             case (
-                grpc.StatusCode.INVALID_ARGUMENT
-                | grpc.StatusCode.FAILED_PRECONDITION
+                grpc.StatusCode.FAILED_PRECONDITION
                 | grpc.StatusCode.ALREADY_EXISTS
                 | grpc.StatusCode.PERMISSION_DENIED
                 | grpc.StatusCode.UNAUTHENTICATED
@@ -140,7 +141,7 @@ class Connection:
                 | grpc.StatusCode.OUT_OF_RANGE
                 | grpc.StatusCode.ABORTED
             ):
-                return Refused(words, _field_problems(error))
+                return Refused(words)
             case _ if is_outage(error):
                 return Unreachable(self._advice(words))
             case _:

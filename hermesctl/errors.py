@@ -67,17 +67,21 @@ class HermesError(Exception):
 
 
 class UsageError(HermesError):
-    """The flags, or the files named by them, can't be understood."""
+    """What was asked can't be meant: a flag, an argument or a file named by one has no meaning,
+    whoever found that out. `problems` name the fields, where fields are meant."""
 
     exit_code = ExitCode.USAGE
+
+    def __init__(self, words: str, problems: Sequence[Problem] = ()) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems) or words)
+        self.problems = tuple(problems)
 
 
 class StudyFileError(UsageError):
     """A study file, or a study given as a dict, is not one. `problems` are all there are."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
-        super().__init__("\n".join(str(problem) for problem in problems))
-        self.problems = tuple(problems)
+        super().__init__("expected a study", problems)
 
 
 class SnapshotError(UsageError):
@@ -91,15 +95,9 @@ class NotFound(HermesError):
 
 
 class Refused(HermesError):
-    """The head understood and said no. `problems` name the fields, where fields are meant."""
+    """The head understood and said no: not now, not you, not so much."""
 
     exit_code = ExitCode.REFUSED
-
-    def __init__(self, words: str, problems: Sequence[Problem] = ()) -> None:
-        lines = [str(problem) for problem in problems] or [words]
-        super().__init__("\n".join(lines))
-        self.words = words
-        self.problems = tuple(problems)
 
 
 class Unreachable(HermesError):

@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.text import Text
 
 from hermesctl.async_client import AsyncClient
-from hermesctl.errors import NotFound
+from hermesctl.errors import NotFound, UsageError
 from hermesctl.node_records import Node
 from hermesctl.options import HeadOption, NodeArgument, OutputOption
 from hermesctl.output import Format, emit, row
@@ -63,7 +63,7 @@ def _named(nodes: list[Node], name: str) -> Node:
     names = [n.id for n in nodes]
     if matches:
         shown = ", ".join(printable(n.id) for n in matches)
-        raise NotFound(f"{printable(name)} is the beginning of several nodes: {shown}")
+        raise UsageError(f"{printable(name)} is the beginning of several nodes: {shown}")
     near = difflib.get_close_matches(name, names, 1)
     hint = f"; did you mean {printable(near[0])}?" if near else ""
     raise NotFound(f"there is no node {printable(name)}{hint}")

@@ -139,7 +139,7 @@ def test_a_file_that_is_wrong_is_named(
     assert not head.of(pb.SubmitStudyRequest)
 
 
-def test_a_refusal_of_the_head_has_the_line_and_its_own_exit_code(
+def test_what_the_head_finds_wrong_in_a_study_has_its_line_and_the_same_exit_code(
     head: FakeHead, project: Path
 ) -> None:
     head.failures["SubmitStudy"] = [(grpc.StatusCode.INVALID_ARGUMENT, "1 error")]
@@ -150,7 +150,7 @@ def test_a_refusal_of_the_head_has_the_line_and_its_own_exit_code(
     ]
     flags = ["--set", "schedule.policy=hermse"]
     result = hermesctl("submit", str(project / "study.yaml"), *flags)
-    assert result.exit_code == ExitCode.REFUSED
+    assert result.exit_code == ExitCode.USAGE
     assert (
         "--set schedule.policy=hermse: schedule.policy: hermse: expected a policy; "
         "did you mean hermes?" in result.stderr
@@ -310,6 +310,16 @@ def test_a_noun_without_a_verb_lists_and_an_id_shows(head: FakeHead) -> None:
     misspelt = hermesctl("trial", "pasue", "digits/1")
     assert misspelt.exit_code == ExitCode.USAGE
     assert "did you mean pause?" in misspelt.stderr
+
+
+def test_a_metric_that_is_not_there_is_said_with_those_that_are(head: FakeHead) -> None:
+    head.add_study("digits", trial(1))
+    missing = hermesctl("trial", "curve", "digits/1", "--metric", "acuracy")
+    assert missing.exit_code == ExitCode.NOT_FOUND
+    assert missing.stderr.strip() == (
+        "error: digits/1 has no metric acuracy: it has loss, accuracy; did you mean accuracy?"
+    )
+    assert hermesctl("trial", "curve", "digits/1", "--metric", "accuracy").exit_code == 0
 
 
 def test_what_is_not_there_is_said(head: FakeHead) -> None:

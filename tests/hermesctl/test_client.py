@@ -12,8 +12,16 @@ from pathlib import Path
 import grpc
 import pytest
 
-from hermesctl import AsyncClient, Client, NotFound, Refused, StudyFileError, Unreachable
-from hermesctl.errors import HermesError, UsageError
+from hermesctl import (
+    AsyncClient,
+    Client,
+    NotFound,
+    Refused,
+    StudyFileError,
+    Unreachable,
+    UsageError,
+)
+from hermesctl.errors import HermesError
 from hermesctl.records import TrialState
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
@@ -104,7 +112,7 @@ async def test_field_errors_come_with_the_line_they_are_about(
         pb.FieldError(field_path="parameters.lr.values[1]", value="0.05", expected="a larger value")
     ]
     async with AsyncClient() as client:
-        with pytest.raises(Refused, match=r"study\.yaml:7:19: parameters\.lr\.values\[1\]"):
+        with pytest.raises(StudyFileError, match=r"study\.yaml:7:19: parameters\.lr\.values\[1\]"):
             await client.submit(project / "study.yaml")
 
 
@@ -112,6 +120,7 @@ async def test_field_errors_come_with_the_line_they_are_about(
     ("code", "error"),
     [
         (grpc.StatusCode.NOT_FOUND, NotFound),
+        (grpc.StatusCode.INVALID_ARGUMENT, UsageError),
         (grpc.StatusCode.FAILED_PRECONDITION, Refused),
         (grpc.StatusCode.UNAUTHENTICATED, Refused),
         (grpc.StatusCode.RESOURCE_EXHAUSTED, Refused),
