@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import assert_never
 
 from hermesd.core import progress
-from hermesd.core.events import DeviceFailed, NodeJoined, NodeLost, NodeSilent
-from hermesd.core.model import Node, NodeId, Phase, RunId, Slot, Tier, Time
+from hermesd.core.events import DeviceFailed, NodeJoined, NodeLost, NodeSilent, RunFailed
+from hermesd.core.model import Node, NodeId, Phase, RunId, Slot, Time
 from hermesd.core.tables import Rejected, Tables
 
 
@@ -64,7 +64,7 @@ def _expects(state: Tables, run: RunId, node: NodeId) -> bool:
         return False
     if trial.run is not None and trial.run.id == run:
         return state.slots[trial.run.devices[0]].device.node == node
-    return trial.kept is not None and trial.kept.tier is Tier.PARK and trial.kept.run == run
+    return trial.kept is not None and trial.kept.run == run and state.parked_on(trial) == node
 
 
 def _forget_runs(
@@ -80,14 +80,12 @@ def _forget_runs(
                 and kept is not None
                 and live.get(kept.run) == "parked"
             )
-            trial = replace(trial, reason=reason)
-            trial = trial if parked else progress.fall_back(trial)
+            if parked:  # the launch was never heard there: nothing is lost
+                trial = replace(trial, reason=reason)
+            else:
+                lost = RunFailed(run.id, "lost", reason, "", trial.step)
+                trial = progress.blamed(trial, lost, state.studies[trial.spec.study], now)
+                trial = progress.fall_back(trial)
             state.put(progress.released(trial, now))
-        elif (
-            run is None
-            and kept
-            and kept.tier is Tier.PARK
-            and kept.run not in live
-            and state.slots[kept.device].device.node == node_id
-        ):
+        elif run is None and kept and kept.run not in live and state.parked_on(trial) == node_id:
             state.put(progress.fall_back(replace(trial, reason=reason)))

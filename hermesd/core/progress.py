@@ -21,6 +21,11 @@ from hermesd.core.model import (
 )
 from hermesd.core.trial import Trial
 
+# Failures for which the program cannot be blamed: its process could not be made, or went with its
+# machine. It can be what brings the machine down, so they count a little, until a checkpoint shows
+# that the trial gets on.
+MACHINES_FAULT = frozenset({"lost", "not_started"})
+MISFORTUNES_PER_FAILURE = 10
 # Seconds per step on a device kind: the newest report weighs this much.
 STEP_SECONDS_WEIGHT = 0.2
 
@@ -193,16 +198,27 @@ def _merge_leftover(trial: Trial) -> Trial:
 
 def with_checkpoint(trial: Trial, checkpoint: Checkpoint | None) -> Trial:
     """The trial with a newer durable checkpoint; an older one is ignored."""
-    if checkpoint is None or (trial.checkpoint and checkpoint.step < trial.checkpoint.step):
+    before = trial.checkpoint.step if trial.checkpoint else 0
+    if checkpoint is None or checkpoint.step < before:
         return trial
-    return replace(trial, checkpoint=checkpoint)
+    misfortunes = 0 if checkpoint.step > before else trial.misfortunes
+    return replace(trial, checkpoint=checkpoint, misfortunes=misfortunes)
 
 
 def failed(trial: Trial, event: RunFailed, study: Study, now: Time) -> Trial:
-    """One more failure: tried again from the last checkpoint, or failed for good.
+    """One more failure: tried again from the last checkpoint, or failed for good; see `blamed`."""
+    trial = blamed(trial, event, study, now)
+    if trial.current.count:
+        trial = close_quantum(trial)
+    return released(fall_back(trial), now)
 
-    Final at the study's last allowed failure, and at once when the same error comes at the same
-    step a second time: the program's own fault then.
+
+def blamed(trial: Trial, event: RunFailed, study: Study, now: Time) -> Trial:
+    """The trial with a failure of its present run noted, and its end if that was the last try.
+
+    It is the last at the study's `max_failures`, and at once when the same error comes at the
+    same step a second time: the program's own fault then. What is the machine's fault counts
+    apart, up to ten times as often, and anew whenever a checkpoint has moved on.
     """
     run = trial.run
     assert run is not None
@@ -219,9 +235,14 @@ def failed(trial: Trial, event: RunFailed, study: Study, now: Time) -> Trial:
         (old.signature, old.step) == (event.signature, event.step) for old in trial.failures
     )
     trial = replace(trial, failures=(*trial.failures, failure), reason=event.detail)
-    if not trial.ending and (repeated or len(trial.failures) >= study.max_failures):
-        again = "the same error at the same step twice" if repeated else "no tries left"
-        trial = replace(trial, ending=Ending(Phase.FAILED, f"{event.detail} ({again})"))
-    if trial.current.count:
-        trial = close_quantum(trial)
-    return released(fall_back(trial), now)
+    if event.error_kind in MACHINES_FAULT:
+        trial = replace(trial, misfortunes=trial.misfortunes + 1)
+        last = trial.misfortunes >= MISFORTUNES_PER_FAILURE * study.max_failures
+        words = f"{trial.misfortunes} times without getting on"
+    else:
+        tries = sum(old.error_kind not in MACHINES_FAULT for old in trial.failures)
+        last = repeated or tries >= study.max_failures
+        words = "the same error at the same step twice" if repeated else "no tries left"
+    if last and not trial.ending:
+        trial = replace(trial, ending=Ending(Phase.FAILED, f"{event.detail} ({words})"))
+    return trial

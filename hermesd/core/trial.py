@@ -54,6 +54,7 @@ class Trial:
     last but one and the last finished quantum, `current` those of the quantum that is running.
     `served_seconds` is device time from launch to release, `rested` when it last gave a device
     back (its submission before that). `reason` says why it ended, or why its last run did.
+    `misfortunes` counts the failures that were the machine's since a checkpoint last moved on.
     """
 
     spec: TrialSpec
@@ -83,6 +84,7 @@ class Trial:
     kept: Kept | None = None
     checkpoint: Checkpoint | None = None
     failures: tuple[Failure, ...] = ()
+    misfortunes: int = 0
     ending: Ending | None = None
     reason: str = ""
     home: DeviceId | None = None

@@ -9,6 +9,8 @@ from hermesd.core.events import (
     NodeSilent,
     ParkLost,
     Paused,
+    Retried,
+    RunFailed,
     Unpaused,
 )
 from hermesd.core.model import Phase, Plugin, StopRule, Tier
@@ -54,6 +56,46 @@ def test_the_same_error_at_the_same_step_is_final_at_once() -> None:
     book = play().tell(crashed("s/0#1", 3, "ValueError")).tell(crashed("s/0#2", 3, "ValueError"))
     book.expect("launch s/0#1 on n/0", "launch s/0#2 on n/0")
     assert book.trial().phase is Phase.FAILED
+
+
+def test_the_machines_faults_are_not_the_trials() -> None:
+    book = play(max_failures=1)
+    for attempt in range(1, 10):
+        kind = "lost" if attempt % 2 else "not_started"
+        book.tell(RunFailed(run(f"s/0#{attempt}"), kind, "no host", "", 0))
+    assert (book.trial().phase, len(book.trial().failures)) == (Phase.STARTING, 9)
+    # A checkpoint shows that the trial gets on: they are counted anew.
+    book.tell(started("s/0#10")).tell(checkpointed("s/0#10", 4))
+    for attempt in range(10, 19):
+        book.tell(RunFailed(run(f"s/0#{attempt}"), "lost", "no host", "", 4))
+        book.tell(checkpointed(f"s/0#{attempt}", 4))
+    assert book.trial().phase is Phase.STARTING
+    book.tell(RunFailed(run("s/0#19"), "lost", "no host", "", 4))
+    assert book.trial().phase is Phase.FAILED
+    assert book.trial().reason == "no host (10 times without getting on)"
+    book.tell(Retried(("s/0",), "r1"))
+    book.tell(RunFailed(run("s/0#20"), "lost", "no host", "", 4))
+    assert book.trial().phase is Phase.STARTING
+
+
+def test_a_program_fails_by_its_own_faults_among_the_machines() -> None:
+    book = play(max_failures=2)
+    for attempt, kind in enumerate(("lost", "exception", "lost", "exception"), 1):
+        assert book.trial().phase is Phase.STARTING
+        book.tell(RunFailed(run(f"s/0#{attempt}"), kind, "gone", "", attempt))
+    assert book.trial().reason == "gone (no tries left)"
+
+
+def test_a_trial_that_brings_its_machine_down_does_not_do_so_for_ever() -> None:
+    book = play(max_failures=1)
+    for attempt in range(1, 11):
+        assert book.trial().phase is Phase.STARTING
+        book.tell(started(f"s/0#{attempt}"))
+        book.tell(reported(f"s/0#{attempt}", 5, [1.0] * 5))
+        book.tell(joined(boot=f"b{attempt}"))
+    assert book.trial().phase is Phase.FAILED
+    assert [failure.error_kind for failure in book.trial().failures] == ["lost"] * 10
+    assert book.busy() is None
 
 
 def test_stale_messages_change_nothing() -> None:
