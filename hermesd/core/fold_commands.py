@@ -40,7 +40,8 @@ def fold_command(state: Tables, command: Command, now: Time) -> None:
         case Release(trial_id, node, forget):
             if not forget:
                 trial = state.trial(trial_id)
-                state.put(replace(trial, kept=None))
+                if trial.kept is not None and state.parked_on(trial) == node:
+                    state.put(replace(trial, kept=None))
             state.releases.pop((trial_id, node), None)
         case _:
             assert_never(command)

@@ -75,11 +75,17 @@ def _all_final(state: Tables, trial_ids: Iterable[TrialId]) -> None:
 
 
 def _reopen(state: Tables, trial_id: TrialId, now: Time, **changes: object) -> None:
-    trial = progress.fall_back(state.trials[trial_id])
-    for key in [key for key in state.releases if key[0] == trial_id]:
-        del state.releases[key]
+    """The trial goes on from its checkpoint; what is parked of it still is ended by its run.
+
+    A release names no run: sent now, it would end the next one on that node as well.
+    """
+    trial = state.trials[trial_id]
+    if trial.kept is not None and (node := state.parked_on(trial)) is not None:
+        state.releases.pop((trial_id, node), None)
+        state.strays[node, trial.kept.run] = None
+    trial = progress.fall_back(trial)
     fresh = {
-        "phase": Phase.WAITING, "failures": (), "reason": "", "finished": None,
+        "phase": Phase.WAITING, "failures": (), "misfortunes": 0, "reason": "", "finished": None,
         "rested": now, "not_finite": False, "planned_steps": None, "paused": False,
     }  # fmt: skip
     state.put(replace(trial, **{**fresh, **changes}))  # type: ignore[arg-type]

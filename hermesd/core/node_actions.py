@@ -28,6 +28,14 @@ class LetGo:
 
 
 @dataclass(frozen=True, slots=True)
+class Resume:
+    """Let a run go on that parked at a limit which was moved meanwhile."""
+
+    run: RunId
+    limit_step: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Halt:
     """Ask the host to give the device back in this tier by the deadline; `final` for good."""
 
@@ -89,4 +97,6 @@ class Tell:
     points: tuple[Series, ...] = ()
 
 
-Action: TypeAlias = Spawn | LetGo | Halt | Save | Demote | End | Fence | Extend | Forget | Tell
+Action: TypeAlias = (
+    Spawn | LetGo | Resume | Halt | Save | Demote | End | Fence | Extend | Forget | Tell
+)

@@ -15,6 +15,7 @@ from hermesd.core.events import (
     RunSuspended,
 )
 from hermesd.core.model import Tier, Time
+from hermesd.core.node_actions import Resume
 from hermesd.core.node_messages import (
     Assignment,
     Completed,
@@ -51,6 +52,7 @@ def found(node: NodeTable, fact: Found, now: Time) -> None:
     stay.saved = now - stay.trained
     running = stay.condition is Condition.RUNNING
     stay.grants(0, order.launch.quantum, now if running else None)
+    stay.memory_bytes = fact.memory_bytes
     node.stays[run.trial] = stay
     node.attempts[run.trial] = run.attempt
     if stay.condition.on_device:
@@ -123,6 +125,10 @@ def _parked(node: NodeTable, stay: Stay, fact: Parked, now: Time) -> None:
     if stay.ending is not None or stay.condition is Condition.WAITING:
         return
     stay.step = fact.step
+    if stay.condition is Condition.RUNNING and fact.cause == "limit" and stay.may_go_on:
+        # The limit was moved while the program ran towards it, and a host moves none.
+        node.out.append(Resume(stay.run, stay.limit_step))
+        return
     stay.memory_bytes = fact.memory_bytes or stay.memory_bytes
     if stay.asked is not None:
         # The iteration that was under way is training, not a cost of the switch.

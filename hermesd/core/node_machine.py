@@ -164,13 +164,12 @@ class NodeMachine:
         ):
             return
         table.holders.update(dict.fromkeys(launch.devices, stay.run))
-        limit = launch.quantum.until_step if launch.quantum.exact else None
         if stay.process is None:
             checkpoint = stay.assignment.checkpoint
             stay.step = checkpoint.step if checkpoint else 0
-            table.out.append(Spawn(stay.assignment, checkpoint, limit))
+            table.out.append(Spawn(stay.assignment, checkpoint, stay.limit_step))
         else:
-            table.out.append(LetGo(stay.assignment, limit))
+            table.out.append(LetGo(stay.assignment, stay.limit_step))
         stay.process = stay.run
         stay.enter(Condition.STARTING, now)
 

@@ -192,11 +192,13 @@ class Found:
     """After a restart of the daemon: a run of its journal, as its host (if any) tells it.
 
     `condition` is "starting", "running", "parked" or "ended"; an ended one's outcome follows.
+    `memory_bytes` is what its processes hold.
     """
 
     assignment: Assignment
     condition: str
     step: int
+    memory_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,6 +146,16 @@ class Stay:
             return math.inf
         return self.granted + self.quantum.seconds
 
+    @property
+    def limit_step(self) -> int | None:
+        """The step at which the program parks by itself; None if at none."""
+        return self.quantum.until_step if self.quantum.exact else None
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether the program has not come to its limit yet."""
+        return self.limit_step is None or self.step < self.limit_step
+
     # -- checkpoints -----------------------------------------------------------------------------
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from hermesd.core.events import Event, PolicyFailed
-from hermesd.core.model import DeviceId, NodeId, Plugin, StudyId, Tier, Time, TrialId
+from hermesd.core.model import DeviceId, Plugin, StudyId, Time, TrialId
 from hermesd.core.placement import Placement, fits
 from hermesd.core.policy import Policy
 from hermesd.core.queue import Choice, StudyQueue
@@ -106,8 +106,4 @@ class Queues:
     def takes(self, trial: Trial, device: DeviceId) -> bool:
         """Whether the device can take the trial, whatever its home."""
         study = self.state.studies[trial.spec.study]
-        kept = trial.kept
-        node: NodeId | None = None
-        if kept is not None and kept.tier is Tier.PARK:
-            node = self.state.slots[kept.device].device.node
-        return fits(trial, study, self.state.slots[device].device, node)
+        return fits(trial, study, self.state.slots[device].device, self.state.parked_on(trial))

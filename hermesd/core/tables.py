@@ -89,6 +89,13 @@ class Tables:
             raise Rejected(f"no node {node_id!r}")
         return self.nodes[node_id]
 
+    def parked_on(self, trial: Trial) -> NodeId | None:
+        """The node that has the trial's parked process; None if none is parked."""
+        kept = trial.kept
+        if kept is None or kept.tier is not Tier.PARK:
+            return None
+        return self.slots[kept.device].device.node
+
     def touch_all(self, trial_ids: Iterable[TrialId]) -> None:
         for trial_id in trial_ids:
             self.put(self.trials[trial_id])
@@ -100,8 +107,7 @@ class Tables:
         active = self.active[trial.spec.study]
         if trial.phase.final:
             active.pop(trial.id, None)
-            if trial.kept is not None and trial.kept.tier is Tier.PARK:
-                node = self.slots[trial.kept.device].device.node
+            if (node := self.parked_on(trial)) is not None:
                 self.releases.setdefault((trial.id, node), False)
         else:
             active[trial.id] = None
