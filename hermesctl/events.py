@@ -43,6 +43,10 @@ class EventKind(StrEnum):
     OTHER = "other"
 
 
+# Each quantum makes some of these, whatever comes of it: people ask for them.
+ROUTINE = frozenset({EventKind.QUANTUM_ENDED, EventKind.RENEWED, EventKind.CHECKPOINTED})
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Event:
     """One entry of the journal that is for people; `sequence` is where a follower goes on."""

@@ -7,7 +7,8 @@ the rest; a head that is away for a while is a notice, not the end.
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import aclosing, asynccontextmanager
 
 from rich.console import Console
 from rich.live import Live as RichLive
@@ -15,12 +16,14 @@ from rich.live import Live as RichLive
 from hermesctl.async_client import AsyncClient
 from hermesctl.errors import HermesError, Unreachable
 from hermesctl.event_lines import event_line
-from hermesctl.events import EventKind
+from hermesctl.events import ROUTINE, EventKind
 from hermesctl.records import StudyDetail
 from hermesctl.terminal import is_live, say
-from hermesctl.views import SPARK_WIDTH, Live, final_view, live_view, top_view
+from hermesctl.views import SPARK_WIDTH, Live, final_view, live_view, progress_line, top_view
 
 _REFRESH_SECONDS = 1.0
+# Where lines are printed, they are kept: a night of training should fit a log.
+PROGRESS_SECONDS = 60.0
 # A study that is large asks for less of the head's time.
 _REFRESH_SHARE = 5
 _TRAILS_FETCHED = 64
@@ -60,10 +63,22 @@ async def show_top(client: AsyncClient, study: str, console: Console) -> None:
 
 
 async def _print_lines(client: AsyncClient, study: str, console: Console, after: int) -> None:
+    """What `tail` prints, and every now and then how far all of it is."""
+
+    async def tell() -> None:
+        while True:
+            await asyncio.sleep(PROGRESS_SECONDS)
+            try:
+                line = progress_line(await client.study(study))
+            except HermesError:
+                continue  # the follower knows what that means
+            console.print(line, soft_wrap=True)
+
     follow = client.follow(study, after=after, reports=False, on_gap=_say_gap)
-    async with aclosing(follow) as events:
+    async with _beside(tell()), aclosing(follow) as events:
         async for event in events:
-            console.print(event_line(event), soft_wrap=True)
+            if event.kind not in ROUTINE:
+                console.print(event_line(event), soft_wrap=True)
 
 
 async def _draw(client: AsyncClient, study: str, console: Console, *, devices: bool) -> None:
@@ -93,16 +108,24 @@ async def _draw(client: AsyncClient, study: str, console: Console, *, devices: b
     with RichLive(console=console, auto_refresh=False, transient=True) as screen:
         picture()
         after = live.detail.journal_sequence
-        try:
-            async with asyncio.TaskGroup() as group:
-                refresher = group.create_task(refresh())
-                async with aclosing(client.follow(study, after=after, on_gap=gap)) as events:
-                    async for event in events:
-                        if event.kind is EventKind.REPORTED and event.loss is not None:
-                            live.reported(event.trial, event.loss)
-                refresher.cancel()
-        except* HermesError as errors:
-            raise errors.exceptions[0] from None
+        follow = client.follow(study, after=after, on_gap=gap)
+        async with _beside(refresh()), aclosing(follow) as events:
+            async for event in events:
+                if event.kind is EventKind.REPORTED and event.loss is not None:
+                    live.reported(event.trial, event.loss)
+
+
+@asynccontextmanager
+async def _beside(endless: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    """Run a coroutine without end beside the body, until that ends; the first error of either
+    is raised."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(endless)
+            yield
+            task.cancel()
+    except* HermesError as errors:
+        raise errors.exceptions[0] from None
 
 
 async def _asked(client: AsyncClient, study: str, live: Live | None, devices: bool) -> Live:

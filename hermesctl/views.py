@@ -142,6 +142,19 @@ def live_view(live: Live, width: int, height: int) -> RenderableType:
     return Group(*lines)
 
 
+def progress_line(detail: StudyDetail) -> Text:
+    """How far a study is, in a line among those of its events."""
+    line = Text(f"{'':>17}{printable(detail.study.id):<20} ", style="dim")
+    parts = (
+        percent(study_progress(detail.trials)),
+        trials_text(detail),
+        f"best {best_text(detail.study, detail.trials)}",
+        f"ends {ending_text(detail.study)}",
+    )
+    line.append(f"{'progress':<16} {printable(' · '.join(parts))}", style="not dim")
+    return line
+
+
 def top_view(live: Live, width: int, height: int) -> RenderableType:
     """The devices and who is on them, then the study."""
     devices = [device for node in live.nodes for device in node.devices]

@@ -15,6 +15,7 @@ from hermesctl.async_client import AsyncClient
 from hermesctl.documents import best_columns, best_document, study_document
 from hermesctl.errors import ExitCode, Unreachable, UsageError
 from hermesctl.event_lines import event_line
+from hermesctl.events import ROUTINE
 from hermesctl.live import show_top
 from hermesctl.options import HeadOption, LatestStudyArgument, OutputOption, TrialArgument
 from hermesctl.output import Format, emit, json_line, row, write
@@ -78,6 +79,10 @@ def tail(
     reports: Annotated[
         bool, typer.Option("--reports", help="Include each report of a loss.")
     ] = False,
+    routine: Annotated[
+        bool,
+        typer.Option("--routine", help="Include each end of a quantum, renewal and checkpoint."),
+    ] = False,
     everything: Annotated[
         bool, typer.Option("--all", "-A", help="Of all studies and nodes, without end.")
     ] = False,
@@ -86,7 +91,8 @@ def tail(
 ) -> None:
     """Print what happened: results, milestones, switches, ends.
 
-    Each line begins with its sequence number; --after goes on from there.
+    Each line begins with its sequence number; --after goes on from there. -o json has a line
+    of JSON for every event, the routine ones included.
 
       hermesctl tail -f digits --reports
     """
@@ -105,6 +111,8 @@ def tail(
         async with aclosing(stream) as events:
             async for event in events:
                 last["sequence"] = event.sequence
+                if event.kind in ROUTINE and not routine and output.for_people:
+                    continue
                 if output.for_people:
                     console.print(event_line(event), soft_wrap=True)
                 else:

@@ -58,6 +58,8 @@ class FakeHead(control_pb2_grpc.ControlServiceServicer):
         self.identical_to = ""
         self.submitted: dict[str, Any] = {}  # more of what a submitted study is
         self.then: list[pb.PublicEvent] = []  # what happens right after a submit
+        self.at_last: list[pb.PublicEvent] = []  # what happens once the study was asked about
+        self.asked_before = 0  # so often
         self.watching = threading.Event()
         self.cancelled = threading.Event()
         self.unchanged: set[str] = set()  # trials that a change finds as it wants them
@@ -127,6 +129,9 @@ class FakeHead(control_pb2_grpc.ControlServiceServicer):
     async def GetStudy(self, request: Any, context: Any) -> pb.GetStudyResponse:
         await self._begin(request, context)
         study = await self._study(request.study, context)
+        if self.asked_before and len(self.of(pb.GetStudyRequest)) == self.asked_before:
+            self.events += self.at_last
+            study.finished = True
         last = self.events[-1].sequence if self.events else 0
         return pb.GetStudyResponse(
             study=study,

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
+from hermesctl import live
 from hermesctl.cli import app
 from hermesctl.errors import ExitCode
 from hermesd.pb.hermes.v1 import control_pb2 as pb
@@ -197,6 +198,29 @@ def test_follow_without_a_terminal_prints_lines_then_the_end(head: FakeHead, pro
     assert "hermesctl trial curve digits/1" in result.stdout
 
 
+def test_follow_without_a_terminal_says_now_and_then_how_far_it_is(
+    head: FakeHead, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "PROGRESS_SECONDS", 0.0)
+    head.then = [
+        event(1, pb.PUBLIC_EVENT_KIND_RENEWED, trial="digits/1"),
+        event(2, pb.PUBLIC_EVENT_KIND_QUANTUM_ENDED, trial="digits/1"),
+        event(3, pb.PUBLIC_EVENT_KIND_CHECKPOINTED, trial="digits/1"),
+        event(4, pb.PUBLIC_EVENT_KIND_MILESTONE_PASSED, trial="digits/1"),
+    ]
+    head.asked_before = 4
+    head.at_last = [event(5, pb.PUBLIC_EVENT_KIND_STUDY_FINISHED)]
+    result = hermesctl("submit", str(project / "study.yaml"), "--follow")
+    assert result.exit_code == 0
+    (far, *_) = [line for line in result.stdout.splitlines() if "progress  " in line]
+    assert far.split() == [
+        *("digits", "progress", "0.0", "%", "·", "2:", "2", "waiting", "·", "best", "no", "metric"),
+        *("seen", "yet", "·", "ends", "-"),
+    ]
+    numbers = [line.split()[0] for line in result.stdout.splitlines() if "22:13" in line]
+    assert numbers == ["4", "5"]
+
+
 def test_waiting_tells_whether_trials_failed(head: FakeHead, project: Path) -> None:
     finish(head, trial(1, state=COMPLETED), trial(2, state=FAILED))
     head.identical_to = "digits"
@@ -367,7 +391,10 @@ def test_tail_prints_events_as_lines_and_as_json(head: FakeHead) -> None:
     assert "other" in lines[1]
     assert "loss 0.5" in hermesctl("tail", "--reports").stdout
     assert hermesctl("tail", "--after", "1", "-f").stdout.splitlines() == lines[1:]
-    (first, _) = hermesctl("tail", "-o", "json").stdout.splitlines()
+    head.events.append(event(4, pb.PUBLIC_EVENT_KIND_RENEWED, trial="digits/1"))
+    assert hermesctl("tail").stdout.splitlines() == lines
+    assert "renewed" in hermesctl("tail", "--routine").stdout
+    (first, *_) = hermesctl("tail", "-o", "json").stdout.splitlines()
     assert json.loads(first)["kind"] == "launched"
     assert hermesctl("tail", "-o", "csv").exit_code == ExitCode.USAGE
 
