@@ -1,4 +1,4 @@
-"""`hermesd head | node | local`: the composition root, and the exit codes of refusals.
+"""`hermesd head | node | local | simulate`: the composition root, and the exit codes of refusals.
 
 2: the settings or the state will not do, and a restart would not help. 4: somebody else is in the
 way, which may pass. Anything else that ends a daemon is a traceback and exit code 1.
@@ -108,6 +108,51 @@ def local(
         asyncio.run(serve((state or state_home()).absolute(), slots))
     except LocalRefused as error:
         _refuse(str(error), IN_THE_WAY)
+
+
+@app.command()
+def simulate(
+    curves: Annotated[
+        list[Path] | None, typer.Option(help="Recorded curves; more files may follow.")
+    ] = None,
+    more: Annotated[
+        list[Path] | None, typer.Argument(metavar="[FILE]...", show_default=False)
+    ] = None,
+    policy: Annotated[
+        str, typer.Option(help="Policies, with settings: fifo,hermes:placement=homes,g_thres=4.")
+    ] = "best_first,hermes,asha,round_robin,slaq,fifo",
+    devices: Annotated[str, typer.Option(help="How many devices, with commas.")] = "1,4",
+    trials: Annotated[int, typer.Option(help="Trials in an order.")] = 16,
+    bins: Annotated[
+        str, typer.Option("--bin", help="1: a quarter of the trials is good; 2: three quarters.")
+    ] = "1,2",
+    orders: Annotated[int, typer.Option(help="Random orders, the same for every policy.")] = 200,
+    switch_cost: Annotated[
+        str, typer.Option(help="paper, or the seconds of a suspend and a resume.")
+    ] = "paper",
+    metric_loss: Annotated[
+        str, typer.Option(help="What policies see and figures mean: base or total.")
+    ] = "base",
+    seed: Annotated[int, typer.Option(help="Decides the orders.")] = 0,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Default: the cores.", show_default=False)
+    ] = None,
+    output: Annotated[str, typer.Option("--output", "-o", help="table or json.")] = "table",
+) -> None:
+    """Compare policies on recorded curves, in virtual time."""
+    from hermesd.refusal import Refused
+    from hermesd.simulate import command
+    from hermesd.simulate.drive import Stalled
+
+    files = [*(curves or ()), *(more or ())]
+    cores = processes or len(os.sched_getaffinity(0))
+    words = command.Words(
+        files, policy, devices, bins, trials, orders, switch_cost, metric_loss, seed, cores, output
+    )
+    try:
+        command.simulate(words)
+    except (Refused, Stalled) as error:
+        _refuse(str(error))
 
 
 def _run(

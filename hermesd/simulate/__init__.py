@@ -1,0 +1,1 @@
+"""Policies compared on recorded trainings: the production scheduler in virtual time, many times."""

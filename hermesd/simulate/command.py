@@ -1,0 +1,138 @@
+"""`hermesd simulate`: from the words of the command line to figures on standard output."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeVar, cast, get_args
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from hermesd.refusal import FieldError, Refused, nearest, one_of
+from hermesd.simulate.compare import Recorded, Scene, cases_of, compare, opened, order_of
+from hermesd.simulate.contenders import FIFO, contenders
+from hermesd.simulate.curves import Loss
+from hermesd.simulate.orders import GOOD_IN_BIN
+from hermesd.simulate.report import as_json, tables
+from hermesd.simulate.rows import rows_of, summaries_of
+
+T = TypeVar("T")
+LOSSES: tuple[str, ...] = get_args(Loss)
+OUTPUTS = ("table", "json")
+# A table is never cut: figures that people copy must be whole.
+TABLE_COLUMNS = 140
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The options as they were written."""
+
+    curves: Sequence[Path]
+    policy: str
+    devices: str
+    bins: str
+    trials: int
+    orders: int
+    switch_cost: str
+    metric_loss: str
+    seed: int
+    processes: int
+    output: str
+
+
+def simulate(words: Words) -> None:
+    """Compare the policies and print the figures.
+
+    Raises:
+        Refused: an option that will not do.
+        Stalled: a policy failed.
+    """
+    output = _one_of("output", words.output, OUTPUTS)
+    chosen = contenders(words.policy)
+    scenes = _scenes(words)
+    cases = cases_of(scenes, chosen)
+    with _progress() as bar:
+        task = bar.add_task("orders", total=sum(case.scene.orders for case in cases))
+        results = compare(cases, words.processes, lambda done: bar.advance(task, done))
+    names = _names([scene.recorded.path for scene in scenes])
+    rows = rows_of(results, {scene: names[scene.recorded.path] for scene in scenes})
+    rows = [row for row in rows if FIFO in chosen or row.policy != FIFO.label]
+    summaries = summaries_of(rows)
+    if output == "json":
+        print(as_json(rows, summaries))
+        return
+    console = Console(width=max(Console().width, TABLE_COLUMNS))
+    for table in tables(rows, summaries):
+        console.print(table)
+
+
+def _progress() -> Progress:
+    """A bar on standard error, for people only."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    return Progress(
+        *columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal,
+        transient=True,
+    )  # fmt: skip
+
+
+def _scenes(words: Words) -> list[Scene]:
+    """Every file with every number of devices and bin; each is tried, so that all can be drawn."""
+    loss = cast(Literal["base", "total"], _one_of("metric_loss", words.metric_loss, LOSSES))
+    switch = None if words.switch_cost == "paper" else _seconds(words.switch_cost)
+    if not words.curves:
+        raise Refused(FieldError("curves", "", "at least one file of recorded curves"))
+    for field, value in (("trials", words.trials), ("orders", words.orders)):
+        if value < 1:
+            raise Refused(FieldError(field, str(value), "1 or more"))
+    if words.seed < 0:
+        raise Refused(FieldError("seed", str(words.seed), "0 or more"))
+    scenes = []
+    for path in dict.fromkeys(words.curves):
+        recorded = Recorded(path, loss, switch)
+        opened(recorded)
+        for devices in _list("devices", words.devices, _devices):
+            for bin_type in _list("bin", words.bins, _bin):
+                scene = Scene(recorded, devices, bin_type, words.trials, words.orders, words.seed)
+                order_of(scene, 0)
+                scenes.append(scene)
+    return scenes
+
+
+def _names(paths: Sequence[Path]) -> dict[Path, str]:
+    """What files are called in the figures: their stems, or their paths where stems agree."""
+    stems = [path.stem for path in dict.fromkeys(paths)]
+    return {path: path.stem if stems.count(path.stem) == 1 else str(path) for path in paths}
+
+
+def _one_of(field: str, value: str, choices: Sequence[str]) -> str:
+    if value not in choices:
+        raise Refused(FieldError(field, value, one_of(choices), nearest(value, choices)))
+    return value
+
+
+def _list(field: str, text: str, read: Callable[[str, str], T]) -> list[T]:
+    return list(dict.fromkeys(read(field, part.strip()) for part in text.split(",")))
+
+
+def _devices(field: str, text: str) -> int:
+    if not (text.isdecimal() and int(text) > 0):
+        raise Refused(FieldError(field, text, "whole numbers above 0, with commas between them"))
+    return int(text)
+
+
+def _bin(field: str, text: str) -> int:
+    return int(_one_of(field, text, [str(each) for each in GOOD_IN_BIN]))
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise Refused(FieldError("switch_cost", text, "paper, or seconds of 0 or more"))
+    return seconds

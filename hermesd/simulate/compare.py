@@ -1,0 +1,148 @@
+"""Every policy on every order, spread over processes.
+
+Rule: each piece of work is a pure function of its description, so how many processes there are and
+which is ready first changes nothing. Processes are spawned, never forked.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from multiprocessing import get_context  # noqa: TID251 - only to spawn
+from pathlib import Path
+
+from hermesd.simulate.bound import bound_of, check
+from hermesd.simulate.contenders import FIFO, Contender
+from hermesd.simulate.curves import Curves, Loss, read
+from hermesd.simulate.drive import Drive
+from hermesd.simulate.figures import Effort, Figures, effort_of, figures_of
+from hermesd.simulate.orders import Goal, Order, draw, goal_of
+
+ORDERS_PER_PIECE = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A file of curves and how it is read; `switch_seconds` None means as the paper has it."""
+
+    path: Path
+    loss: Loss
+    switch_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What every policy of one comparison has in common."""
+
+    recorded: Recorded
+    devices: int
+    bin_type: int
+    trials: int
+    orders: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A policy in a scene."""
+
+    scene: Scene
+    contender: Contender
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One order under one policy, beside what is the least possible."""
+
+    figures: Figures
+    effort: Effort
+    bound: Figures
+
+
+@lru_cache(maxsize=8)
+def opened(recorded: Recorded) -> tuple[Curves, Goal]:
+    """A file and its goal, read once in each process. Raises Refused."""
+    curves = read(recorded.path, recorded.loss)
+    if recorded.switch_seconds is not None:
+        curves = replace(curves, switch_seconds=recorded.switch_seconds)
+    return curves, goal_of(curves)
+
+
+def order_of(scene: Scene, number: int) -> Order:
+    """One order of a scene. Raises Refused."""
+    curves, goal = opened(scene.recorded)
+    return draw(curves, goal, scene.bin_type, scene.trials, number, scene.seed)
+
+
+def simulate(case: Case, first: int, last: int) -> list[Result]:
+    """The orders `first` to `last - 1`.
+
+    Raises:
+        Stalled: the policy failed.
+        Beaten: the simulator is wrong.
+    """
+    results = []
+    for number in range(first, last):
+        order = order_of(case.scene, number)
+        contender, devices = case.contender, case.scene.devices
+        outcome = Drive(order, devices, contender.policy, contender.placement).run()
+        figures, bound = figures_of(order, outcome), bound_of(order, devices)
+        check(figures, bound, f"{contender.label} on order {number} of {case.scene}")
+        results.append(Result(figures, effort_of(outcome), bound))
+    return results
+
+
+def cases_of(scenes: list[Scene], contenders: tuple[Contender, ...]) -> list[Case]:
+    """Every policy in every scene, and FIFO in each, to which all are compared."""
+    everyone = contenders if FIFO in contenders else (FIFO, *contenders)
+    return [Case(scene, contender) for scene in scenes for contender in everyone]
+
+
+def compare(
+    cases: list[Case], processes: int, progress: Callable[[int], None]
+) -> dict[Case, list[Result]]:
+    """All orders of all cases; `progress` is told how many more are done.
+
+    Raises:
+        Stalled: a policy failed.
+        Beaten: the simulator is wrong.
+    """
+    pieces = [
+        (case, first, min(first + ORDERS_PER_PIECE, case.scene.orders))
+        for case in cases
+        for first in range(0, case.scene.orders, ORDERS_PER_PIECE)
+    ]
+    results: dict[Case, list[list[Result]]] = {
+        case: [[] for _ in range(0, case.scene.orders, ORDERS_PER_PIECE)] for case in cases
+    }
+    for (case, first, last), done in _worked(pieces, processes):
+        results[case][first // ORDERS_PER_PIECE] = done
+        progress(last - first)
+    return {case: [one for piece in each for one in piece] for case, each in results.items()}
+
+
+def _worked(
+    pieces: list[tuple[Case, int, int]], processes: int
+) -> Iterator[tuple[tuple[Case, int, int], list[Result]]]:
+    """Each piece with its results, as they come."""
+    if processes == 1:
+        for piece in pieces:
+            yield piece, simulate(*piece)
+        return
+    pool = ProcessPoolExecutor(processes, get_context("spawn"), _leave_interrupts)
+    try:
+        futures: dict[Future[list[Result]], tuple[Case, int, int]] = {
+            pool.submit(simulate, *piece): piece for piece in pieces
+        }
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _leave_interrupts() -> None:
+    """Ctrl-C is the parent's to answer."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

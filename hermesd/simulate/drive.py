@@ -1,0 +1,219 @@
+"""One order of jobs under the production scheduler, in virtual time.
+
+The node's part is played here. It says what a node says (started, a report after a new trial's
+first second, one at each end of a quantum and wherever a milestone is passed, suspended,
+completed), and does what it is told at the next iteration boundary. Of a switch's seconds 36 % are
+paid when a trial is suspended and 64 % at every start, the first included; there is no other delay.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import assert_never
+
+from hermesd.core.commands import Bind, Command, Kill, Launch, Release, Renew, Stop, Suspend
+from hermesd.core.events import (
+    Event,
+    MilestonePassed,
+    PolicyFailed,
+    QuantumEnded,
+    Reported,
+    RunCompleted,
+    RunStarted,
+    RunSuspended,
+)
+from hermesd.core.losses import chunked
+from hermesd.core.model import Plugin, Tier, Time
+from hermesd.core.placement import make_placement
+from hermesd.core.scheduler import Scheduler
+from hermesd.core.state import State
+from hermesd.policy import make_policy
+from hermesd.sim.agenda import Agenda
+from hermesd.simulate.opening import joined, place_of, submitted
+from hermesd.simulate.orders import Order
+from hermesd.simulate.stay import Live, Stay
+
+LEAVING, STARTING = 0.36, 0.64
+
+
+class Stalled(Exception):
+    """A simulation that came to no end, or whose policy raised."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of an order: its stays as they ended, and when each trial was finished.
+
+    `overhead_seconds` went into suspending and resuming; first starts are not among them.
+    """
+
+    stays: tuple[Stay, ...]
+    finished: tuple[Time, ...]
+    switches: int
+    overhead_seconds: float
+    decisions: int
+    decision_seconds: float
+
+
+class Drive:
+    """One simulation; `run` carries it through to the end of every job."""
+
+    def __init__(self, order: Order, devices: int, policy: Plugin, placement: Plugin) -> None:
+        self._jobs = order.jobs
+        self._leaving = LEAVING * order.switch_seconds
+        self._starting = STARTING * order.switch_seconds
+        self._opening = (submitted(order.jobs, policy, placement), joined(devices))
+        self._agenda = Agenda()
+        self._scheduler = Scheduler(State(), make_policy, make_placement)
+        self._live: dict[int, Live] = {}
+        self._steps = [0] * len(order.jobs)
+        self._stays: list[Stay] = []
+        self._finished: dict[int, Time] = {}
+        self._switches = 0
+        self._overhead = 0.0
+        self._decisions = 0
+        self._seconds = 0.0
+
+    def run(self) -> Outcome:
+        """The whole simulation.
+
+        Raises:
+            Stalled: the policy raised, or left trials unfinished for ever.
+        """
+        self._tell(*self._opening)
+        while self._agenda.step():
+            pass
+        self._scheduler.state.check()
+        left = [place for place in range(len(self._jobs)) if place not in self._finished]
+        if left:
+            raise Stalled(f"nothing is left to happen, and these trials are not finished: {left}")
+        return Outcome(
+            tuple(self._stays),
+            tuple(self._finished[place] for place in range(len(self._jobs))),
+            self._switches,
+            self._overhead,
+            self._decisions,
+            self._seconds,
+        )
+
+    def _tell(self, *events: Event) -> None:
+        """A batch as the head takes it: every event, one decision, then the commands."""
+        now = self._agenda.now
+        for event in events:
+            self._scheduler.observe(event, now)
+        began = time.perf_counter()
+        commands = self._scheduler.decide(now)
+        self._seconds += time.perf_counter() - began
+        self._decisions += 1
+        for failure in self._scheduler.take_failures():
+            assert isinstance(failure, PolicyFailed)
+            raise Stalled(f"the policy raised: {failure.detail}")
+        for command in commands:
+            self._carry_out(command)
+
+    def _carry_out(self, command: Command) -> None:
+        match command:
+            case Launch():
+                self._launch(command)
+            case Renew(run, grant, quantum, _, extends):
+                live = self._live[place_of(run.trial)]
+                live.grants(grant, quantum, live.granted if extends else self._agenda.now)
+                self._plan(live, live.next_step())
+            case Suspend(run) | Stop(run):
+                live = self._live[place_of(run.trial)]
+                live.leaving = True
+                self._plan(live, live.boundary(self._agenda.now))
+            case Bind() | Release() | Kill():
+                pass
+            case _:
+                assert_never(command)
+
+    # -- a stay ----------------------------------------------------------------------------------
+
+    def _launch(self, command: Launch) -> None:
+        trial, now = place_of(command.run.trial), self._agenda.now
+        live = Live(
+            command.run,
+            trial,
+            place_of(command.devices[0]),
+            self._jobs[trial],
+            now,
+            self._steps[trial],
+            command.quantum,
+        )
+        self._live[trial] = live
+        self._agenda.after(self._starting, lambda: self._started(live))
+
+    def _started(self, live: Live) -> None:
+        live.begin(self._agenda.now)
+        self._overhead += 0.0 if live.fresh else self._starting
+        self._plan(live, live.next_step())
+        self._tell(RunStarted(live.run, live.first, self._starting, live.job.planned))
+
+    def _plan(self, live: Live, step: int) -> None:
+        """Put down the step at which the run next has something to say; no plan before holds."""
+        live.plan += 1
+        plan = live.plan
+        self._agenda.at(
+            live.time_of(step), lambda: self._reached(live, step) if live.plan == plan else None
+        )
+
+    def _reached(self, live: Live, step: int) -> None:
+        """A planned step is done: say what it means."""
+        job, now = live.job, self._agenda.now
+        events = self._report(live, step)
+        if step == job.steps and not job.diverges:
+            self._leave(live, now)
+            self._finished[live.trial] = now
+            self._tell(*events, RunCompleted(live.run, step))
+        elif live.leaving:
+            if events:
+                self._tell(*events)
+            self._agenda.after(self._leaving, lambda: self._suspended(live, now))
+        else:
+            plan = live.plan
+            self._tell(*events, *(self._limits_met(live, step) if step < job.steps else ()))
+            if live.plan == plan:
+                self._plan(live, live.next_step())
+
+    def _report(self, live: Live, step: int) -> tuple[Event, ...]:
+        losses = live.job.losses[live.told : step]
+        before, live.told = live.told, step
+        if not losses:
+            return ()
+        report = Reported(
+            live.run,
+            step,
+            chunked(before + 1, losses),
+            (("loss", losses[-1]),),
+            busy_seconds=len(losses) * live.job.step_seconds,
+            not_finite=live.job.diverges and step == live.job.steps,
+        )
+        return (report,)
+
+    def _limits_met(self, live: Live, step: int) -> list[Event]:
+        """The milestones that were passed, and the end of the quantum."""
+        loss = live.seen.get(step)
+        said: list[Event] = []
+        for percent in live.pass_milestones(loss):
+            assert loss is not None
+            said.append(MilestonePassed(live.run, percent, loss, step))
+        if live.expires(step, loss):
+            said.append(QuantumEnded(live.run, live.grant, step))
+        return said
+
+    def _suspended(self, live: Live, ended: Time) -> None:
+        now = self._agenda.now
+        final = live.job.diverges and live.told == live.job.steps
+        self._overhead += self._leaving
+        self._switches += 0 if final else 1
+        self._leave(live, ended)
+        if final:
+            self._finished[live.trial] = now
+        self._tell(RunSuspended(live.run, Tier.PARK, live.told, None, self._leaving))
+
+    def _leave(self, live: Live, ended: Time) -> None:
+        self._steps[live.trial] = live.told
+        self._stays.append(live.stay(ended, self._agenda.now))
+        del self._live[live.trial]

@@ -1,0 +1,97 @@
+"""Which jobs are good, and the random orders in which they are submitted.
+
+Rule: order r of bin b is a pure function of the file, b, r and the seed; every policy gets the
+same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from hermesd.refusal import FieldError, Refused
+from hermesd.simulate.curves import Curves, Job
+
+WITHIN = 0.1
+FEWEST_GOOD = 16
+LARGEST_GOOD_SHARE, LOWERED_TO = 0.4, 0.25
+# Of 16 trials, this many are good in each type of bin.
+GOOD_IN_BIN: Mapping[int, float] = MappingProxyType({1: 4 / 16, 2: 12 / 16})
+SEED_STRIDE = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """The loss that makes a trial good, the usual loss at the start and the lowest of all."""
+
+    theta: float
+    start: float
+    best: float
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Jobs in order of submission; `good` are the positions of those that reach the goal."""
+
+    jobs: tuple[Job, ...]
+    good: tuple[int, ...]
+    goal: Goal
+    switch_seconds: float
+
+
+def goal_of(curves: Curves) -> Goal:
+    """Within 10 % of (start - best) above the best smoothed loss of the whole file.
+
+    Raised until 16 trials are good; lowered to the 25 % quantile if more than 40 % are.
+    """
+    lows = np.sort([job.smoothed.min() for job in curves.jobs])
+    start = float(np.median([job.smoothed[0] for job in curves.jobs]))
+    best = float(lows[0])
+    theta = max(best + WITHIN * (start - best), float(lows[min(FEWEST_GOOD, len(lows)) - 1]))
+    if (lows <= theta).mean() > LARGEST_GOOD_SHARE:
+        theta = float(np.quantile(lows, LOWERED_TO))
+    return Goal(theta, start, best)
+
+
+def good_jobs(curves: Curves, goal: Goal) -> list[int]:
+    """The numbers of the jobs that reach the goal."""
+    return [i for i, job in enumerate(curves.jobs) if job.smoothed.min() <= goal.theta]
+
+
+def draw(curves: Curves, goal: Goal, bin_type: int, trials: int, number: int, seed: int) -> Order:
+    """Order `number` of a bin: so many good jobs, the rest of the others, shuffled.
+
+    Raises:
+        Refused: the file has too few jobs of either sort.
+    """
+    good = good_jobs(curves, goal)
+    others = sorted(set(range(len(curves.jobs))) - set(good))
+    wanted = round(GOOD_IN_BIN[bin_type] * trials)
+    if len(good) < wanted or len(others) < trials - wanted:
+        raise Refused(
+            FieldError(
+                "trials",
+                str(trials),
+                f"fewer: {curves.name} has {len(good)} good jobs and {len(others)} others, and bin"
+                f" {bin_type} takes {wanted} and {trials - wanted}",
+            )
+        )
+    chance = np.random.default_rng(SEED_STRIDE * seed + 1_000 * bin_type + number)
+    chosen = np.concatenate(
+        (
+            chance.choice(good, wanted, replace=False),
+            chance.choice(others, trials - wanted, replace=False),
+        )
+    )
+    chance.shuffle(chosen)
+    jobs = [int(each) for each in chosen]
+    reaching = set(good)
+    return Order(
+        tuple(curves.jobs[each] for each in jobs),
+        tuple(place for place, each in enumerate(jobs) if each in reaching),
+        goal,
+        curves.switch_seconds,
+    )

@@ -1,0 +1,132 @@
+"""The rows as a table for people and as JSON for others to build on.
+
+Rule: what the JSON has is never renamed or taken away under the same `version`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from hermesd.simulate.compare import Scene
+from hermesd.simulate.rows import Row, Summary
+
+VERSION = 1
+DETAILED = {
+    "time_to_good": "to good",
+    "time_to_best": "to best",
+    "top4": "top 4",
+    "auc": "AUC",
+}
+
+
+def as_json(rows: Sequence[Row], summaries: Sequence[Summary]) -> str:
+    """Rows, and what they come to over all files."""
+    return json.dumps(
+        {
+            "version": VERSION,
+            "rows": [_row(row) for row in rows],
+            "summary": [_summary(summary) for summary in summaries],
+        },
+        indent=1,
+    )
+
+
+def _row(row: Row) -> dict[str, Any]:
+    compared = {name: asdict(each) for name, each in row.comparisons.items()}
+    return {
+        "file": row.file,
+        "devices": row.scene.devices,
+        "bin": row.scene.bin_type,
+        "policy": row.policy,
+        "orders": row.scene.orders,
+        **compared,
+        "makespan_ratio": row.comparisons["makespan"].ratio,
+        "jct_ratio": row.comparisons["jct"].ratio,
+        "switches": row.switches,
+        "overhead": row.overhead,
+        "decision_us": row.decision_us,
+    }
+
+
+def _summary(summary: Summary) -> dict[str, Any]:
+    return {
+        "devices": summary.devices,
+        "bin": summary.bin_type,
+        "policy": summary.policy,
+        **summary.ratios,
+        "bound_share": summary.bound_share,
+        "overhead": summary.overhead,
+    }
+
+
+def tables(rows: Sequence[Row], summaries: Sequence[Summary]) -> list[Table]:
+    """One table for each scene, and one over all files."""
+    made = [_table(scene, rows) for scene in dict.fromkeys(row.scene for row in rows)]
+    return [*made, _overall(summaries)] if summaries else made
+
+
+def _table(scene: Scene, rows: Sequence[Row]) -> Table:
+    mine = [row for row in rows if row.scene == scene]
+    devices = f"{scene.devices} device{'s' * (scene.devices > 1)}"
+    table = _headed(
+        f"{mine[0].file}, bin {scene.bin_type}, {devices}: times as fast as FIFO",
+        ("policy",),
+        (*DETAILED.values(), "P10..P90", "won", "of bound", "makespan", "mean end"),
+        ("switches", "overhead", "us/decision"),
+    )
+    for row in mine:
+        good = row.comparisons["time_to_good"]
+        table.add_row(
+            row.policy,
+            *(f"{row.comparisons[name].ratio:.2f}" for name in DETAILED),
+            f"{good.p10:.2f}..{good.p90:.2f}",
+            f"{good.won:.0%}",
+            f"{good.bound_share:.0%}",
+            f"{row.comparisons['makespan'].ratio:.2f}",
+            f"{row.comparisons['jct'].ratio:.2f}",
+            f"{row.switches:.1f}",
+            f"{row.overhead:.1%}",
+            f"{row.decision_us:.0f}",
+        )
+    return table
+
+
+def _overall(summaries: Sequence[Summary]) -> Table:
+    table = _headed(
+        "all files: geometric means",
+        ("policy",),
+        ("bin", "devices", *DETAILED.values(), "of bound", "makespan", "mean end", "overhead"),
+    )
+    last: tuple[int, int] | None = None
+    for each in summaries:
+        group = (each.bin_type, each.devices)
+        if last and group != last:
+            table.add_section()
+        table.add_row(
+            each.policy,
+            str(each.bin_type),
+            str(each.devices),
+            *(f"{each.ratios[name]:.2f}" for name in DETAILED),
+            f"{each.bound_share:.0%}",
+            f"{each.ratios['makespan']:.2f}",
+            f"{each.ratios['jct']:.2f}",
+            f"{each.overhead:.1%}",
+        )
+        last = group
+    return table
+
+
+def _headed(title: str, words: Sequence[str], *figures: Sequence[str]) -> Table:
+    """A table with columns of words to the left and of figures to the right."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for column in words:
+        table.add_column(column, no_wrap=True)
+    for column in (column for group in figures for column in group):
+        table.add_column(column, justify="right", no_wrap=True)
+    return table
