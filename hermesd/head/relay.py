@@ -1,13 +1,12 @@
 """Files that a client asks for, on their way from a node through the head.
 
 A node sends as fast as it can, on the stream that its reports use: what a slow client has not
-taken yet lies in an unlinked file, so that nothing of it holds up the stream or fills the memory.
+taken yet lies in a spool, so that nothing of it holds up the stream or fills the memory.
 """
 
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -15,25 +14,27 @@ from pathlib import Path
 
 from hermesd.head.refusals import NotFound, TooMuch, Unreachable
 from hermesd.head.session import Session
+from hermesd.head.spool import Spool
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 
-TICKET_LIMIT_BYTES = 16 * 2**30
+# How far a client may be behind: with a file that ends, and with a log that is followed.
+FILE_LIMIT_BYTES = 16 * 2**30
+FOLLOW_LIMIT_BYTES = 256 * 2**20
 PATIENCE_SECONDS = 30.0
 
 
 class Ticket:
     """One file transfer. Read it by `chunks`."""
 
-    def __init__(
-        self, number: int, session: Session, folder: Path, patience_seconds: float | None
-    ) -> None:
+    def __init__(self, number: int, session: Session, folder: Path, follow: bool) -> None:
         self.number = number
         self.session = session
         self.over = False
-        self._patience = patience_seconds
-        self._spool = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by `close`
-        self._size = 0
-        self._waiting: deque[tuple[pb.FileChunk, int, int]] = deque()
+        # A program may print nothing for days; a file that is there comes at once.
+        self._patience = None if follow else PATIENCE_SECONDS
+        self._limit = FOLLOW_LIMIT_BYTES if follow else FILE_LIMIT_BYTES
+        self._spool = Spool(folder)
+        self._waiting: deque[pb.FileChunk] = deque()
         self._failure: Exception | None = None
         self._wake = asyncio.Event()
 
@@ -43,15 +44,13 @@ class Ticket:
         if chunk.error:
             self.fail(NotFound(chunk.error))
             return
-        if self._size + len(chunk.data) > TICKET_LIMIT_BYTES:
-            self.fail(TooMuch(f"more than {TICKET_LIMIT_BYTES} bytes were not read in time"))
+        if self._failure is not None:
             return
-        self._spool.seek(self._size)
-        self._spool.write(chunk.data)
-        place = (self._size, len(chunk.data))
-        self._size += len(chunk.data)
-        rest = pb.FileChunk(name=chunk.name, offset=chunk.offset, last=chunk.last)
-        self._waiting.append((rest, *place))
+        if self._spool.unread + len(chunk.data) > self._limit:
+            self.fail(TooMuch(f"more than {self._limit} bytes were not read in time"))
+            return
+        self._spool.put(chunk.data)
+        self._waiting.append(pb.FileChunk(name=chunk.name, offset=chunk.offset, last=chunk.last))
         self._wake.set()
 
     def fail(self, failure: Exception) -> None:
@@ -63,9 +62,8 @@ class Ticket:
         """The chunks in order, the last one included. Raises what went wrong."""
         while True:
             while self._waiting:
-                chunk, start, length = self._waiting.popleft()
-                self._spool.seek(start)
-                chunk.data = self._spool.read(length)
+                chunk = self._waiting.popleft()
+                chunk.data = self._spool.get()
                 yield chunk
                 if chunk.last:
                     return
@@ -94,9 +92,7 @@ class Relay:
     def ask(self, session: Session, wanted: pb.SendFile) -> Iterator[Ticket]:
         """Ask a node for a file; the ticket is good for the block."""
         self._count += 1
-        # A program may print nothing for days; a file that is there comes at once.
-        patience = None if wanted.log.follow else PATIENCE_SECONDS
-        ticket = Ticket(self._count, session, self._folder, patience)
+        ticket = Ticket(self._count, session, self._folder, wanted.log.follow)
         self._tickets[ticket.number] = ticket
         request = pb.SendFile()
         request.CopyFrom(wanted)

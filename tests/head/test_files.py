@@ -182,7 +182,7 @@ async def test_a_trial_is_shown_with_the_last_of_its_output(head: World, node: N
 async def test_what_is_never_read_has_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay_module, "TICKET_LIMIT_BYTES", 10)
+    monkeypatch.setattr(relay_module, "FILE_LIMIT_BYTES", 10)
     relay, session = Relay(tmp_path), Session("box", "here")
     with relay.ask(session, node_pb2.SendFile(trial="d/1")) as ticket:
         for offset in (0, 8):
