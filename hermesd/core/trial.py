@@ -129,6 +129,15 @@ class Trial:
         tier = self.kept.tier if self.kept else Tier.PARK
         return self.costs.get(tier) or next(iter(self.costs.values()), None)
 
+    def device_of(self, run: RunId) -> DeviceId | None:
+        """Where a run is or was, as far as that is remembered: its present, kept or failed ones."""
+        if self.run is not None and self.run.id == run:
+            return self.run.devices[0]
+        if self.kept is not None and self.kept.run == run:
+            return self.kept.device
+        failed = (each.device for each in self.failures if each.attempt == run.attempt)
+        return next(failed, None)
+
     @property
     def seconds_per_step(self) -> float | None:
         """Training seconds an iteration, on the fastest kind seen; None while unmeasured."""

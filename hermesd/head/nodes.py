@@ -16,7 +16,14 @@ import structlog
 import hermesd
 from hermesd import wire
 from hermesd.core.commands import Bind, Command, Kill, Launch, Release, Renew, Stop, Suspend
-from hermesd.core.events import DeviceFailed, NodeJoined, NodeSilent, Reported
+from hermesd.core.events import (
+    Checkpointed,
+    DeviceFailed,
+    FidelityKnown,
+    NodeJoined,
+    NodeSilent,
+    Reported,
+)
 from hermesd.core.model import NodeId
 from hermesd.core.node_messages import Order, assignment
 from hermesd.core.state import State
@@ -256,7 +263,13 @@ def _its_own(state: State, node: NodeId, event: wire.NodeEvent) -> bool:
     """Whether the event is about this node: its device, or a run that is not another's."""
     if isinstance(event, DeviceFailed):
         return event.device.startswith(f"{node}/")
+    checkpoint = getattr(event, "checkpoint", None)
+    if checkpoint is not None and checkpoint.trial != event.run.trial:
+        return False
     trial = state.trials.get(event.run.trial)
-    if trial is None or trial.run is None or trial.run.id != event.run:
+    if trial is None:
         return True
-    return state.slots[trial.run.devices[0]].device.node == node
+    if (device := trial.device_of(event.run)) is not None:
+        return state.slots[device].device.node == node
+    # Of a stay that was over long ago the core takes nothing but what might help the next one.
+    return not isinstance(event, Checkpointed | FidelityKnown)

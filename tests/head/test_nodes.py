@@ -141,10 +141,59 @@ async def test_a_node_speaks_only_of_its_own_runs(head: World) -> None:
     await head.submit(spec(ONE))
     await honest.start()
     await honest.settle()
-    await liar.say(run_completed=node_pb2.RunCompleted(trial="digits/1", attempt=1))
+    run = {"trial": "digits/1", "attempt": 1}
+    await liar.say(run_completed=node_pb2.RunCompleted(**run))
     await liar.settle()
     assert head.state.trials["digits/1"].run.id == RunId("digits/1", 1)
+    # Nor of one that is parked elsewhere, or was there once.
+    saved = node_pb2.Checkpointed(
+        **run, checkpoint=types.Checkpoint(id="digits/1@x", trial="digits/1", attempt=1, step=9)
+    )
+    known = node_pb2.FidelityKnown(**run, fidelity=types.FIDELITY_EXACT)
+    lies: list[dict[str, Any]] = [
+        {"checkpointed": saved},
+        {"fidelity_known": known},
+        {"park_lost": node_pb2.ParkLost(**run)},
+    ]
+    await honest.say(run_suspended=node_pb2.RunSuspended(**run, tier=types.TIER_PARK, step=3))
+    await honest.settle()
+    for lie in lies:
+        await liar.say(**lie)
+    await liar.settle()
+    assert head.state.trials["digits/1"].step == 3
+    await honest.start()
+    await honest.settle()
+    for lie in lies:
+        await liar.say(**lie)
+    await liar.settle()
+    trial = head.state.trials["digits/1"]
+    assert (trial.attempt, trial.checkpoint, str(trial.fidelity)) == (2, None, "unknown")
     honest.call.cancel()
+    liar.call.cancel()
+
+
+async def test_a_late_word_of_a_run_that_was_lost_is_its_nodes_to_say(head: World) -> None:
+    node, liar = Node(head), Node(head, "liar", slots=0)
+    await node.hello()
+    await liar.hello()
+    await head.submit(spec(ONE))
+    await node.start()
+    run = {"trial": "digits/1", "attempt": 1}
+    await node.say(run_failed=node_pb2.RunFailed(**run, error_kind="lost", detail="gone"))
+    await node.start()
+    await node.settle()
+    for step, teller in ((9, liar), (5, node)):
+        kept = types.Checkpoint(id=f"digits/1@{step}", trial="digits/1", attempt=1, step=step)
+        await teller.say(checkpointed=node_pb2.Checkpointed(**run, checkpoint=kept))
+        await teller.settle()
+    assert head.state.trials["digits/1"].checkpoint.step == 5
+    # A checkpoint is of the trial that it is said of.
+    foreign = types.Checkpoint(id="digits/2@7", trial="digits/2", attempt=1, step=7)
+    run["attempt"] = 2
+    await node.say(checkpointed=node_pb2.Checkpointed(**run, checkpoint=foreign))
+    await node.settle()
+    assert head.state.trials["digits/1"].checkpoint.step == 5
+    node.call.cancel()
     liar.call.cancel()
 
 
