@@ -236,10 +236,11 @@ class Head:
         batch.answers.append((item, self.state.requests.get(item.request_id, ())))
 
     def _observe(self, event: Event, batch: _Batch) -> None:
+        touched = outcomes.touched(self.state, event)
         unfinished = outcomes.unfinished(self.state, event)
         self.scheduler.observe(event, batch.now)
-        ended = outcomes.write(outcomes.ended(self.state, unfinished))
-        batch.lines.append((batch.now, event, ended))
+        ended = outcomes.ended(self.state, unfinished)
+        batch.lines.append((batch.now, event, outcomes.write((*touched, *ended))))
 
     async def _finish(self, batch: _Batch) -> None:
         """Decide, write, answer, act: in this order."""

@@ -1,19 +1,22 @@
-"""What an entry ended: kept beside it in the journal, so that a watcher need not fold.
+"""What an entry came to: kept beside it in the journal, so that a watcher need not fold.
 
-Most entries end nothing. The others name each trial that reached a final phase and each study
-whose last trial did.
+Most entries come to nothing more than they say. The others name each trial that reached a final
+phase, each study whose last trial did, and the studies that were on a node or device.
 """
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import NamedTuple
 
 from hermesd.core.commands import Command
 from hermesd.core.events import (
     Cancelled,
+    DeviceFailed,
     Event,
     NodeJoined,
     NodeLost,
+    NodeSilent,
     ParkLost,
     Reported,
     RunCompleted,
@@ -21,15 +24,17 @@ from hermesd.core.events import (
     RunStarted,
     RunSuspended,
 )
-from hermesd.core.model import StudyId, TrialId
+from hermesd.core.model import DeviceId, StudyId, Tier, TrialId
 from hermesd.core.state import State
+from hermesd.core.trial import Trial
 from hermesd.record import Form
 
 FINISHED = "finished"
+TOUCHED = "touched"
 
 
 class Outcome(NamedTuple):
-    """A trial in its final phase, or a study with the word `finished`."""
+    """A trial in its final phase, or a study with the word `finished` or `touched`."""
 
     subject: TrialId | StudyId
     phase: str
@@ -47,6 +52,41 @@ def write(outcomes: tuple[Outcome, ...]) -> str:
 def read(text: str) -> tuple[Outcome, ...]:
     """The outcomes that were written."""
     return _FORM.read(text) if text else ()
+
+
+def touched(state: State, entry: Event | Command) -> tuple[Outcome, ...]:
+    """The studies that a node's or device's event meets, before it is applied.
+
+    Those of which something runs or is parked there, or that the node brings with it.
+    """
+    match entry:
+        case NodeJoined(node, live=live):
+            devices = {slot.device.id for slot in state.slots.values() if slot.device.node == node}
+            brought = [item.run.trial for item in live]
+        case NodeSilent(node) | NodeLost(node):
+            devices = {slot.device.id for slot in state.slots.values() if slot.device.node == node}
+            brought = []
+        case DeviceFailed(device):
+            devices, brought = {device}, []
+        case _:
+            return ()
+    studies = {state.trials[trial].spec.study for trial in brought if trial in state.trials}
+    for study, active in state.active.items():
+        if any(_is_on(state.trials[trial], devices) for trial in active):
+            studies.add(study)
+    return tuple(Outcome(study, TOUCHED) for study in sorted(studies))
+
+
+def _is_on(trial: Trial, devices: Container[DeviceId]) -> bool:
+    if trial.run is not None:
+        return trial.run.devices[0] in devices
+    kept = trial.kept
+    return kept is not None and kept.tier is Tier.PARK and kept.device in devices
+
+
+def touches(text: str, study: StudyId) -> bool:
+    """Whether what was written names this study as touched."""
+    return Outcome(study, TOUCHED) in read(text)
 
 
 def unfinished(state: State, entry: Event | Command) -> tuple[TrialId, ...]:

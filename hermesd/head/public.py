@@ -87,7 +87,8 @@ def _of(run: RunId, kind: pb.PublicEventKind) -> pb.PublicEvent:
 def _ended(one: outcomes.Outcome) -> Iterator[pb.PublicEvent]:
     if one.phase == outcomes.FINISHED:
         yield pb.PublicEvent(study=one.subject, kind=pb.PUBLIC_EVENT_KIND_STUDY_FINISHED)
-    elif (kind := _ENDS.get(Phase(one.phase))) is not None:
+    elif one.phase in _ENDS:
+        kind = _ENDS[Phase(one.phase)]
         yield pb.PublicEvent(trial=one.subject, kind=kind, reason=one.reason)
 
 

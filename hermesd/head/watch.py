@@ -12,9 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 from hermesd import record
-from hermesd.core.model import Study, StudyId
+from hermesd.core.commands import Launch
+from hermesd.core.events import Submitted
+from hermesd.core.model import Device, Study, StudyId
 from hermesd.core.trial import Trial
-from hermesd.head import names
+from hermesd.head import names, outcomes
 from hermesd.head.loop import Head
 from hermesd.head.points import unpack
 from hermesd.head.public import public_events, study_of
@@ -27,6 +29,7 @@ EVENTS_IN_MESSAGE = 200
 EXPORT_BYTES = 256 * 1024
 
 _STUDY: record.Form[Study] = record.Form(Study)
+_DEVICE: record.Form[Device] = record.Form(Device)
 _TRIAL: record.Form[Trial] = record.Form(Trial)
 
 
@@ -65,8 +68,13 @@ class Watching:
             event
             for event in public_events(line, self.head.state)
             if (reports or event.kind != pb.PUBLIC_EVENT_KIND_REPORTED)
-            and (not study or not event.study or event.study == study)
+            and (not study or event.study == study or self._meets(event, line, study))
         ]
+
+    @staticmethod
+    def _meets(event: pb.PublicEvent, line: Line, study: StudyId) -> bool:
+        """Whether an event of a node or a device meets trials of the study."""
+        return not event.study and outcomes.touches(line.outcome, study)
 
     async def ExportStudy(
         self, request: pb.ExportStudyRequest, context: Any
@@ -83,7 +91,7 @@ class Watching:
         yield pb.ExportStudyResponse(data=b"".join(gathered))
 
     async def _export(self, study_id: StudyId) -> AsyncIterator[str]:
-        """JSON Lines: the study, its trials, the entries that concern it, the points.
+        """JSON Lines: the study, its trials, the entries that concern it, its devices, the points.
 
         The submitter's environment stays out: an export is for others to read.
         """
@@ -95,11 +103,17 @@ class Watching:
         for trial in members:
             yield f'{{"type":"trial","trial":{_TRIAL.write(state.trials[trial])}}}'
         after = 0
+        devices: dict[str, None] = {}
         while rows := await self.head.journal.rows(after, PAGE):
             after = rows[-1].seq
             for row in rows:
-                if text := _exported(row, study_id):
-                    yield text
+                line = from_row(row)
+                if _concerns(line, study_id):
+                    if isinstance(line.entry, Launch):
+                        devices.update(dict.fromkeys(line.entry.devices))
+                    yield _exported(row)
+        for device in devices:
+            yield f'{{"type":"device","device":{_DEVICE.write(state.slots[device].device)}}}'
         for trial in members:
             for metric in await self.head.journal.metrics(trial):
                 for piece in await self.head.journal.pieces(trial, metric):
@@ -118,18 +132,21 @@ class Watching:
                     )
 
 
-def _exported(row: Row, study: StudyId) -> str:
-    """An entry's line in an export; empty if it is about another study."""
-    line = from_row(row)
-    trials = _trials_of(line.entry)
-    if trials is not None and study not in {study_of(trial) for trial in trials}:
-        return ""
-    if row.kind == "Submitted":
+def _concerns(line: Line, study: StudyId) -> bool:
+    """Whether an entry goes into a study's export."""
+    if isinstance(line.entry, Submitted):
         # The study's own line says it, without the submitter's environment.
-        return ""
-    return (
-        f'{{"type":"entry","seq":{row.seq},"at":{row.at!r},"kind":"{row.kind}","body":{row.body}}}'
-    )
+        return False
+    trials = _trials_of(line.entry)
+    if trials is None:
+        return outcomes.touches(line.outcome, study)
+    return study in {study_of(trial) for trial in trials}
+
+
+def _exported(row: Row) -> str:
+    """An entry's line in an export."""
+    place = f'"seq":{row.seq},"at":{row.at!r}'
+    return f'{{"type":"entry",{place},"kind":"{row.kind}","body":{row.body}}}'
 
 
 def _trials_of(entry: record.Entry) -> tuple[str, ...] | None:

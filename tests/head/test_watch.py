@@ -124,6 +124,43 @@ async def test_one_study_is_followed_alone(head: World) -> None:
     assert [event.study for event in seen] == ["digits-2"]
 
 
+async def test_a_study_hears_of_a_node_only_what_meets_its_trials(head: World) -> None:
+    node = Node(head)
+    await node.hello()
+    await head.submit(spec(ONE))
+    await head.submit(spec(ONE, name="other"))
+    launch = await node.start()
+    await node.settle()
+    run = node_pb2.LiveRun(
+        trial=launch.trial,
+        attempt=1,
+        condition=node_pb2.RUN_CONDITION_RUNNING,
+        devices=["box/cpu:0"],
+    )
+    node.call.cancel()
+    await events(head, pb.PUBLIC_EVENT_KIND_NODE_SILENT)
+    other = Node(head, "spare", slots=0)
+    await other.hello()
+    back = Node(head)
+    await back.hello(runs=[run])
+    await back.say(device_failed=node_pb2.DeviceFailed(device="box/cpu:0", reason="hot"))
+    await back.settle()
+
+    async def told(study: str) -> list[str]:
+        request = pb.WatchJournalRequest(study=study, once=True)
+        return kinds([e async for r in head.control.WatchJournal(request) for e in r.events])
+
+    story = ["submitted", "launched", "started", "node_silent", "node_joined", "device_failed"]
+    assert await told("digits") == story
+    assert await told("other") == ["submitted"]
+    assert (await told("")).count("node_joined") == 3
+    call = head.control.ExportStudy(pb.ExportStudyRequest(study="other"))
+    text = b"".join([response.data async for response in call]).decode()
+    assert [json.loads(line)["type"] for line in text.splitlines()] == ["study", "trial"]
+    other.call.cancel()
+    back.call.cancel()
+
+
 async def test_a_slow_reader_holds_up_nobody_and_misses_nothing(head: World) -> None:
     await head.submit(spec(ONE))
     slow = head.control.WatchJournal(pb.WatchJournalRequest(study="digits"))
@@ -195,12 +232,10 @@ async def test_an_export_holds_the_study_its_entries_and_its_points(head: World)
     again = form.read(json.dumps(lines[1]["trial"]))
     assert repr(again) == repr(head.state.trials["digits/1"])
     entries = [line for line in lines if line["type"] == "entry"]
-    assert [e["kind"] for e in entries if e["kind"] != "NodeJoined"] == [
-        "Launch",
-        "RunStarted",
-        "Reported",
-        "RunCompleted",
-    ]
+    kinds = [entry["kind"] for entry in entries]
+    assert kinds == ["Launch", "RunStarted", "Reported", "RunCompleted"]
+    devices = [line["device"] for line in lines if line["type"] == "device"]
+    assert [(device["id"], device["kind"]) for device in devices] == [("box/cpu:0", "cpu")]
     for entry in entries:
         record.decode(entry["kind"], json.dumps(entry["body"]))
     points = {line["metric"]: line for line in lines if line["type"] == "points"}
