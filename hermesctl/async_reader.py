@@ -29,7 +29,7 @@ from hermesctl.records import (
     TrialDetail,
 )
 from hermesctl.text import printable
-from hermesctl.transfer import download
+from hermesctl.transfer import OnProgress, download
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 
 StudyRef: TypeAlias = str | Study | Submission
@@ -212,12 +212,27 @@ class AsyncReader:
             yield message.data
 
     async def download_checkpoint(
-        self, trial: TrialRef, destination: str | os.PathLike[str], checkpoint: str = ""
+        self,
+        trial: TrialRef,
+        destination: str | os.PathLike[str],
+        checkpoint: str = "",
+        *,
+        force: bool = False,
+        on_progress: OnProgress | None = None,
     ) -> list[Path]:
         """Write a trial's newest (or the named) checkpoint as a new directory; returns its
-        files, which load without Hermes."""
+        files, which load without Hermes.
+
+        With `force` the directory may hold files, of which those of the same names are replaced.
+        `on_progress` is told how many bytes have come.
+        """
         return await download(
-            self.connection, trial_id(trial), Path(destination).absolute(), checkpoint
+            self.connection,
+            trial_id(trial),
+            Path(destination).absolute(),
+            checkpoint,
+            force=force,
+            on_progress=on_progress,
         )
 
 

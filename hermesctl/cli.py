@@ -10,7 +10,7 @@ import sys
 import typer
 
 from hermesctl.async_client import AsyncClient
-from hermesctl.commands import local, node, study, trial
+from hermesctl.commands import checkpoint, local, node, study, trial
 from hermesctl.commands.doctor import doctor
 from hermesctl.commands.submit import preview, submit
 from hermesctl.commands.watch import best, logs, status, tail, top, why
@@ -45,6 +45,7 @@ for command in (submit, preview, status, top, tail, logs, best, why):
     app.command(rich_help_panel=_DAILY)(command)
 app.add_typer(study.app, name="study", rich_help_panel=_NOUNS)
 app.add_typer(trial.app, name="trial", rich_help_panel=_NOUNS)
+app.add_typer(checkpoint.app, name="checkpoint", rich_help_panel=_NOUNS)
 app.add_typer(node.app, name="node", rich_help_panel=_NOUNS)
 app.add_typer(local.app, name="local", rich_help_panel=_SETUP)
 app.command(rich_help_panel=_SETUP)(doctor)

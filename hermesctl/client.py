@@ -30,6 +30,7 @@ from hermesctl.records import (
     Trial,
     TrialDetail,
 )
+from hermesctl.transfer import OnProgress
 
 Answer = TypeVar("Answer")
 
@@ -175,10 +176,20 @@ class Client:
         return self._iterate(lambda: self._client.export(study))
 
     def download_checkpoint(
-        self, trial: TrialRef, destination: str | os.PathLike[str], checkpoint: str = ""
+        self,
+        trial: TrialRef,
+        destination: str | os.PathLike[str],
+        checkpoint: str = "",
+        *,
+        force: bool = False,
+        on_progress: OnProgress | None = None,
     ) -> list[Path]:
-        """See AsyncClient.download_checkpoint."""
-        return self._run(self._client.download_checkpoint(trial, destination, checkpoint))
+        """See AsyncClient.download_checkpoint; `on_progress` is called in the client's thread."""
+        return self._run(
+            self._client.download_checkpoint(
+                trial, destination, checkpoint, force=force, on_progress=on_progress
+            )
+        )
 
     def submit(
         self,

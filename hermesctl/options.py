@@ -76,6 +76,13 @@ OutputOption: TypeAlias = Annotated[
 YesOption: TypeAlias = Annotated[
     bool, typer.Option("--yes", "-y", help="Do it without asking.", show_default=False)
 ]
+FileToOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--to", metavar="FILE", help="Where to; default: stdout.", show_default=False),
+]
+ForceOption: TypeAlias = Annotated[
+    bool, typer.Option("--force", help="Replace what is there.", show_default=False)
+]
 StudyArgument: TypeAlias = Annotated[
     str,
     typer.Argument(

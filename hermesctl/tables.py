@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hermesctl.node_records import Device, Node
-from hermesctl.records import Explanation, Params, Study, Trial, TrialState
+from hermesctl.records import Checkpoint, Explanation, Params, Study, Trial, TrialState
 from hermesctl.text import cut, duration, number, one_line, percent, printable, size
 from hermesctl.yaml_text import Data
 
@@ -162,6 +162,20 @@ def studies_table(studies: Sequence[Study], wide: bool) -> Table:
 def best_value(study: Study) -> str:
     """`val_loss 0.25`; a dash while nothing was measured."""
     return "-" if study.best_metric is None else f"{study.metric} {number(study.best_metric)}"
+
+
+def checkpoints_table(saved: Sequence[tuple[str, Checkpoint]]) -> Table:
+    """Checkpoints with their trials, in the given order."""
+    table = grid("trial", "checkpoint", ">step", ">size", "on")
+    for trial, checkpoint in saved:
+        table.add_row(
+            cell(trial),
+            cell(checkpoint.id),
+            cell(str(checkpoint.step)),
+            cell(size(checkpoint.size_bytes)),
+            cell(", ".join(checkpoint.nodes)),
+        )
+    return table
 
 
 def counts_text(study: Study) -> str:

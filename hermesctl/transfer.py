@@ -9,15 +9,18 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing
 from pathlib import Path, PurePosixPath
+from typing import TypeAlias
 
 from hermesctl.connection import Connection
 from hermesctl.errors import HermesError, UsageError
 from hermesctl.snapshot import Snapshot
 from hermesctl.text import printable
 from hermesd.pb.hermes.v1 import control_pb2 as pb
+
+OnProgress: TypeAlias = Callable[[int], None]
 
 _CHUNK_BYTES = 256 << 10
 _UPLOAD_TIMEOUT_SECONDS = 3_600.0
@@ -38,48 +41,80 @@ async def upload(connection: Connection, code: Snapshot) -> None:
 
 
 async def download(
-    connection: Connection, trial: str, destination: Path, checkpoint: str = ""
+    connection: Connection,
+    trial: str,
+    destination: Path,
+    checkpoint: str = "",
+    *,
+    force: bool = False,
+    on_progress: OnProgress | None = None,
 ) -> list[Path]:
     """Write a trial's checkpoint as the directory `destination`; returns its files.
 
-    Raises UsageError when the destination is there and not an empty directory.
+    `on_progress` is told how many bytes have come. Raises UsageError when the destination can't
+    be written, or is there and not an empty directory; with `force` the checkpoint's files
+    replace those of the same names in it, and all others stay.
     """
-    if destination.exists() and not (destination.is_dir() and not any(destination.iterdir())):
-        raise UsageError(
-            f"{printable(str(destination))}: expected a new directory, or one that is empty"
-        )
-    partial = destination.with_name(f".{destination.name}.{uuid.uuid4().hex[:8]}.partial")
-    partial.mkdir(parents=True)
+    name = printable(str(destination))
+    if destination.exists() and not destination.is_dir():
+        raise UsageError(f"{name}: expected a directory, this is a file")
     try:
-        names = await _receive(connection, trial, checkpoint, partial)
-        partial.rename(destination)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        occupied = destination.exists() and any(destination.iterdir())
+        if occupied and not force:
+            raise UsageError(
+                f"{name}: expected a new directory, or one that is empty; with force the files "
+                "of the same names are replaced"
+            )
+        partial = destination.with_name(f".{destination.name}.{uuid.uuid4().hex[:8]}.partial")
+        partial.mkdir(parents=True)
+        try:
+            names = await _receive(connection, trial, checkpoint, partial, on_progress)
+            if occupied:
+                _move_into(partial, destination, names)
+            else:
+                partial.rename(destination)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    except OSError as error:
+        raise UsageError(f"{name}: {error.strerror or error}") from None
     return [destination / name for name in names]
 
 
 async def _receive(
-    connection: Connection, trial: str, checkpoint: str, folder: Path
+    connection: Connection,
+    trial: str,
+    checkpoint: str,
+    folder: Path,
+    on_progress: OnProgress | None,
 ) -> list[PurePosixPath]:
     request = pb.DownloadCheckpointRequest(trial=trial, checkpoint=checkpoint)
-    names: dict[PurePosixPath, int] = {}
+    sizes: dict[PurePosixPath, int] = {}
     method = connection.stub.DownloadCheckpoint
     async with aclosing(connection.stream(method, request)) as chunks:
         async for chunk in chunks:
             if not chunk.name and not chunk.data:
                 continue  # the end of all files
             name = _safe_name(chunk.name)
-            if chunk.offset != names.get(name, 0):
+            if chunk.offset != sizes.get(name, 0):
                 raise HermesError(f"the head left a gap in {printable(chunk.name)}; try again")
             (folder / name.parent).mkdir(parents=True, exist_ok=True)
             with (folder / name).open("ab") as stream:
                 stream.write(chunk.data)
-                stream.flush()
-                os.fsync(stream.fileno())
-            names[name] = chunk.offset + len(chunk.data)
-    if not names:
+            sizes[name] = chunk.offset + len(chunk.data)
+            if on_progress is not None:
+                on_progress(sum(sizes.values()))
+    if not sizes:
         raise HermesError("the head sent no files; try again")
-    return list(names)
+    for name in sizes:
+        with (folder / name).open("rb") as stream:
+            os.fsync(stream.fileno())
+    return list(sizes)
+
+
+def _move_into(source: Path, destination: Path, names: Sequence[PurePosixPath]) -> None:
+    for name in names:
+        (destination / name.parent).mkdir(parents=True, exist_ok=True)
+        (source / name).replace(destination / name)
 
 
 def _safe_name(name: str) -> PurePosixPath:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from contextlib import aclosing
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +13,10 @@ from rich.text import Text
 from hermesctl.async_client import AsyncClient
 from hermesctl.documents import study_document
 from hermesctl.errors import UsageError
+from hermesctl.export import points_as_csv, write_file
 from hermesctl.options import (
+    FileToOption,
+    ForceOption,
     HeadOption,
     NameOption,
     OutputOption,
@@ -196,31 +199,48 @@ def remove(study: StudyArgument, yes: YesOption = False, head: HeadOption = None
 @app.command()
 def export(
     study: StudyArgument,
-    to: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where to; default: stdout.")
-    ] = None,
+    to: FileToOption = None,
+    force: ForceOption = False,
     head: HeadOption = None,
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="json|csv",
+            help="JSON Lines of everything, or the points as CSV. Default: by the file's ending.",
+            show_default=False,
+        ),
+    ] = "",
 ) -> None:
-    """Write a study as JSON Lines: itself, its trials, its journal, its points."""
+    """Write a study as JSON Lines: itself, its trials, its journal, its points. Or the points.
+
+    hermesctl study export digits --to digits.jsonl
+
+    hermesctl study export digits -o csv | head
+    """
+    as_csv = _is_csv(output, to)
 
     async def body(client: AsyncClient) -> None:
-        if to is None:
+        content = client.export(study)
+        if as_csv:
+            content = points_as_csv(content)
+        async with aclosing(content):
+            if to is not None:
+                await write_file(content, to, force=force)
+                say(f"written to {printable(str(to))} ({size(to.stat().st_size)})")
+                return
             console = stdout()
-            async for data in client.export(study):
+            async for data in content:
                 write_bytes(console, data)
-            return
-        partial = to.with_name(f".{to.name}.partial")
-        try:
-            with partial.open("wb") as stream:
-                async for data in client.export(study):
-                    stream.write(data)
-                stream.flush()
-                os.fsync(stream.fileno())
-            partial.replace(to)
-        except OSError as error:
-            raise UsageError(f"{printable(str(to))}: {error.strerror}") from None
-        finally:
-            partial.unlink(missing_ok=True)
-        say(f"written to {printable(str(to))} ({size(to.stat().st_size)})")
 
     run(body, head=head)
+
+
+def _is_csv(output: str, to: Path | None) -> bool:
+    """Whether CSV is wanted, which the file's ending says where no flag does."""
+    if output not in ("", Format.JSON, Format.CSV):
+        # Elsewhere `-o` names the file.
+        hint = f"; for a file: --to {printable(output)}" if {".", "/"} & set(output) else ""
+        raise UsageError(f"-o {printable(output)}: expected json (JSON Lines) or csv{hint}")
+    return output == Format.CSV or (not output and to is not None and to.suffix == ".csv")

@@ -53,6 +53,7 @@ class FakeHead(control_pb2_grpc.ControlServiceServicer):
         self.break_after: list[int] = []  # journal streams break after so many events
         self.output = b""
         self.checkpoint: list[pb.DownloadCheckpointResponse] = []
+        self.exported = [b'{"study": 1}\n', b'{"trial": 1}\n']
         self.nodes: list[pb.Node] = []
         self.version = client_version()
         self.identical_to = ""
@@ -267,8 +268,8 @@ class FakeHead(control_pb2_grpc.ControlServiceServicer):
     ) -> AsyncIterator[pb.ExportStudyResponse]:
         await self._begin(request, context)
         await self._study(request.study, context)
-        yield pb.ExportStudyResponse(data=b'{"study": 1}\n')
-        yield pb.ExportStudyResponse(data=b'{"trial": 1}\n')
+        for data in self.exported:
+            yield pb.ExportStudyResponse(data=data)
 
     async def DownloadCheckpoint(
         self, request: Any, context: Any

@@ -502,9 +502,51 @@ def test_export_goes_to_a_file_or_to_stdout(head: FakeHead, tmp_path: Path) -> N
     target = tmp_path / "digits.jsonl"
     assert hermesctl("study", "export", "digits", "--to", str(target)).exit_code == 0
     assert target.read_text() == '{"study": 1}\n{"trial": 1}\n'
-    missing = hermesctl("study", "export", "digits", "--to", str(tmp_path / "no" / "x"))
-    assert missing.exit_code == ExitCode.USAGE
+    for nowhere in (tmp_path / "no" / "x", target / "x", tmp_path, target):
+        refused = hermesctl("study", "export", "digits", "--to", str(nowhere))
+        assert refused.exit_code == ExitCode.USAGE
+    assert "add --force" in refused.stderr
+    assert hermesctl("study", "export", "digits", "--to", str(target), "--force").exit_code == 0
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_the_points_of_an_export_as_csv(head: FakeHead, tmp_path: Path) -> None:
+    head.add_study("digits", trial(1))
+    points = {"type": "points", "trial": "digits/1", "attempt": 2, "metric": "a,b"}
+    line = json.dumps({**points, "steps": [1, 2], "values": [0.5, "inf"]}).encode()
+    head.exported = [b'{"type":"study"}\n' + line[:30], line[30:] + b"\n"]
+    rows = 'trial,attempt,metric,step,value\ndigits/1,2,"a,b",1,0.5\ndigits/1,2,"a,b",2,inf\n'
+    assert hermesctl("study", "export", "digits", "-o", "csv").stdout == rows
+    target = tmp_path / "digits.csv"
+    assert hermesctl("study", "export", "digits", "--to", str(target)).exit_code == 0
+    assert target.read_text() == rows
+    refused = hermesctl("study", "export", "digits", "-o", "digits.csv")
+    assert refused.exit_code == ExitCode.USAGE
+    assert "expected json (JSON Lines) or csv; for a file: --to digits.csv" in refused.stderr
+    head.exported = [b"<html>\n"]
+    assert hermesctl("study", "export", "digits", "-o", "csv").exit_code == ExitCode.INTERNAL
+
+
+def test_checkpoints_are_listed_and_fetched(
+    head: FakeHead, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = types.Checkpoint(id="c1", step=40, size_bytes=2048, nodes=["box"])
+    head.add_study("digits", trial(1, checkpoint=saved), trial(2))
+    head.checkpoint = [pb.DownloadCheckpointResponse(name="model.keras", data=b"x" * 2048)]
+    listed = hermesctl("checkpoint", "ls").stdout.splitlines()
+    assert [line.split() for line in listed[1:]] == [["digits/1", "c1", "40", "2.0", "KiB", "box"]]
+    monkeypatch.chdir(tmp_path)
+    fetched = hermesctl("checkpoint", "download", "digits/1")
+    assert fetched.exit_code == 0
+    assert "1 file (2.0 KiB) in digits-1" in fetched.stderr
+    assert fetched.stdout.strip() == str(tmp_path / "digits-1" / "model.keras")
+    refused = hermesctl("checkpoint", "download", "digits/1")
+    assert refused.exit_code == ExitCode.USAGE
+    assert hermesctl("checkpoint", "download", "digits/1", "--force").exit_code == 0
+    assert (
+        hermesctl("checkpoint", "download", "digits/1", "--id", "c0", "--to", "old").exit_code == 0
+    )
+    assert head.of(pb.DownloadCheckpointRequest)[-1].checkpoint == "c0"
 
 
 def test_the_study_file_of_a_study_can_be_had_back(head: FakeHead) -> None:

@@ -306,6 +306,18 @@ async def test_a_checkpoint_is_downloaded_whole_or_not_at_all(
         assert (destination / "a.keras").read_bytes() == b"123"
         with pytest.raises(UsageError, match="expected a new directory"):
             await client.download_checkpoint("digits/1", destination)
+        (destination / "mine").touch()
+        head.checkpoint = [chunk("a.keras", 0, b"4"), chunk("d/b", 0, b"56")]
+        received: list[int] = []
+        await client.download_checkpoint(
+            "digits/1", destination, force=True, on_progress=received.append
+        )
+        assert received == [1, 3]
+        assert (destination / "a.keras").read_bytes() == b"4"
+        assert {p.name for p in destination.iterdir()} == {"a.keras", "d", "mine"}
+        for nowhere in (destination / "mine", destination / "mine" / "below"):
+            with pytest.raises(UsageError, match=r"expected a directory|Not a directory"):
+                await client.download_checkpoint("digits/1", nowhere, force=True)
         head.checkpoint = [chunk("a", 0, b"12"), chunk("a", 3, b"3")]
         with pytest.raises(HermesError, match="gap"):
             await client.download_checkpoint("digits/1", tmp_path / "gap")

@@ -1,0 +1,97 @@
+"""`hermesctl checkpoint`: list checkpoints and fetch them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
+
+from hermesctl.async_client import AsyncClient
+from hermesctl.options import (
+    ForceOption,
+    HeadOption,
+    LatestStudyArgument,
+    OutputOption,
+    TrialArgument,
+)
+from hermesctl.output import Format, emit, row
+from hermesctl.running import chosen_study, run
+from hermesctl.tables import checkpoints_table
+from hermesctl.terminal import is_live, say, stderr, stdout
+from hermesctl.text import count, printable, size
+
+app = typer.Typer(
+    no_args_is_help=True, help="List checkpoints and fetch them; they load without Hermes."
+)
+
+
+@app.command("ls")
+def list_checkpoints(
+    study: LatestStudyArgument = None,
+    head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """List the newest checkpoint of each trial of a study.
+
+    hermesctl checkpoint ls digits
+    """
+
+    async def body(client: AsyncClient) -> None:
+        detail = await client.study(await chosen_study(client, study))
+        saved = [(t.id, t.checkpoint) for t in detail.trials if t.checkpoint is not None]
+        rows = [{"trial": trial, **row(checkpoint)} for trial, checkpoint in saved]
+        emit(stdout(), output, {"checkpoints": rows}, rows, lambda _: checkpoints_table(saved))
+
+    run(body, head=head)
+
+
+@app.command()
+def download(
+    trial: TrialArgument,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIRECTORY", help="Where to; default: ./STUDY-NUMBER.", show_default=False
+        ),
+    ] = None,
+    checkpoint: Annotated[
+        str,
+        typer.Option("--id", metavar="ID", help="Which; default: the newest.", show_default=False),
+    ] = "",
+    force: ForceOption = False,
+    head: HeadOption = None,
+) -> None:
+    """Write a trial's checkpoint as a directory of files.
+
+    Of a Keras trial whose fit is over, model.keras is among them. With --force files of the same
+    names are replaced and all others stay.
+
+      hermesctl checkpoint download digits/13 --to best
+    """
+
+    async def body(client: AsyncClient) -> None:
+        found = (await client.trial(trial)).trial
+        folder = to or Path(found.id.replace("/", "-"))
+        newest = found.checkpoint
+        known = newest is not None and checkpoint in ("", newest.id)
+        columns = (BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn())
+        console = stderr()
+        with Progress(
+            *columns, console=console, transient=True, disable=not is_live(console)
+        ) as bar:
+            task = bar.add_task("", total=newest.size_bytes if newest and known else None)
+            files = await client.download_checkpoint(
+                found,
+                folder,
+                checkpoint,
+                force=force,
+                on_progress=lambda received: bar.update(task, completed=received),
+            )
+        weight = size(sum(file.stat().st_size for file in files))
+        say(f"{count(len(files), 'file')} ({weight}) in {printable(str(folder))}")
+        for file in files:
+            typer.echo(printable(str(file)))
+
+    run(body, head=head)
