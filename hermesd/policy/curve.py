@@ -31,6 +31,11 @@ def loss_or_inf(trial: Trial) -> float:
     return finite_or_inf(trial.loss)
 
 
+def start_loss(trial: Trial) -> float:
+    """The loss that a trial began with; infinite without one."""
+    return finite_or_inf(trial.curve[0].mean if trial.curve else None)
+
+
 def finite_or_inf(loss: float | None) -> float:
     """The loss; infinite if it is missing or no finite number."""
     return loss if loss is not None and math.isfinite(loss) else math.inf
@@ -80,9 +85,40 @@ def step_seconds(trial: Trial, facts: Facts) -> float:
     return facts.step_seconds if measured is None else measured
 
 
+def own_step_seconds(trial: Trial) -> float | None:
+    """Seconds of an iteration as this trial showed them; None while it has shown none."""
+    if trial.seconds_per_step is not None:
+        return trial.seconds_per_step
+    busy = trial.use.busy_seconds
+    return busy / trial.step if trial.step and busy > 0 else None
+
+
 def attained_seconds(trial: Trial) -> float:
     """Device seconds that a trial has had, the stay that is going on included."""
     return max(trial.served_seconds, trial.use.busy_seconds)
+
+
+def filler_seconds(trial: Trial, facts: Facts) -> float:
+    """The turn of a trial that is held back and runs only because nothing better waits.
+
+    Short, so that it makes way soon; long enough for switches to stay a small share of it.
+    """
+    return max(5.0, 10 * switch_seconds(trial, facts))
+
+
+def steps_of(setting: float, planned_steps: int | None, times: float = 1) -> int:
+    """`times` a setting that is a share of the length up to 1 and a number of steps above.
+
+    At least 1. While the length is unknown a share is taken to be `PROBE_STEPS`.
+    """
+    if setting > 1:
+        steps = setting * times
+    elif planned_steps is None:
+        steps = PROBE_STEPS * times
+    else:
+        steps = setting * times * planned_steps
+    # A third times three is a whole, whatever its last binary digit says.
+    return max(1, math.ceil(steps - 1e-9 * steps))
 
 
 def loss_at(trial: Trial, step: int) -> float:
@@ -104,39 +140,47 @@ class InverseFit:
         return 1 / below + self.floor if below > 0 else math.inf
 
 
-def fit_inverse(curve: Sequence[Chunk]) -> InverseFit | None:
-    """The best fit to a curve's means in least squares; None below three finite points.
+def fit_inverse(curve: Sequence[Chunk], floor_from_zero: bool = False) -> InverseFit | None:
+    """The best fit to a curve's means in least squares; None below three different points.
 
-    For a fixed floor the model is linear in slope and offset, both at least 0 (NNLS); the floor
-    is scanned below the lowest mean. Losses are taken relative to their range, so that a signal
-    below zero fits as well.
+    For a fixed floor the model is linear in slope and offset, both at least 0 (NNLS). Floors are
+    tried evenly below the lowest mean: down to one range of the losses below it, so that a signal
+    below zero fits as well, or with `floor_from_zero` down to zero, as Optimus prints it (where
+    no loss is below zero). A chunk stands at its middle.
     """
-    points = [(chunk.last_step, chunk.mean) for chunk in curve if math.isfinite(chunk.mean)]
-    if len(points) < 3:
+    means = [chunk for chunk in curve if math.isfinite(chunk.mean)]
+    if len(means) < 3:
         return None
-    steps = np.array([step for step, _ in points], dtype=float)
-    losses = np.array([loss for _, loss in points], dtype=float)
+    steps = np.array([(chunk.first_step + chunk.last_step) / 2 for chunk in means])
+    losses = np.array([chunk.mean for chunk in means])
     lowest, span = float(losses.min()), float(np.ptp(losses))
     if span == 0:
         return None
-    best: tuple[float, InverseFit] | None = None
-    for part in range(FLOORS):
-        floor = lowest - span * (part + 1) / FLOORS
-        slope, offset = _nonnegative_line(steps, 1 / (losses - floor))
-        fit = InverseFit(slope, offset, floor)
-        error = float(sum((fit.at(step) - loss) ** 2 for step, loss in points))
-        if best is None or error < best[0]:
-            best = (error, fit)
-    return best[1] if best else None
+    depth = lowest if floor_from_zero and lowest > 0 else span
+    floors = lowest - depth * np.arange(1, FLOORS + 1) / FLOORS
+    # A floor that rounding puts on the lowest mean, or losses far apart, make a fit of nothing.
+    with np.errstate(all="ignore"):
+        slopes, offsets = _nonnegative_lines(steps, 1 / (losses - floors[:, None]))
+        fitted = 1 / (slopes[:, None] * steps + offsets[:, None]) + floors[:, None]
+        errors = np.nan_to_num(((fitted - losses) ** 2).sum(axis=1), nan=math.inf, posinf=math.inf)
+    best = int(errors.argmin())
+    if not math.isfinite(errors[best]):
+        return None
+    return InverseFit(float(slopes[best]), float(offsets[best]), float(floors[best]))
 
 
-def _nonnegative_line(x: Floats, y: Floats) -> tuple[float, float]:
-    """Slope and offset, neither below 0, of the line nearest to `y`; x and y are not either."""
-    spread = float(((x - x.mean()) ** 2).sum())
-    slope = float(((x - x.mean()) * (y - y.mean())).sum()) / spread if spread else 0.0
-    if slope <= 0:
-        return 0.0, float(y.mean())
-    offset = float(y.mean()) - slope * float(x.mean())
-    if offset >= 0:
-        return slope, offset
-    return float((x * y).sum() / (x * x).sum()), 0.0
+def _nonnegative_lines(x: Floats, rows: Floats) -> tuple[Floats, Floats]:
+    """Slopes and offsets, none below 0, of the lines nearest to each row; no value is below 0.
+
+    Two unknowns have four active sets. Where the free line breaks one bound, that bound is active
+    in the answer; it cannot break both.
+    """
+    centre, level = x.mean(), rows.mean(axis=1)
+    away = x - centre
+    spread = float((away * away).sum())
+    slopes = (rows - level[:, None]) @ away / spread if spread else np.zeros(len(rows))
+    offsets = level - slopes * centre
+    through_zero = rows @ x / max(float((x * x).sum()), np.finfo(float).tiny)
+    falls, negative = slopes <= 0, offsets < 0
+    slopes = np.where(falls, 0.0, np.where(negative, through_zero, slopes))
+    return slopes, np.where(falls, level, np.where(negative, 0.0, offsets))
