@@ -1,0 +1,94 @@
+"""Hyperband (JMLR 2018): successive halving in several brackets, by holding trials back.
+
+A bracket that starts at a low rung compares many trials early; one that starts high compares few
+late, and so forgives a slow start.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar
+
+from hermesd.core.plugins import require
+from hermesd.core.policy import Claim, View
+from hermesd.core.trial import Trial
+from hermesd.policy.rungs import Ladder, Round, check_ladder, describe, round_of, standing
+
+
+@dataclass(frozen=True, slots=True)
+class Hyperband:
+    """Brackets of successive halving whose first rungs are `min_rung`, eta x that, eta^2 x ...
+
+    The last bracket has no rung below `max_rung`: its trials train to their end. Rungs are shares
+    of a trial's planned length up to 1, numbers of steps above 1, both alike. Hyperband draws
+    (s_max + 1) / (s + 1) x eta^s trials, rounded up, for its bracket s = s_max ... 0; a study's
+    trials are there already, and are dealt to the brackets in that proportion by their numbers.
+    Brackets go one after the other; who waits for a round's end leaves the device to the next.
+    """
+
+    name: ClassVar[str] = "hyperband"
+    eta: int = 3
+    min_rung: float = 1 / 27
+    max_rung: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_ladder(self.eta, self.min_rung, self.max_rung)
+        require(
+            self.min_rung <= self.max_rung and (self.min_rung > 1) == (self.max_rung > 1),
+            "min_rung",
+            self.min_rung,
+            f"at most max_rung ({self.max_rung:g}), both shares up to 1 or both steps above 1",
+        )
+
+    def plan(self, view: View) -> Sequence[Claim]:
+        """Those that may go on, bracket by bracket, then all that are held back."""
+        dealt: list[list[Trial]] = [[] for _ in range(self._brackets)]
+        for trial in (*view.trials, *view.finished):
+            dealt[self.bracket(trial)].append(trial)
+        rounds = [round_of(self._ladder(place), members) for place, members in enumerate(dealt)]
+        claims = [claim for each in rounds for claim in each.claims()]
+        return claims + self._fillers(rounds, view)
+
+    def bracket(self, trial: Trial) -> int:
+        """The bracket that a trial belongs to, 0 for the one whose first rung is lowest."""
+        pattern = deal(bracket_sizes(self.eta, self._brackets - 1))
+        return pattern[trial.spec.number % len(pattern)]
+
+    def words(self, trial: Trial) -> str:
+        place = self.bracket(trial)
+        return f"bracket {place + 1} of {self._brackets}: {describe(self._ladder(place), trial)}"
+
+    def _fillers(self, rounds: Sequence[Round], view: View) -> list[Claim]:
+        """All that are held back, as one list: the highest rung of the whole ladder first."""
+        claims = {claim.trial: claim for each in rounds for claim in each.fillers(view.facts)}
+        held_back = [trial for each in rounds for trial in each.held_back]
+        held_back.sort(key=standing(self._ladder(0)))
+        return [claims[trial.id] for trial in held_back]
+
+    def _ladder(self, bracket: int) -> Ladder:
+        return Ladder(self.eta, self.min_rung, self.max_rung, bracket)
+
+    @property
+    def _brackets(self) -> int:
+        """s_max + 1, with s_max = log_eta(R / r) rounded down."""
+        return 1 + int(math.log(self.max_rung / self.min_rung, self.eta) + 1e-9)
+
+
+@cache
+def bracket_sizes(eta: int, s_max: int) -> tuple[int, ...]:
+    """How many trials each bracket has, s = s_max first: (s_max + 1) / (s + 1) x eta^s, up."""
+    return tuple(-(-(s_max + 1) * eta**s // (s + 1)) for s in range(s_max, -1, -1))
+
+
+@cache
+def deal(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Which bracket each of sum(sizes) trials goes to, so that every beginning is in proportion."""
+    total, dealt, pattern = sum(sizes), [0] * len(sizes), []
+    for count in range(1, total + 1):
+        place = max(range(len(sizes)), key=lambda b: sizes[b] * count - dealt[b] * total)
+        dealt[place] += 1
+        pattern.append(place)
+    return tuple(pattern)
