@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from hermesd.core.model import Quantum
 from hermesd.core.plugins import require
@@ -18,11 +18,15 @@ from hermesd.policy.curve import (
     attained_seconds,
     loss_or_inf,
     probe_steps,
+    start_loss,
     step_seconds,
+    steps_of,
     switch_seconds,
 )
 
-UNPROBED, PROBED = 0.0, 1.0
+UNPROBED, PROBED, REACHED = 0.0, 1.0, 2.0
+# With a target, no later quantum is longer than this share of a trial's planned length.
+TARGET_QUANTUM_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,13 @@ class BestFirst:
     unknown) and `probe_seconds`; a later one the largest of `switches` x c, `growth` x the
     seconds served so far and the first. A probe cut short, because the length or the speed was
     not known yet, is finished before the trial counts as probed.
+
+    With a `target` the question is which trials reach that loss soonest: those that have go
+    behind the others, and a later quantum is at most a tenth of the planned length. It is a loss
+    as policies see it: lower is better, so for a maximised signal its negative.
+
+    `scale = "relative"` ranks by the loss over the size of the trial's own first loss, for trials
+    whose losses are on different scales; `best_first_scaled` finds out which is right.
     """
 
     name: ClassVar[str] = "best_first"
@@ -42,6 +53,8 @@ class BestFirst:
     probe_switches: float = 2.0
     switches: float = 5.0
     growth: float = 0.3
+    target: float = -math.inf
+    scale: Literal["absolute", "relative"] = "absolute"
 
     def __post_init__(self) -> None:
         require(0 <= self.probe_share <= 1, "probe_share", self.probe_share, "a share from 0 to 1")
@@ -54,9 +67,13 @@ class BestFirst:
         for name in ("probe_switches", "switches", "growth"):
             value = getattr(self, name)
             require(0 <= value < math.inf, name, value, "0 or more")
+        require(self.target < math.inf, "target", self.target, "a loss, or -inf for none")
 
     def score(self, trial: Trial) -> Score:
-        return (PROBED, loss_or_inf(trial)) if self._probed(trial) else (UNPROBED, 0.0)
+        if not self.probed(trial):
+            return (UNPROBED, 0.0)
+        loss = loss_or_inf(trial)
+        return (REACHED if loss <= self.target else PROBED, self._scaled(loss, trial))
 
     def quantum(self, trial: Trial, facts: Facts) -> Quantum:
         switch, step = switch_seconds(trial, facts), step_seconds(trial, facts)
@@ -64,15 +81,29 @@ class BestFirst:
         first = max(self.probe_switches * switch, steps * step, self.probe_seconds)
         if not trial.explored:
             return Quantum(first)
-        if not self._probed(trial):
+        if not self.probed(trial):
             return Quantum(max((steps - trial.step) * step, self.probe_seconds))
         served = attained_seconds(trial)
-        return Quantum(max(self.switches * switch, self.growth * served, first))
+        seconds = max(self.switches * switch, self.growth * served, first)
+        if self.target == -math.inf or trial.planned_steps is None:
+            return Quantum(seconds)
+        most = steps_of(TARGET_QUANTUM_SHARE, trial.planned_steps)
+        return Quantum(seconds, until_step=trial.step + most)
 
     def words(self, trial: Trial) -> str:
-        return f"loss {loss_or_inf(trial):.4g}" if self._probed(trial) else "not probed yet"
+        kind, value = self.score(trial)
+        if kind == UNPROBED:
+            return "not probed yet"
+        shown = "loss" if self.scale == "absolute" else "loss over its first"
+        return f"{shown} {value:.4g}{', target reached' if kind == REACHED else ''}"
 
-    def _probed(self, trial: Trial) -> bool:
+    def _scaled(self, loss: float, trial: Trial) -> float:
+        if self.scale == "absolute":
+            return loss
+        size = abs(start_loss(trial))
+        return loss / size if 0 < size < math.inf else math.inf
+
+    def probed(self, trial: Trial) -> bool:
         """Whether the probe is over; a trial that ran without any loss has nothing to show."""
         if not trial.explored:
             return False
