@@ -1,25 +1,57 @@
-"""The policies that ship, by name. Each is one file that knows none of the others."""
+"""Policies by name. Those that ship are one file each, that knows none of the others."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
 from hermesd.core.model import Plugin
 from hermesd.core.plugins import build
-from hermesd.core.policy import Policy
+from hermesd.core.policy import BadSetting, Policy
 from hermesd.policy.asha import Asha
 from hermesd.policy.best_first import BestFirst
+from hermesd.policy.best_first_scaled import BestFirstScaled
 from hermesd.policy.fifo import Fifo
+from hermesd.policy.flowcon import FlowCon
+from hermesd.policy.guided import Guided
 from hermesd.policy.hermes import Hermes
+from hermesd.policy.hyperband import Hyperband
+from hermesd.policy.installed import Registry
+from hermesd.policy.median import Median
+from hermesd.policy.optimus_width1 import OptimusWidth1
 from hermesd.policy.round_robin import RoundRobin
 from hermesd.policy.slaq import Slaq
+from hermesd.policy.successive_halving import SuccessiveHalving
+from hermesd.policy.themis import Themis
+from hermesd.policy.tiresias import Tiresias
 
-POLICIES: Mapping[str, type[Policy]] = MappingProxyType(
-    {policy.name: policy for policy in (Asha, BestFirst, Fifo, Hermes, RoundRobin, Slaq)}
+SHIPPED: tuple[type[Policy], ...] = (
+    Asha,
+    BestFirst,
+    BestFirstScaled,
+    Fifo,
+    FlowCon,
+    Guided,
+    Hermes,
+    Hyperband,
+    Median,
+    OptimusWidth1,
+    RoundRobin,
+    Slaq,
+    SuccessiveHalving,
+    Themis,
+    Tiresias,
 )
+POLICIES = Registry(SHIPPED)
 
 
-def make_policy(plugin: Plugin) -> Policy:
-    """The policy that a study asked for; raises `BadSetting` for what none of ours knows."""
-    return build("policy", POLICIES, plugin)
+def make_policy(plugin: Plugin, known: Registry = POLICIES) -> Policy:
+    """The policy that a study asked for, one that ships or one that a package brings.
+
+    Raises `BadSetting` for a name, a setting or a value that will not do, and for a policy of a
+    package that cannot be used.
+    """
+    try:
+        return build("policy", known, plugin)
+    except BadSetting:
+        raise
+    except (Exception, SystemExit) as error:
+        expected = f"settings that it takes; it raised {type(error).__name__}: {error}"
+        raise BadSetting("policy", plugin.name, expected) from error

@@ -1,0 +1,116 @@
+"""Policies by name: those that ship, and those that installed packages bring.
+
+A package offers one as an entry point of the group `hermes.policies`. It is imported when its
+name is first asked for, and every answer it gives is checked: whatever it does wrong is one
+error about that policy, and the study goes on under first in, first out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, TypeAlias
+
+from hermesd.core.model import Quantum
+from hermesd.core.policy import BadSetting, Claim, Facts, Policy, Score, View
+from hermesd.core.trial import Trial
+from hermesd.policy.contract import (
+    BrokenPromise,
+    checked_plan,
+    checked_quantum,
+    checked_score,
+    checked_words,
+    misshapen,
+)
+
+GROUP = "hermes.policies"
+Offers: TypeAlias = Callable[[], Iterable[EntryPoint]]
+
+
+@cache
+def offered() -> tuple[EntryPoint, ...]:
+    """The policies that packages of this environment offer; looked up once."""
+    return tuple(entry_points(group=GROUP))
+
+
+class Registry(Mapping[str, type[Policy]]):
+    """Policies by name; a policy that ships keeps its name whoever else offers it.
+
+    Asking for a policy that cannot be used raises `BadSetting` with the reason.
+    """
+
+    def __init__(self, shipped: Iterable[type[Policy]], offers: Offers = offered) -> None:
+        self._known = {policy.name: policy for policy in shipped}
+        self._offers = offers
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._known
+        yield from sorted({each.name for each in self._offers()} - self._known.keys())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known or any(each.name == name for each in self._offers())
+
+    def __getitem__(self, name: str) -> type[Policy]:
+        if name in self._known:
+            return self._known[name]
+        offers = [each for each in self._offers() if each.name == name]
+        if not offers:
+            raise KeyError(name)
+        return _loaded(name, offers)
+
+
+def _loaded(name: str, offers: list[EntryPoint]) -> type[Policy]:
+    """The class that a package offers, its answers checked."""
+    if len(offers) > 1:
+        packages = ", ".join(sorted(_package(each) for each in offers))
+        raise BadSetting("policy", name, f"one package that offers it, not {packages}")
+    try:
+        kind = offers[0].load()
+        wrong = misshapen(kind, name)
+    except (Exception, SystemExit) as error:
+        wrong = f"it cannot be imported: {type(error).__name__}: {error}"
+    if wrong:
+        raise BadSetting("policy", name, f"a policy from {_package(offers[0])} that works: {wrong}")
+    return guarded(kind)
+
+
+def _package(offer: EntryPoint) -> str:
+    return offer.dist.name if offer.dist else offer.value
+
+
+@cache
+def guarded(kind: type[Policy]) -> type[Policy]:
+    """The same policy, its answers checked and its exits caught.
+
+    Its methods raise `BrokenPromise` for an answer that breaks the contract.
+    """
+    inner: Any = kind
+
+    def score(self: Any, trial: Trial) -> Score:
+        return checked_score(_caught(inner.score, self, trial))
+
+    def quantum(self: Any, trial: Trial, facts: Facts) -> Quantum:
+        return checked_quantum(_caught(inner.quantum, self, trial, facts), trial)
+
+    def words(self: Any, trial: Trial) -> str:
+        return checked_words(_caught(inner.words, self, trial))
+
+    def plan(self: Any, view: View) -> list[Claim]:
+        return checked_plan(_caught(inner.plan, self, view), view)
+
+    checks: dict[str, Any] = {"words": words}
+    checks |= {"plan": plan} if hasattr(kind, "plan") else {"score": score, "quantum": quantum}
+    body = {**checks, "__slots__": (), "__module__": kind.__module__, "__doc__": kind.__doc__}
+    return type(kind.__name__, (kind,), body)
+
+
+def _caught(method: Callable[..., Any], *arguments: Any) -> Any:
+    """A method's answer; an attempt to end the process is a broken promise."""
+    try:
+        return method(*arguments)
+    except SystemExit as error:
+        raise BrokenPromise("it tried to end the process") from error
