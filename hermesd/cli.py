@@ -1,4 +1,4 @@
-"""`hermesd head | node | local | simulate`: the composition root, and the exit codes of refusals.
+"""`hermesd head | node | local | simulate | policy`: composition root, exit codes of refusals.
 
 2: the settings or the state will not do, and a restart would not help. 4: somebody else is in the
 way, which may pass. Anything else that ends a daemon is a traceback and exit code 1.
@@ -29,6 +29,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Hermes' daemons. People use `hermesctl`.",
 )
+policies = typer.Typer(no_args_is_help=True, help="Policies: ours, and those of packages.")
+app.add_typer(policies, name="policy")
 
 Config = Annotated[
     Path | None, typer.Option("--config", envvar="HERMES_CONFIG", help="The TOML file.")
@@ -153,6 +155,25 @@ def simulate(
         command.simulate(words)
     except (Refused, Stalled) as error:
         _refuse(str(error))
+
+
+@policies.command("check")
+def check_policy(
+    name: Annotated[str, typer.Argument(help="As a study's `schedule.policy` has it.")],
+) -> None:
+    """Try a policy out with its defaults: everything it promises, and a small study."""
+    from hermesd.core.model import Plugin
+    from hermesd.core.policy import BadSetting
+    from hermesd.policy import make_policy
+    from hermesd.policy.contract import faults
+
+    try:
+        found = faults(make_policy(Plugin(name)))
+    except BadSetting as error:
+        _refuse(str(error))
+    if found:
+        _refuse("\n".join(f"{name}: {fault}" for fault in found))
+    typer.echo(f"{name} keeps the contract of a policy")
 
 
 def _run(

@@ -1,0 +1,304 @@
+"""Policies of other packages: found by entry point, checked, and refused in one clear error."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from typer.testing import CliRunner
+
+from hermesd.cli import REFUSED, app
+from hermesd.core.model import Plugin, Quantum
+from hermesd.core.policy import BadSetting, Claim, Facts, Score, View
+from hermesd.core.trial import Trial
+from hermesd.policy import SHIPPED, installed, make_policy
+from hermesd.policy.contract import BrokenPromise, faults
+from hermesd.policy.fifo import Fifo
+from hermesd.policy.installed import GROUP, Registry, guarded
+from tests.policy.trials import mixed_bag, trained, trial, view
+
+
+@dataclass(frozen=True)
+class Newest:
+    """The trial that was submitted last goes first: what a user would write."""
+
+    name: ClassVar[str] = "newest"
+    quantum_seconds: float = 5.0
+
+    def __post_init__(self) -> None:
+        if self.quantum_seconds > 100:
+            raise ValueError("nobody waits that long")
+
+    def score(self, trial: Trial) -> Score:
+        return (-trial.submitted, -float(trial.spec.number))
+
+    def quantum(self, trial: Trial, facts: Facts) -> Quantum:
+        return Quantum(self.quantum_seconds)
+
+    def words(self, trial: Trial) -> str:
+        return f"number {trial.spec.number}"
+
+
+class Exits(Newest):
+    def score(self, trial: Trial) -> Score:
+        sys.exit("enough")
+
+
+class Moody(Newest):
+    asked: ClassVar[list[int]] = []
+
+    def quantum(self, trial: Trial, facts: Facts) -> Quantum:
+        self.asked.append(1)
+        return Quantum(float(len(self.asked)))
+
+
+class Meddler(Newest):
+    def words(self, trial: Trial) -> str:
+        trial.metrics["mine"] = None  # type: ignore[assignment]
+        return "meddled"
+
+
+@dataclass(frozen=True)
+class Sits:
+    """Plans nothing, ever."""
+
+    name: ClassVar[str] = "sits"
+
+    def plan(self, view: View) -> list[Claim]:
+        return []
+
+    def words(self, trial: Trial) -> str:
+        return "sits"
+
+
+@dataclass(frozen=True)
+class Greedy(Sits):
+    """Claims what runs already."""
+
+    def plan(self, view: View) -> list[Claim]:
+        return [Claim(each.id, Quantum(1.0), "mine") for each in view.trials]
+
+
+@dataclass(frozen=True)
+class Forgetful(Sits):
+    """Never claims a device for one of its trials."""
+
+    def plan(self, view: View) -> list[Claim]:
+        known = [each for each in view.trials if each.candidate and each.id != "s/5"]
+        return [Claim(each.id, Quantum(1.0), "known") for each in known]
+
+
+def answering(**answers: Any) -> Newest:
+    """`Newest`, but for the answers given."""
+    methods = {name: lambda *_, answer=answer: answer for name, answer in answers.items()}
+    policy: Newest = type("Answering", (Newest,), methods)()
+    return policy
+
+
+NOT_FROZEN = type("NotFrozen", (), {"name": "not_frozen"})
+FORMLESS = dataclass(frozen=True)(type("Formless", (), {"name": "formless"}))
+
+
+def offer(name: str, value: str) -> EntryPoint:
+    return EntryPoint(name, value, GROUP)
+
+
+HERE = f"{__name__}:"
+
+
+def registry(*offers: EntryPoint) -> Registry:
+    return Registry(SHIPPED, lambda: offers)
+
+
+@pytest.fixture
+def newest() -> Registry:
+    return registry(offer("newest", HERE + "Newest"))
+
+
+def test_a_policy_of_a_package_is_used_by_its_name_with_its_settings(newest: Registry) -> None:
+    policy = make_policy(Plugin("newest", (("quantum_seconds", 7),)), newest)
+    assert isinstance(policy, Newest)
+    assert policy.quantum(trial(), Facts()) == Quantum(7.0)
+    assert "newest" in newest
+    assert list(newest)[-1] == "newest"
+    assert len(newest) == len(SHIPPED) + 1
+    assert faults(policy) == []
+
+
+def test_its_unknown_setting_names_those_it_has(newest: Registry) -> None:
+    with pytest.raises(BadSetting, match="did you mean quantum_seconds"):
+        make_policy(Plugin("newest", (("quantum_second", 7),)), newest)
+
+
+def test_its_own_refusal_of_a_value_is_quoted(newest: Registry) -> None:
+    with pytest.raises(BadSetting, match="nobody waits that long"):
+        make_policy(Plugin("newest", (("quantum_seconds", 101.0),)), newest)
+
+
+def test_a_policy_that_ships_keeps_its_name() -> None:
+    known = registry(offer("fifo", HERE + "Newest"))
+    assert known["fifo"] is Fifo
+    assert len(known) == len(SHIPPED)
+
+
+def test_nothing_is_imported_before_its_name_is_asked_for() -> None:
+    known = registry(offer("absent", "no_such_package:Policy"))
+    assert "absent" in known
+    assert make_policy(Plugin("fifo"), known) == Fifo()
+    with pytest.raises(BadSetting, match=r"one of absent, asha"):
+        make_policy(Plugin("presnt"), known)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("absent", "no_such_package:Policy", "cannot be imported: ModuleNotFoundError"),
+        ("absent", HERE + "Absent", "cannot be imported: AttributeError"),
+        ("other", HERE + "Newest", "its `name` is 'newest', not 'other'"),
+        ("not_frozen", HERE + "NOT_FROZEN", "not a frozen dataclass"),
+        ("formless", HERE + "FORMLESS", "either score, quantum and words, or plan and words"),
+        ("offer", HERE + "offer", "it is function, not a class"),
+    ],
+)
+def test_a_policy_that_cannot_be_used_is_one_clear_error(name: str, value: str, words: str) -> None:
+    with pytest.raises(BadSetting) as refusal:
+        make_policy(Plugin(name), registry(offer(name, value)))
+    assert words in str(refusal.value)
+    assert refusal.value.field == "policy"
+
+
+def test_two_packages_with_one_name_are_refused() -> None:
+    known = registry(offer("newest", HERE + "Newest"), offer("newest", "elsewhere:Newest"))
+    with pytest.raises(BadSetting, match="one package that offers it, not"):
+        make_policy(Plugin("newest"), known)
+
+
+@pytest.mark.parametrize(
+    ("answers", "words"),
+    [
+        ({"score": 1.0}, "score is 1.0: expected a tuple of numbers"),
+        ({"score": (float("nan"),)}, "expected no NaN"),
+        ({"words": ""}, "words is '': expected some text"),
+        ({"words": 7}, "words is 7"),
+        ({"quantum": 3.0}, "quantum is 3.0: expected a Quantum"),
+        ({"quantum": Quantum(0.01)}, "quantum.seconds is 0.01"),
+        ({"quantum": Quantum(float("inf"))}, "quantum.seconds is inf"),
+        ({"quantum": Quantum("ten")}, "quantum.seconds is 'ten'"),  # type: ignore[arg-type]
+        ({"quantum": Quantum(until_step=0)}, "expected None or a step after 0"),
+        ({"quantum": Quantum(until_step=9.5)}, "quantum.until_step is 9.5"),  # type: ignore[arg-type]
+        ({"quantum": Quantum(loss=float("nan"))}, "quantum.loss is nan"),
+        ({"quantum": Quantum(exact=1)}, "quantum.exact is 1"),  # type: ignore[arg-type]
+        ({"quantum": Quantum(milestones=[])}, "quantum.milestones is []"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_wrong_answer_is_found_by_the_check_and_stopped_at_run_time(
+    answers: dict[str, Any], words: str
+) -> None:
+    broken = answering(**answers)
+    assert any(words in fault for fault in faults(broken))
+    (name,) = answers
+    checked = guarded(type(broken))()
+    asked = [trial(), Facts()] if name == "quantum" else [trial()]
+    with pytest.raises(BrokenPromise) as broke:
+        getattr(checked, name)(*asked)
+    assert words in str(broke.value)
+
+
+def test_an_exit_is_a_broken_promise() -> None:
+    checked = guarded(Exits)()
+    with pytest.raises(BrokenPromise, match="tried to end the process"):
+        checked.score(trial())  # type: ignore[union-attr]
+    assert any("SystemExit: enough" in fault for fault in faults(Exits()))
+
+
+def test_scores_of_different_lengths_are_found() -> None:
+    class Uneven(Newest):
+        def score(self, trial: Trial) -> Score:
+            return (0.0,) * (1 + trial.spec.number % 2)
+
+    assert "score: tuples of different lengths" in faults(Uneven())
+
+
+def test_memory_is_found() -> None:
+    assert any("keeps no memory" in fault for fault in faults(Moody()))
+
+
+def test_a_change_of_what_was_shown_is_found() -> None:
+    assert "it changed the trials that it was shown" in faults(Meddler())
+
+
+def test_a_plan_that_leaves_devices_idle_is_found() -> None:
+    assert "plan: it is empty though trials wait and nothing runs" in faults(Sits())
+
+
+def test_a_claim_of_what_is_no_candidate_is_found_and_stopped() -> None:
+    assert any("expected candidates of the view, each once" in each for each in faults(Greedy()))
+    with pytest.raises(BrokenPromise, match="candidates of the view"):
+        guarded(Greedy)().plan(view(*mixed_bag()))  # type: ignore[union-attr]
+
+
+def test_a_trial_that_never_ends_is_found() -> None:
+    (found,) = faults(Forgetful())
+    assert "TimeoutError: s/5 did not end" in found
+
+
+def test_a_check_leaves_good_answers_as_they_are() -> None:
+    checked, each = guarded(Newest)(), trained(3, [1.0] * 5, submitted=2.0)
+    assert checked.score(each) == Newest().score(each)  # type: ignore[union-attr]
+    assert checked.words(each) == "number 3"
+    assert repr(checked) == repr(Newest())
+
+
+@pytest.fixture
+def _package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An installed package with two policies: one that works and one that raises."""
+    (tmp_path / "lucky_policies.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from typing import ClassVar\n"
+        "from hermesd.core.model import Quantum\n"
+        "@dataclass(frozen=True)\n"
+        "class Lucky:\n"
+        "    name: ClassVar[str] = 'lucky'\n"
+        "    def score(self, trial): return (hash(trial.id) % 7 * 1.0,)\n"
+        "    def quantum(self, trial, facts): return Quantum(2.0)\n"
+        "    def words(self, trial): return 'lucky'\n"
+        "@dataclass(frozen=True)\n"
+        "class Unlucky(Lucky):\n"
+        "    name: ClassVar[str] = 'unlucky'\n"
+        "    def score(self, trial): return (1 / trial.step,)\n"
+    )
+    info = tmp_path / "lucky_policies-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: lucky-policies\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        f"[{GROUP}]\nlucky = lucky_policies:Lucky\nunlucky = lucky_policies:Unlucky\n"
+        "gone = lucky_policies:Gone\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    installed.offered.cache_clear()
+    yield
+    installed.offered.cache_clear()
+    sys.modules.pop("lucky_policies", None)
+
+
+@pytest.mark.usefixtures("_package")
+@pytest.mark.parametrize(
+    ("name", "code", "words"),
+    [
+        ("best_first", 0, "best_first keeps the contract"),
+        ("lucky", 0, "lucky keeps the contract"),
+        ("unlucky", REFUSED, "unlucky: score of trial 0: waiting at step 0 of an unknown length"),
+        ("gone", REFUSED, "a policy from lucky-policies that works: it cannot be imported"),
+        ("luky", REFUSED, "did you mean lucky?"),
+    ],
+)
+def test_the_command_says_whether_a_policy_keeps_the_contract(
+    name: str, code: int, words: str
+) -> None:
+    result = CliRunner().invoke(app, ["policy", "check", name], catch_exceptions=False)
+    assert (result.exit_code, words in result.output) == (code, True)
