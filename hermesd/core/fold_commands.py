@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import assert_never
 
+from hermesd.core.change import replace
 from hermesd.core.commands import Bind, Command, Kill, Launch, Release, Renew, Stop, Suspend
 from hermesd.core.model import Phase, RunId, Time
 from hermesd.core.tables import Rejected, Tables

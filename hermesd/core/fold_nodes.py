@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import assert_never
 
 from hermesd.core import progress
+from hermesd.core.change import replace
 from hermesd.core.events import DeviceFailed, NodeJoined, NodeLost, NodeSilent, RunFailed
 from hermesd.core.model import Node, NodeId, Phase, RunId, Slot, Time
 from hermesd.core.tables import Rejected, Tables

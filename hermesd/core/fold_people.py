@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import assert_never, cast
 
 from hermesd.core import progress
+from hermesd.core.change import replace
 from hermesd.core.events import (
     Cancelled,
     Extended,
@@ -45,6 +45,7 @@ def fold_study_event(
                 for node in state.nodes:
                     state.releases[trial_id, node] = True
                 del state.trials[trial_id]
+                state.versions.pop(trial_id, None)
                 state.dirty.pop(trial_id, None)
             for table in (state.studies, state.active, state.facts, state.fallen):
                 cast(dict[StudyId, object], table).pop(study_id, None)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import assert_never
 
 from hermesd.core import progress
+from hermesd.core.change import replace
 from hermesd.core.events import (
     Checkpointed,
     FidelityKnown,
@@ -52,10 +52,10 @@ def fold_run_event(state: Tables, event: RunEvent, now: Time) -> None:
         case RunCompleted():
             state.free_slots(trial, now)
             step = max(trial.step, event.step)
-            done = progress.with_checkpoint(replace(trial, step=step), event.checkpoint)
+            ending = Ending(Phase.COMPLETED, "" if trial.metrics else "no metric seen")
+            done = progress.with_checkpoint(trial, event.checkpoint)
             done = progress.close_quantum(done) if done.current.count else done
-            ending = Ending(Phase.COMPLETED, "" if done.metrics else "no metric seen")
-            state.put(progress.released(replace(done, ending=ending), now))
+            state.put(progress.released(replace(done, step=step, ending=ending), now))
         case RunFailed():
             state.free_slots(trial, now)
             study = state.studies[trial.spec.study]
@@ -101,8 +101,7 @@ def _started(state: Tables, trial: Trial, event: RunStarted) -> None:
     tier = Tier.CHECKPOINT if tier is None and trial.checkpoint else tier
     if tier is not None:
         _measure(state, trial, resume_seconds=event.start_seconds)
-    phase = Phase.RUNNING if trial.phase is Phase.STARTING else trial.phase
-    state.put(replace(progress.started(trial, event, tier), phase=phase))
+    state.put(progress.started(trial, event, tier))
 
 
 def _measure(state: Tables, trial: Trial, **seconds: float) -> None:
@@ -128,7 +127,7 @@ def _reported(state: Tables, trial: Trial, event: Reported) -> None:
         trial = replace(trial, ending=Ending(Phase.STOPPED, reason))
     if run.warm and (seconds := trial.step_seconds.get(kind)):
         _measure(state, trial, step_seconds=seconds)
-    state.put(replace(trial, run=replace(run, warm=True)))
+    state.put(trial)
 
 
 def _quantum_event(state: Tables, trial: Trial, event: QuantumEnded | MilestonePassed) -> None:

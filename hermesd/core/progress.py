@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
+from hermesd.core.change import replace
 from hermesd.core.events import Reported, RunFailed, RunStarted, RunSuspended
 from hermesd.core.losses import QuantumLosses, extend, truncate
 from hermesd.core.model import (
@@ -46,16 +46,17 @@ def close_quantum(trial: Trial) -> Trial:
 
 def started(trial: Trial, event: RunStarted, tier: Tier | None) -> Trial:
     """Training goes on from `event.step`; `tier` is the one it was resumed from, None if fresh."""
-    costs = dict(trial.costs)
-    if tier is not None:
-        costs[tier] = replace(costs.get(tier, SwitchCost()), resume_seconds=event.start_seconds)
+    costs, use = trial.costs, trial.use
     # A first start is no switch: every schedule pays it once.
-    switch = event.start_seconds if tier is not None else 0.0
-    use = replace(trial.use, overhead_seconds=trial.use.overhead_seconds + switch)
+    if tier is not None:
+        cost = replace(costs.get(tier, SwitchCost()), resume_seconds=event.start_seconds)
+        costs = {**costs, tier: cost}
+        use = replace(use, overhead_seconds=use.overhead_seconds + event.start_seconds)
     if event.step < trial.step:
         trial = back_at(trial, event.step)
     return replace(
         trial,
+        phase=Phase.RUNNING if trial.phase is Phase.STARTING else trial.phase,
         costs=costs,
         use=use,
         kept=None,
@@ -83,8 +84,12 @@ def reported(trial: Trial, event: Reported, kind: str) -> Trial:
         examples=trial.use.examples + event.examples,
         memory_bytes=max(trial.use.memory_bytes, event.memory_bytes),
     )
+    run = trial.run
+    if run is not None and not run.warm:
+        run = replace(run, warm=True)
     return replace(
         trial,
+        run=run,
         step=max(trial.step, event.step),
         planned_steps=event.planned_steps or trial.planned_steps,
         curve=extend(trial.curve, event.chunks),

@@ -65,7 +65,8 @@ class StudyQueue:
 
     def _entry(self, trial: Trial) -> Entry:
         assert not isinstance(self.policy, Planning)
-        return Entry(self.policy.score(trial), trial.spec.number, trial.version, trial.id)
+        version = self.state.versions.get(trial.id, 0)
+        return Entry(self.policy.score(trial), trial.spec.number, version, trial.id)
 
     def order(
         self,
@@ -106,7 +107,8 @@ class StudyQueue:
             entry, before = heapq.heappop(heap), last
             last = entry
             trial = self.state.trials.get(entry.trial)
-            if trial is not None and trial.version == entry.version and entry != before:
+            version = self.state.versions.get(entry.trial, 0)
+            if trial is not None and version == entry.version and entry != before:
                 (found if eligible(trial) else passed_over).append(entry)
         for entry in (*found, *passed_over):
             heapq.heappush(heap, entry)

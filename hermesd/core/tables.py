@@ -6,8 +6,8 @@ Every change of a trial or a slot goes through `put` and `put_slot`, which keep 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
+from hermesd.core.change import replace
 from hermesd.core.model import (
     DeviceId,
     Node,
@@ -34,16 +34,17 @@ class Rejected(Exception):
 class Tables:
     """Everything the head knows.
 
-    `dirty` names the trials that changed since the scheduler last looked, `free` the slots that
-    could take a run, `expired` those whose run has used up its quantum, `reserved` the trials that
-    a suspending run makes room for, `strays` the runs that a node has and should not, `releases`
-    what nodes may let go of (True: its files too).
+    `versions` counts the changes of each trial, `dirty` names the trials that changed since the
+    scheduler last looked, `free` the slots that could take a run, `expired` those whose run has
+    used up its quantum, `reserved` the trials that a suspending run makes room for, `strays` the
+    runs that a node has and should not, `releases` what nodes may let go of (True: its files too).
     """
 
     def __init__(self) -> None:
         self.now: Time = 0.0
         self.studies: dict[StudyId, Study] = {}
         self.trials: dict[TrialId, Trial] = {}
+        self.versions: dict[TrialId, int] = {}
         self.members: dict[StudyId, tuple[TrialId, ...]] = {}
         self.active: dict[StudyId, dict[TrialId, None]] = {}
         self.nodes: dict[NodeId, Node] = {}
@@ -101,8 +102,8 @@ class Tables:
             self.put(self.trials[trial_id])
 
     def put(self, trial: Trial) -> None:
-        trial = replace(trial, version=trial.version + 1)
         self.trials[trial.id] = trial
+        self.versions[trial.id] = self.versions.get(trial.id, 0) + 1
         self.dirty[trial.id] = None
         active = self.active[trial.spec.study]
         if trial.phase.final:

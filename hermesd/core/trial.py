@@ -92,7 +92,6 @@ class Trial:
     fidelity_reason: str = ""
     framework: str = ""
     finished: Time | None = None
-    version: int = 0
 
     @property
     def id(self) -> TrialId:
