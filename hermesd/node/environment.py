@@ -8,6 +8,9 @@ from pathlib import Path
 
 from hermesd.core.node_messages import Work
 
+# Says to which trial's directory a process belongs, or to which node's: it is found again by
+# this when everybody who knew its number is dead.
+OWNER = "HERMES_OWNER"
 # What any program may need to find its home, its language and the outside world.
 _PASSED = frozenset(
     {
@@ -37,9 +40,14 @@ _PASSED = frozenset(
 
 
 def program_environment(
-    mine: Mapping[str, str], work: Work, device: Mapping[str, str], cores: Sequence[int]
+    mine: Mapping[str, str],
+    work: Work,
+    device: Mapping[str, str],
+    cores: Sequence[int],
+    owner: Path,
 ) -> dict[str, str]:
-    """The whole environment of a training process; `mine` is the node daemon's own."""
+    """The whole environment of a training process; `mine` is the node daemon's own, `owner` the
+    trial's directory."""
     env = {k: v for k, v in mine.items() if k in _PASSED or k.startswith("LC_")}
     # The study's interpreter is what `python` means to its program.
     if os.path.isabs(work.program.python):
@@ -49,6 +57,7 @@ def program_environment(
     env.update(device)
     if cores:
         env["HERMES_CPU_CORES"] = ",".join(map(str, cores))
+    env[OWNER] = str(owner.absolute())
     return env
 
 

@@ -34,22 +34,24 @@ async def chunks(
             async for offset, data in _log(folder.output, request.log, ended):
                 yield pb.FileChunk(ticket=ticket, name=folder.output.name, offset=offset, data=data)
     except OSError as error:
-        yield pb.FileChunk(ticket=ticket, last=True, error=f"{error.filename}: {error.strerror}")
+        why = _sayable(f"{error.filename}: {error.strerror}")
+        yield pb.FileChunk(ticket=ticket, last=True, error=why)
         return
     yield pb.FileChunk(ticket=ticket, last=True)
 
 
 async def _checkpoint(folder: TrialFolder, wanted: str) -> AsyncIterator[pb.FileChunk]:
-    name = wanted.rpartition("@")[2]
-    root = folder.checkpoints / name
-    if "/" in name or name.startswith(".") or not root.is_dir():
+    directory = wanted.rpartition("@")[2]
+    root = folder.checkpoints / directory
+    if "/" in directory or directory.startswith(".") or not root.is_dir():
         raise FileNotFoundError(2, "no such checkpoint", wanted)
     for path in sorted(p for p in root.rglob("*") if p.is_file() and not p.is_symlink()):
         offset = 0
         while True:
             data = await asyncio.to_thread(_read, path, offset)
             if data or not offset:
-                yield pb.FileChunk(name=str(path.relative_to(root)), offset=offset, data=data)
+                name = _sayable(str(path.relative_to(root)))
+                yield pb.FileChunk(name=name, offset=offset, data=data)
             offset += len(data)
             if len(data) < CHUNK_BYTES:
                 break
@@ -94,6 +96,11 @@ def _read(path: Path, offset: int) -> bytes:
             return file.read(CHUNK_BYTES)
     except FileNotFoundError:
         return b""  # nothing was printed yet
+
+
+def _sayable(name: str) -> str:
+    """A file's name may hold bytes that are no text, and no message carries them."""
+    return name.encode(errors="backslashreplace").decode()
 
 
 def _size(path: Path) -> int:

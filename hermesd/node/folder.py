@@ -2,7 +2,7 @@
 
 Rule: a run is journalled, fsynced, before anything of it is started. `run.pb` holds the Launch
 of the newest attempt until the head has its outcome safe; then it becomes `last.pb`, and still
-tells which attempt was the newest.
+tells which attempt was the newest. A journal that cannot be read is set aside, never removed.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from google.protobuf.message import DecodeError
 
 from hermesd import wire
 from hermesd.core.model import TrialId
@@ -28,6 +31,10 @@ _TERMINAL = frozenset({"suspended", "completed", "failed"})
 
 class BadTrial(Exception):
     """The id of a trial cannot be a directory's path."""
+
+
+class Unreadable(Exception):
+    """The journal of a run is damaged; names the file."""
 
 
 class TrialFolder:
@@ -51,15 +58,16 @@ class TrialFolder:
     # -- the journal -----------------------------------------------------------------------------
 
     def begin(self, assignment: Assignment) -> None:
-        """Journal a run, durably."""
+        """Journal a run that is not parked, durably. Raises OSError, naming the file."""
         self.path.mkdir(parents=True, exist_ok=True)
         partial = self.path / "run.partial"
-        with open(partial, "wb") as file:
+        with _named(partial), open(partial, "wb") as file:
             file.write(wire.launch_to_proto(assignment).SerializeToString())
             file.flush()
             os.fsync(file.fileno())
         os.rename(partial, self.path / "run.pb")
         _fsync(self.path)
+        self.parked = False
 
     def settle(self) -> None:
         """The head has the outcome of the newest run safe."""
@@ -67,18 +75,36 @@ class TrialFolder:
             os.rename(self.path / "run.pb", self.path / "last.pb")
 
     def journalled(self) -> Assignment | None:
-        """The run whose outcome the head may not have; None without one."""
+        """The run whose outcome the head may not have; None without one. Raises Unreadable."""
         return self._read("run.pb")
 
     def last(self) -> Assignment | None:
-        """The newest run ever journalled here."""
+        """The newest run ever journalled here. Raises Unreadable."""
         return self._read("run.pb") or self._read("last.pb")
 
     def _read(self, name: str) -> Assignment | None:
+        path = self.path / name
         try:
-            return wire.launch_from_proto(pb.Launch.FromString((self.path / name).read_bytes()))
+            found = wire.launch_from_proto(pb.Launch.FromString(path.read_bytes()))
         except FileNotFoundError:
             return None
+        except (OSError, DecodeError, wire.Malformed) as error:
+            raise Unreadable(f"{path}: {error}") from None
+        if found.run.trial != self.trial:
+            raise Unreadable(f"{path}: it speaks of {found.run}")
+        return found
+
+    def set_aside(self) -> list[Path]:
+        """Rename what cannot be read of the journal, for people to look at; the new names."""
+        renamed = []
+        for name in ("run.pb", "last.pb"):
+            try:
+                self._read(name)
+            except Unreadable:
+                kept = self.path / f"{name}.damaged"
+                os.replace(self.path / name, kept)
+                renamed.append(kept)
+        return renamed
 
     @property
     def parked(self) -> bool:
@@ -97,14 +123,18 @@ class TrialFolder:
         found = None
         try:
             lines = (self.path / "events.jsonl").read_bytes().splitlines()
-        except FileNotFoundError:
+        except OSError:
             return None
         for line in lines:
             try:
                 event = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue  # the last line, torn by a crash
-            if event.get("attempt") == attempt and event.get("kind") in _TERMINAL:
+            if (
+                isinstance(event, dict)
+                and event.get("attempt") == attempt
+                and event.get("kind") in _TERMINAL
+            ):
                 found = event
         return found
 
@@ -113,7 +143,8 @@ class TrialFolder:
     def write_spec(self, fields: Mapping[str, Any]) -> None:
         """What the host is told."""
         partial = self.path / "spec.partial"
-        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        mode = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        with _named(partial), open(os.open(partial, mode, 0o600), "w") as file:
             json.dump(fields, file)
         os.rename(partial, self.spec)
 
@@ -123,10 +154,25 @@ class TrialFolder:
         self.socket.unlink(missing_ok=True)
 
 
+def folders(trials: Path, sockets: Path) -> Iterator[TrialFolder]:
+    """The folders of all trials; whatever else lies there is passed over."""
+    for path in sorted(trials.glob("*/*")):
+        with suppress(BadTrial):
+            yield TrialFolder(trials, sockets, f"{path.parent.name}/{path.name}")
+
+
 def journalled(trials: Path, sockets: Path) -> Iterator[TrialFolder]:
     """The folders of trials with a run whose outcome the head may not have."""
-    for path in sorted(trials.glob("*/*/run.pb")):
-        yield TrialFolder(trials, sockets, f"{path.parent.parent.name}/{path.parent.name}")
+    return (each for each in folders(trials, sockets) if os.path.lexists(each.path / "run.pb"))
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Name the file in what the system says of a write or a sync, as it does of an open."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, error.filename or str(path)) from None
 
 
 def _fsync(path: Path) -> None:

@@ -36,7 +36,7 @@ async def read(reader: asyncio.StreamReader) -> Frame | None:
         return None
     try:
         frame = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FrameError(f"frame is not JSON: {error}") from None
     if not isinstance(frame, dict) or not isinstance(frame.get("kind"), str):
         raise FrameError("frame is not an object with a kind")

@@ -7,7 +7,6 @@ waits.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -25,20 +24,20 @@ from hermesd.core.events import (
     RunSuspended,
 )
 from hermesd.core.model import DeviceId, Tier, TrialId
-from hermesd.core.node_actions import Action, Extend, Forget, LetGo, Spawn, Tell
+from hermesd.core.node_actions import Action, Tell
 from hermesd.core.node_machine import NodeMachine, NodeTerms
-from hermesd.core.node_messages import Failed, Input, Known, Leased, Leave
+from hermesd.core.node_messages import Input, Known, Leased, Leave, Series
 from hermesd.node.cgroups import Cgroups
 from hermesd.node.clock import boot_id, boottime
 from hermesd.node.code import CodeError
+from hermesd.node.crew import Crew
 from hermesd.node.devices.rack import Rack
 from hermesd.node.errands import Errands
-from hermesd.node.folder import BadTrial, TrialFolder, journalled
 from hermesd.node.link import Link
 from hermesd.node.outbox import Outbox
 from hermesd.node.shelf import Shelf
 from hermesd.node.site import Site
-from hermesd.node.trainer import Settle, Trainer
+from hermesd.node.speech import message_of
 from hermesd.node.usage import tell_usage
 from hermesd.node.zygotes import Zygotes
 from hermesd.pb.hermes.v1 import node_pb2 as pb
@@ -75,7 +74,6 @@ class NodeLoop:
         )
         self._zygotes = Zygotes(config.runtime_path, config.state_dir / "shim")
         self._machine = NodeMachine(NodeTerms(rack.cheapest, config.parked_memory_bytes))
-        self._trainers: dict[TrialId, Trainer] = {}
         self._lease_grace = 120.0
         self._changed = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
@@ -94,10 +92,10 @@ class NodeLoop:
 
     async def _serve(self, stop: asyncio.Event, ready: Callable[[], None]) -> None:
         async with asyncio.TaskGroup() as tasks:
-            self._tasks = tasks
-            self._site = self._make_site(tasks)
-            self._errands = Errands(tasks, self._outbox, self._folder, self._ended)
-            await self._adopt()
+            shelf, sockets = self._shelf, self._config.runtime_path
+            self._crew = Crew(self._make_site(tasks), shelf.trials, sockets, self._changed.set)
+            self._errands = Errands(tasks, self._outbox, self._crew.folder, self._ended)
+            await self._crew.adopt()
             tasks.create_task(self._link.run())
             tasks.create_task(
                 tell_usage(self._rack, self._link, self._outbox, self._machine.memory_on)
@@ -148,47 +146,16 @@ class NodeLoop:
         self._changed.set()
 
     def _carry_out(self, action: Action) -> None:
-        match action:
-            case Tell(event, points):
-                self._outbox.put(event, wire.event_to_proto(event, points))
-            case Extend(expires):
-                for trainer in self._trainers.values():
-                    trainer.extend(expires)
-            case Spawn(assignment) | LetGo(assignment):
-                try:
-                    self._trainer(assignment.run.trial).order(action)
-                except BadTrial as error:
-                    self._say(Failed(assignment.run, "not_started", str(error)))
-            case Forget(trial):
-                with contextlib.suppress(BadTrial):  # such a trial never had anything here
-                    self._trainer(trial).order(action)
-            case _:
-                self._trainer(action.run.trial).order(action)
+        if isinstance(action, Tell):
+            self._tell(action.event, action.points)
+        else:
+            self._crew.carry_out(action)
 
-    def _trainer(self, trial: TrialId) -> Trainer:
-        """Who looks after the trial. Raises BadTrial."""
-        trainer = self._trainers.get(trial)
-        if trainer is None:
-            trainer = Trainer(self._site, self._folder(trial))
-            self._trainers[trial] = trainer
-            self._tasks.create_task(self._look_after(trial, trainer))
-        return trainer
-
-    def _folder(self, trial: TrialId) -> TrialFolder:
-        return TrialFolder(self._shelf.trials, self._config.runtime_path, trial)
-
-    async def _look_after(self, trial: TrialId, trainer: Trainer) -> None:
-        await trainer.run()
-        del self._trainers[trial]
-        self._changed.set()
-
-    async def _adopt(self) -> None:
-        """Take over every run that the head may not know the end of."""
-        for folder in journalled(self._shelf.trials, self._config.runtime_path):
-            assignment = folder.journalled()
-            if assignment is not None:
-                log.info("found", run=str(assignment.run))
-                await self._trainer(folder.trial).adopt(assignment)
+    def _tell(self, event: wire.NodeEvent, points: Sequence[Series] = ()) -> None:
+        """Say something to the head, sooner or later."""
+        message = message_of(event, points)
+        if message is not None:
+            self._outbox.put(event, message)
 
     async def _leave(self) -> None:
         """Write every trial down and end it, as far as that can be done in time."""
@@ -200,9 +167,8 @@ class NodeLoop:
         if not ended:
             log.warning("some trials did not end in time")
         # What the head does not acknowledge now it is told by the next daemon.
-        await self._comes(lambda: not self._trainers, ACKNOWLEDGE_SECONDS)
-        for trainer in list(self._trainers.values()):
-            await trainer.dismiss()
+        await self._comes(lambda: self._crew.empty, ACKNOWLEDGE_SECONDS)
+        await self._crew.dismiss()
 
     async def _comes(self, is_there: Callable[[], bool], seconds: float) -> bool:
         """Whether something comes true within some time."""
@@ -266,19 +232,17 @@ class NodeLoop:
                     settled.append(run.trial)
                 case _:
                     continue
-        for trainer in self._trainers.values():
-            trainer.acknowledged(sequence)
+        self._crew.acknowledged(sequence)
         for trial in settled:
-            if self._machine.forgot(trial) and trial in self._trainers:
-                self._trainers[trial].order(Settle())
+            if self._machine.forgot(trial):
+                self._crew.settle(trial)
 
     # -- devices, code, files --------------------------------------------------------------------
 
     async def _release(self, devices: tuple[DeviceId, ...], pids: frozenset[int]) -> None:
         for device, reason in (await self._rack.released(devices, pids)).items():
-            failed = DeviceFailed(device, reason)
             log.error("a device is not released", device=device, reason=reason)
-            self._outbox.put(failed, wire.event_to_proto(failed))
+            self._tell(DeviceFailed(device, reason))
 
     async def _snapshot(self, sha256: str) -> Path | None:
         """The unpacked code, fetched from the head however long it is away. Raises CodeError."""

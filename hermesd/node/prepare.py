@@ -50,7 +50,7 @@ def prepare(site: Site, folder: TrialFolder, order: Spawn, snapshot: Path | None
     for name in assignment.launch.devices:
         device.update(site.device_environment(name))
     cores = cores_of(site, assignment)
-    env = program_environment(site.environ, assignment.work, device, cores)
+    env = program_environment(site.environ, assignment.work, device, cores, folder.path)
     folder.write_spec(_spec(site, folder, assignment, env))
     return Ready(restore, env, code.framework_of(folder.work))
 

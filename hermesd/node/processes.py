@@ -1,6 +1,7 @@
 """Other processes of this machine, as /proc shows them: found, bound to cores, ended, awaited.
 
-Rule: a process id is never trusted to stay the same process: whoever waits holds a pidfd.
+Rule: a process id is never trusted to stay the same process: whoever waits for one, or ends one
+by what it looks like, holds a pidfd.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 
@@ -33,6 +34,44 @@ def kill(pids: Iterable[int]) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+
+
+def kill_those(are_meant: Callable[[int], bool]) -> set[int]:
+    """SIGKILL to every process but this one of which that is so; their ids."""
+    killed = set()
+    for pid in _table().keys() - {os.getpid()}:
+        try:
+            fd = os.pidfd_open(pid)
+        except OSError:
+            continue
+        try:
+            # Opened first: if the number has passed to another since, the signal reaches nobody.
+            if are_meant(pid):
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
+                killed.add(pid)
+        except OSError:
+            continue  # it is gone, or somebody else's
+        finally:
+            os.close(fd)
+    return killed
+
+
+def started_with(pid: int, variable: str) -> str | None:
+    """A variable of the environment that a process was started with. Raises OSError."""
+    begin = os.fsencode(f"{variable}=")
+    for item in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+        if item.startswith(begin):
+            return os.fsdecode(item[len(begin) :])
+    return None
+
+
+def resident_bytes(pids: Iterable[int]) -> int:
+    """What these processes hold in memory; what they share counts for each."""
+    pages = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def bind(pids: Iterable[int], cores: Iterable[int]) -> None:

@@ -17,7 +17,7 @@ import structlog
 
 from hermesd.node import code
 from hermesd.node.clock import boottime
-from hermesd.node.folder import TrialFolder
+from hermesd.node.folder import Unreadable, folders
 
 # Adding up what everything takes costs a walk over all files.
 _LOOK_SECONDS = 30.0
@@ -69,15 +69,14 @@ class Shelf:
             )
 
     def _dispensable(self) -> list[Path]:
-        folders = [
-            TrialFolder(self.trials, self._sockets, f"{path.parent.name}/{path.name}")
-            for path in sorted(self.trials.glob("*/*"))
-        ]
         needed, finished = set(), []
-        for folder in folders:
-            last = folder.last()
+        for folder in folders(self.trials, self._sockets):
+            try:
+                last, open_run = folder.last(), folder.journalled()
+            except Unreadable:
+                continue
             outcome = folder.outcome(last.run.attempt) if last else None
-            if outcome is not None and outcome["kind"] == "completed" and not folder.journalled():
+            if outcome is not None and outcome["kind"] == "completed" and not open_run:
                 finished.append(folder.work)
             elif last is not None:
                 needed.add(last.work.program.code_sha256)
@@ -92,6 +91,6 @@ def _size(path: Path) -> int:
         for name in names:
             try:
                 total += os.lstat(os.path.join(folder, name)).st_blocks * 512
-            except FileNotFoundError:
-                continue
+            except OSError:
+                continue  # it went meanwhile, or nobody can tell
     return total

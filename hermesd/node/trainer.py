@@ -1,30 +1,28 @@
 """One trial on this node: its host started, asked, listened to, and buried.
 
-Rule: the node's machine decides, a trainer carries out. Actions are carried out in order; what
-the host says is passed on in order, and acknowledged to it only when the head has it safe.
+Rule: the node's machine decides, a trainer carries out, in order. Whatever goes wrong with it, a
+full disk among others, costs this one trial: it is ended, and the head is told why.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 
 import structlog
 
 from hermesd.core.model import RunId, Tier, Time
-from hermesd.core.node_actions import Demote, End, Fence, Forget, Halt, LetGo, Save, Spawn
-from hermesd.core.node_messages import Assignment, Failed, Found, Gone, Left, Saved
-from hermesd.node import checkpoints, code, frames, hostlink, processes
+from hermesd.core.node_actions import Demote, End, Fence, Forget, Halt, LetGo, Resume, Save, Spawn
+from hermesd.core.node_messages import Assignment, Failed, Found, Gone, Left
+from hermesd.node import hostlink, processes
+from hermesd.node.burial import BURIAL_SECONDS, bury
 from hermesd.node.folder import TrialFolder
-from hermesd.node.frames import Frame
+from hermesd.node.hearing import Hearing
 from hermesd.node.hostlink import HostLink
 from hermesd.node.prepare import NotStarted, cores_of, prepare
-from hermesd.node.reports import checkpoint_of, fact_of
+from hermesd.node.reasons import FORESEEN, words_of
 from hermesd.node.site import Site
-
-BURIAL_SECONDS = 10.0
-_OUTCOMES = frozenset({"suspended", "completed", "failed"})
 
 log = structlog.get_logger()
 
@@ -34,7 +32,7 @@ class Settle:
     """The head has the outcome of the newest run safe."""
 
 
-Order = Spawn | LetGo | Halt | Save | Demote | End | Fence | Forget | Settle
+Order = Spawn | LetGo | Resume | Halt | Save | Demote | End | Fence | Forget | Settle
 
 
 class Trainer:
@@ -43,15 +41,12 @@ class Trainer:
     def __init__(self, site: Site, folder: TrialFolder) -> None:
         self._site = site
         self._folder = folder
-        self._assignment: Assignment | None = None
         self._orders: asyncio.Queue[Order] = asyncio.Queue()
+        self._hearing: Hearing | None = None
         self._link: HostLink | None = None
         self._listening: asyncio.Task[None] | None = None
         self._starting: asyncio.Task[None] | None = None
         self._dismissed = False
-        self._worker_pid = 0
-        self._seen = 0
-        self._marks: deque[tuple[int, int]] = deque()
 
     # -- from the daemon -------------------------------------------------------------------------
 
@@ -68,31 +63,34 @@ class Trainer:
 
     def acknowledged(self, sequence: int) -> None:
         """The head has everything up to this number safe: so the host may forget its part."""
-        host_sequence = 0
-        while self._marks and self._marks[0][0] <= sequence:
-            host_sequence = self._marks.popleft()[1]
-        if host_sequence and self._link is not None:
-            self._link.send("ack", seq=host_sequence)
+        forgotten = self._hearing.acknowledged(sequence) if self._hearing else 0
+        if forgotten and self._link is not None:
+            self._link.send("ack", seq=forgotten)
 
     async def run(self) -> None:
         """Carry out orders until the trial is settled or forgotten and nothing more is asked."""
         while True:
             order = await self._orders.get()
+            rests = isinstance(order, Settle | Forget)
             try:
-                rests = await self._carry_out(order)
-            except OSError as error:
-                log.error("not carried out", order=str(order), error=str(error))
-                continue
+                await self._carry_out(order)
+            except Exception as error:
+                if rests or self._hearing is None:  # nothing of it is here but files
+                    log.warning("not tidied up", trial=self._folder.trial, error=words_of(error))
+                else:
+                    kind = "not_started" if isinstance(order, LetGo) else "lost"
+                    await self._give_up(self._hearing, error, kind)
             if rests and self._orders.empty():
                 return
 
-    async def _carry_out(self, order: Order) -> bool:
-        """Do it; whether the trial may rest now."""
+    async def _carry_out(self, order: Order) -> None:
         match order:
             case Spawn():
                 await self._spawn(order)
             case LetGo():
                 await self._let_go(order)
+            case Resume(run, limit):
+                self._ask("resume", run, limit_step=limit)
             case Halt(run, tier, seconds):
                 if tier is Tier.KILL:
                     self._ask("kill", run)
@@ -107,12 +105,12 @@ class Trainer:
             case Fence():
                 await self._bury(self._link)
             case Settle():
-                return await self._settle()
+                await self.dismiss()
+                self._site.cgroups.remove(self._folder.cgroup)
+                self._folder.settle()
             case Forget():
                 await self.dismiss()
                 await asyncio.to_thread(self._folder.forget)
-                return True
-        return False
 
     def _ask(self, kind: str, run: RunId, **fields: object) -> None:
         if self._link is not None:
@@ -122,39 +120,26 @@ class Trainer:
 
     async def _spawn(self, order: Spawn) -> None:
         run = order.assignment.run
-        self._starting = self._site.tasks.create_task(self._guarded(order))
+        self._hearing = Hearing(self._site, self._folder, order.assignment)
+        start = self._guarded(self._hearing, self._start(order, self._hearing), "not_started")
+        self._starting = self._site.tasks.create_task(start)
         await asyncio.wait({self._starting})
         ended, self._starting = self._starting.cancelled(), None
         if ended:
             await self.dismiss()
             self._site.say(Left(run, Tier.KILL, 0, None, "it was ended while it started"))
 
-    async def _guarded(self, order: Spawn) -> None:
-        try:
-            await self._start(order)
-        except Exception as error:  # whatever it is costs this one trial, not the daemon
-            known = isinstance(error, NotStarted | code.CodeError | OSError | frames.FrameError)
-            text = str(error) if known else f"{type(error).__name__}: {error}"
-            log.warning("not started", run=str(order.assignment.run), error=text)
-            await self.dismiss()
-            self._site.say(Failed(order.assignment.run, "not_started", text))
-
-    async def _start(self, order: Spawn) -> None:
+    async def _start(self, order: Spawn, hearing: Hearing) -> None:
         await self.dismiss()
         assignment, folder, site = order.assignment, self._folder, self._site
-        last = folder.last()
-        if last is not None and last.run.attempt >= assignment.run.attempt:
-            raise NotStarted(f"{last.run} was started here before")
-        self._take(assignment)
-        await asyncio.to_thread(folder.begin, assignment)
-        folder.parked = False
+        await asyncio.to_thread(self._begin, assignment)
         snapshot = await site.snapshot(assignment.work.program.code_sha256)
         ready = await asyncio.to_thread(prepare, site, folder, order, snapshot)
         python = assignment.work.program.python
         link = await hostlink.start(
             folder, python, ready.preload, ready.environment, site.shim, site.zygotes
         )
-        self._listen_to(link)
+        self._listen_to(link, hearing)
         link.send("lease", expires_boottime=site.lease())
         link.send(
             "start",
@@ -163,164 +148,151 @@ class Trainer:
             limit_step=order.limit_step,
         )
 
-    def _take(self, assignment: Assignment) -> None:
-        self._assignment = assignment
-        self._seen = self._worker_pid = 0
-        self._marks.clear()
+    def _begin(self, assignment: Assignment) -> None:
+        for damaged in self._folder.set_aside():
+            log.error("the journal of a run cannot be read", kept=str(damaged))
+        last = self._folder.last()
+        if last is not None and last.run.attempt >= assignment.run.attempt:
+            raise NotStarted(f"{last.run} was started here before")
+        self._folder.begin(assignment)
 
     async def _let_go(self, order: LetGo) -> None:
-        run, link = order.assignment.run, self._link
-        self._assignment = order.assignment
+        assert self._hearing is not None
+        self._hearing.assignment = order.assignment
         await asyncio.to_thread(self._folder.begin, order.assignment)
-        self._folder.parked = False
-        if link is None:
+        if self._link is None:
             return  # its death is being reported
-        pids = self._site.cgroups.members(self._folder.cgroup) or processes.below(link.host_pid)
-        processes.bind(pids, cores_of(self._site, order.assignment))
-        self._ask("resume", run, limit_step=order.limit_step)
+        processes.bind(self._program(self._link), cores_of(self._site, order.assignment))
+        self._ask("resume", order.assignment.run, limit_step=order.limit_step)
+
+    def _program(self, link: HostLink) -> set[int]:
+        """The processes that the trial's program has become."""
+        members = self._site.cgroups.members(self._folder.cgroup)
+        return (members or processes.below(link.host_pid)) - {link.host_pid}
+
+    # -- after another daemon --------------------------------------------------------------------
 
     async def adopt(self, assignment: Assignment) -> None:
         """Take over what a daemon before this one left of the run."""
+        self._hearing = hearing = Hearing(self._site, self._folder, assignment)
+        try:
+            await self._adopt(assignment, hearing)
+        except Exception as error:
+            self._site.say(Found(assignment, "ended", 0))
+            await self._give_up(hearing, error, "lost")
+
+    async def _adopt(self, assignment: Assignment, hearing: Hearing) -> None:
         run, say = assignment.run, self._site.say
-        self._take(assignment)
         link = await hostlink.attach(self._folder.socket, 0)
         if link is None:
             say(Found(assignment, "parked" if self._folder.parked else "ended", 0))
             await self._bury(None)
-            await self._report_death()
+            await hearing.hear_death()
             return
-        said = link.attached
-        self._worker_pid = int(said["worker_pid"] or 0)
+        self._link, said = link, link.attached
+        hearing.worker_pid = int(said["worker_pid"] or 0)
         attempt, phase, step = int(said["attempt"]), str(said["phase"]), int(said["step"])
+        memory = processes.resident_bytes(self._program(link))
         parked = assignment.launch.parked
         if attempt == run.attempt:
             started = {"running": "running" if step else "starting", "parked": "parked"}
-            say(Found(assignment, started.get(phase, "ended"), step))
-            self._say_standing(link)
+            say(Found(assignment, started.get(phase, "ended"), step, memory))
+            hearing.hear_standing(link)
         elif phase == "parked" and parked is not None and parked.attempt == attempt:
             before = replace(assignment.launch, run=parked, parked=None)
-            say(Found(replace(assignment, launch=before), "parked", step))
-            self._say_standing(link)
+            say(Found(replace(assignment, launch=before), "parked", step, memory))
+            hearing.hear_standing(link)
             say(assignment)
         else:
             say(Found(assignment, "ended", 0))
             say(Gone(run, "the node daemon ended before it had started the run"))
-        self._listen_to(link)
+        self._listen_to(link, hearing)
 
-    def _say_standing(self, link: HostLink) -> None:
-        """What a host said once and for all, of the run that it has now."""
-        assert self._assignment is not None
-        work, trial, node = self._assignment.work, self._folder.trial, self._site.node
-        for kind in ("fidelity", "planned"):
-            if isinstance(said := link.attached.get(kind), dict):
-                frame = {**said, "kind": kind, "attempt": link.attached["attempt"]}
-                fact = fact_of(frame, trial, work.signal_goal, work.signal, node)
-                if fact is not None:
-                    self._site.say(fact)
+    async def abandon(self) -> None:
+        """End what is left of a run that its journal no longer names: for the head it is lost."""
+        try:
+            self._link = await hostlink.attach(self._folder.socket, 0)
+            await self.dismiss()
+            await self._bury(None)
+            for kept in self._folder.set_aside():
+                log.error("a run is lost: its journal is damaged", kept=str(kept))
+        except Exception as error:
+            log.error("not ended", trial=self._folder.trial, error=words_of(error))
+        self.order(Settle())
 
     # -- listening -------------------------------------------------------------------------------
 
-    def _listen_to(self, link: HostLink) -> None:
+    def _listen_to(self, link: HostLink, hearing: Hearing) -> None:
         self._link = link
-        self._listening = self._site.tasks.create_task(self._listen(link))
+        listening = self._guarded(hearing, self._listen(link, hearing), "lost")
+        self._listening = self._site.tasks.create_task(listening)
 
-    async def _listen(self, link: HostLink) -> None:
+    async def _listen(self, link: HostLink, hearing: Hearing) -> None:
         try:
             while (frame := await link.hear()) is not None:
-                await self._heard(frame)
-        except frames.FrameError as error:
-            log.error("a host speaks nonsense", trial=self._folder.trial, error=str(error))
-            await self._bury(link)
+                await hearing.hear(frame)
         finally:
             link.close()
         self._link = None
         if self._dismissed:
             return
-        again = await hostlink.attach(self._folder.socket, self._seen)
+        again = await hostlink.attach(self._folder.socket, hearing.seen)
         if again is not None:
-            self._listen_to(again)
+            self._listen_to(again, hearing)
+            if self._dismissed:
+                again.send("quit")
             return
         await self._bury(None)
-        await self._report_death()
-
-    async def _heard(self, frame: Frame) -> None:
-        assert self._assignment is not None
-        work, site = self._assignment.work, self._site
-        try:
-            sequence = int(frame["seq"])
-            fact = fact_of(frame, self._folder.trial, work.signal_goal, work.signal, site.node)
-        except (KeyError, TypeError, ValueError) as error:
-            log.error("a host's event makes no sense", frame=frame, error=repr(error))
-            return
-        if sequence <= self._seen:
-            return
-        await site.room()
-        kind = frame["kind"]
-        if kind == "started":
-            self._worker_pid = int(frame["worker_pid"])
-        elif kind == "parked":
-            self._folder.parked = True
-        elif kind in _OUTCOMES:
-            await site.release(self._assignment.launch.devices, frozenset({self._worker_pid}))
-        self._seen = sequence
-        self._marks.append((site.say(fact) if fact is not None else 0, sequence))
-        if isinstance(fact, Saved | Left):
-            site.tasks.create_task(asyncio.to_thread(checkpoints.prune, self._folder.checkpoints))
-
-    async def _report_death(self) -> None:
-        """The host is no more: say what it wrote down of the end, or that the run is lost."""
-        assert self._assignment is not None
-        run = self._assignment.run
-        outcome = await asyncio.to_thread(self._folder.outcome, run.attempt)
-        if outcome is not None:
-            await self._heard(outcome)
-            return
-        newest = await asyncio.to_thread(
-            lambda: next(checkpoints.newest(self._folder.checkpoints), None)
-        )
-        if newest is not None:
-            self._site.say(Saved(run, checkpoint_of(newest.frame, run, self._site.node)))
-        devices = self._assignment.launch.devices
-        await self._site.release(devices, frozenset({self._worker_pid}))
-        self._site.say(Gone(run, "the trial's host is gone"))
+        await hearing.hear_death()
 
     # -- ending ----------------------------------------------------------------------------------
 
-    async def _settle(self) -> bool:
-        await self.dismiss()
-        self._folder.settle()
-        self._site.cgroups.remove(self._folder.cgroup)
-        return True
-
     async def dismiss(self) -> None:
         """Have the host end itself and what it has."""
-        link, listening = self._link, self._listening
-        if link is None:
-            return
         self._dismissed = True
-        link.send("quit")
-        try:
-            async with asyncio.timeout(BURIAL_SECONDS):
-                await processes.exited(link.host_pid)
-        except TimeoutError:
-            await self._bury(link)
-        if listening is not None:
-            await asyncio.wait({listening})
+        if (link := self._link) is not None:
+            link.send("quit")
+            try:
+                async with asyncio.timeout(BURIAL_SECONDS):
+                    await processes.exited(link.host_pid)
+            except TimeoutError:
+                await self._bury(link)
+        await self._heard_all()
+
+    async def _heard_all(self) -> None:
+        """Wait until nobody listens to the host any more, and hang up."""
+        while (task := self._listening) and task is not asyncio.current_task() and not task.done():
+            await asyncio.wait({task})
+        if self._link is not None:
+            self._link.close()
         self._link, self._dismissed = None, False
 
     async def _bury(self, link: HostLink | None) -> None:
-        """End everything of the trial that is left, and see it gone."""
-        site, name = self._site, self._folder.cgroup
-        pids = site.cgroups.members(name)
-        if self._worker_pid:
-            pids |= processes.session(self._worker_pid)
-        if link is not None:
-            pids |= {link.host_pid, *processes.below(link.host_pid)}
-        site.cgroups.kill(name)
-        processes.kill(pids)
+        worker_pid = self._hearing.worker_pid if self._hearing else 0
+        await bury(self._site, self._folder, link.host_pid if link else 0, worker_pid)
+
+    # -- when it goes wrong ----------------------------------------------------------------------
+
+    async def _guarded(
+        self, hearing: Hearing, work: Coroutine[None, None, None], kind: str
+    ) -> None:
         try:
-            async with asyncio.timeout(BURIAL_SECONDS):
-                for pid in pids:
-                    await processes.exited(pid)
-        except TimeoutError:
-            log.error("processes will not die", trial=self._folder.trial, pids=sorted(pids))
+            await work
+        except Exception as error:
+            await self._give_up(hearing, error, kind)
+
+    async def _give_up(self, hearing: Hearing, error: Exception, kind: str) -> None:
+        """End the trial's run here and say why; whatever it is costs nobody else."""
+        run, devices = hearing.assignment.run, hearing.assignment.launch.devices
+        unforeseen = None if isinstance(error, FORESEEN) else error
+        log.error("given up", run=str(run), error=words_of(error), exc_info=unforeseen)
+        self._dismissed = True
+        try:
+            await self._bury(self._link)
+        except OSError as another:
+            log.error("not ended", run=str(run), error=words_of(another))
+        if self._link is not None:
+            self._link.close()
+        await self._heard_all()
+        await self._site.release(devices, frozenset({hearing.worker_pid}))
+        self._site.say(Failed(run, kind, words_of(error)))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+
+import structlog
 
 from hermesd.core.model import DeviceId
+from hermesd.node.devices import Use
 from hermesd.node.devices.rack import Rack
 from hermesd.node.link import Link
 from hermesd.node.outbox import Outbox
@@ -13,6 +16,8 @@ from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2
 
 USAGE_SECONDS = 5.0
+
+log = structlog.get_logger()
 
 
 async def tell_usage(
@@ -23,7 +28,11 @@ async def tell_usage(
     `memory_on` is what the run on a device said it takes, for devices without memory of their own.
     """
     while True:
-        uses = await rack.use()
+        uses: Mapping[DeviceId, Use] = {}
+        try:
+            uses = await rack.use()
+        except OSError as error:
+            log.warning("nobody knows how busy the devices are", error=str(error))
         if link.attached:
             devices = [
                 pb.DeviceUsage(

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import structlog
 
 from hermesd.node import frames
-from hermesd.node.environment import host_environment
+from hermesd.node.environment import OWNER, host_environment
 
 LIMIT = 4
 _POLL_SECONDS = 0.02
@@ -91,6 +91,8 @@ class Zygotes:
             await self._warm.pop(next(iter(self._warm))).close()
         socket = self._sockets / f"zygote{next(self._count)}.sock"
         socket.unlink(missing_ok=True)
+        # Its forks show this environment to the end: they are the node's, not one trial's.
+        ours = {**program, OWNER: str(self._shim.parent.absolute())}
         process = await asyncio.create_subprocess_exec(
             key.python,
             "-m",
@@ -100,7 +102,7 @@ class Zygotes:
             key.preload,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
-            env=host_environment(program, self._shim),
+            env=host_environment(ours, self._shim),
             start_new_session=True,
         )
         try:

@@ -11,7 +11,18 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from hermesd.core.model import Time, TrialId
-from hermesd.core.node_actions import Demote, End, Extend, Fence, Forget, Halt, LetGo, Save, Spawn
+from hermesd.core.node_actions import (
+    Demote,
+    End,
+    Extend,
+    Fence,
+    Forget,
+    Halt,
+    LetGo,
+    Resume,
+    Save,
+    Spawn,
+)
 from hermesd.core.node_messages import Assignment, Failed, Found, Gone, HostFact, Input, Saved
 from hermesd.sim.agenda import Deed
 from hermesd.sim.box import Box, Site
@@ -41,10 +52,12 @@ class Trainers:
         self._marks: dict[TrialId, deque[tuple[int, int]]] = {}
 
     def carry_out(
-        self, action: Spawn | LetGo | Halt | Save | Demote | End | Fence | Forget | Extend
+        self, action: Spawn | LetGo | Resume | Halt | Save | Demote | End | Fence | Forget | Extend
     ) -> None:
         """Do what the machine says, a moment later; leases at once."""
         match action:
+            case Resume():
+                raise AssertionError("a simulated program has no limit of its own")
             case Extend(expires):
                 for host in list(self._box.hosts.values()):
                     host.extend(expires)

@@ -1,0 +1,109 @@
+"""Who looks after which trial of this node.
+
+Rule: a trial has one trainer at most, made when it is first needed and let go when it rests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from hermesd.core.model import Time, TrialId
+from hermesd.core.node_actions import Action, Extend, Forget, LetGo, Spawn, Tell
+from hermesd.core.node_messages import Failed
+from hermesd.node.folder import BadTrial, TrialFolder, Unreadable, journalled
+from hermesd.node.site import Site
+from hermesd.node.trainer import Settle, Trainer
+
+log = structlog.get_logger()
+
+
+class Crew:
+    """The trainers. `trials` and `sockets` are where folders lie; `changed` is called when one
+    has gone."""
+
+    def __init__(
+        self, site: Site, trials: Path, sockets: Path, changed: Callable[[], None]
+    ) -> None:
+        self._site = site
+        self._trials = trials
+        self._sockets = sockets
+        self._changed = changed
+        self._trainers: dict[TrialId, Trainer] = {}
+
+    @property
+    def empty(self) -> bool:
+        """Whether no trial is looked after."""
+        return not self._trainers
+
+    def folder(self, trial: TrialId) -> TrialFolder:
+        """Where a trial's files are. Raises BadTrial."""
+        return TrialFolder(self._trials, self._sockets, trial)
+
+    def carry_out(self, action: Action) -> None:
+        """Pass an action of the machine on to whom it concerns."""
+        match action:
+            case Tell():
+                raise TypeError(f"{action} is for the head")
+            case Extend(expires):
+                self._extend(expires)
+            case Spawn(assignment) | LetGo(assignment):
+                try:
+                    self._trainer(assignment.run.trial).order(action)
+                except BadTrial as error:
+                    self._site.say(Failed(assignment.run, "not_started", str(error)))
+            case Forget(trial):
+                with contextlib.suppress(BadTrial):  # such a trial never had anything here
+                    self._trainer(trial).order(action)
+            case _:
+                self._trainer(action.run.trial).order(action)
+
+    def _extend(self, expires: Time) -> None:
+        for trainer in self._trainers.values():
+            trainer.extend(expires)
+
+    def acknowledged(self, sequence: int) -> None:
+        """The head has everything up to this number safe."""
+        for trainer in self._trainers.values():
+            trainer.acknowledged(sequence)
+
+    def settle(self, trial: TrialId) -> None:
+        """The head has the outcome of the trial's newest run safe."""
+        if trial in self._trainers:
+            self._trainers[trial].order(Settle())
+
+    async def adopt(self) -> None:
+        """Take over every run that the head may not know the end of."""
+        for folder in journalled(self._trials, self._sockets):
+            trainer = self._trainer(folder.trial)
+            try:
+                assignment = folder.journalled()
+            except Unreadable as error:
+                log.error("a run is lost", reason=str(error))
+                await trainer.abandon()
+                continue
+            if assignment is not None:
+                log.info("found", run=str(assignment.run))
+                await trainer.adopt(assignment)
+
+    async def dismiss(self) -> None:
+        """Have every host end itself and what it has."""
+        for trainer in list(self._trainers.values()):
+            await trainer.dismiss()
+
+    def _trainer(self, trial: TrialId) -> Trainer:
+        """Who looks after the trial. Raises BadTrial."""
+        trainer = self._trainers.get(trial)
+        if trainer is None:
+            trainer = Trainer(self._site, self.folder(trial))
+            self._trainers[trial] = trainer
+            self._site.tasks.create_task(self._look_after(trial, trainer))
+        return trainer
+
+    async def _look_after(self, trial: TrialId, trainer: Trainer) -> None:
+        await trainer.run()
+        del self._trainers[trial]
+        self._changed()

@@ -1,0 +1,117 @@
+"""What the host of a trial says, passed on in order.
+
+Rule: an event is acknowledged to the host only when the head has what it led to; until then the
+host keeps it. What a host says is not trusted to make sense.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+import structlog
+
+from hermesd.core.node_messages import Assignment, Gone, HostFact, Left, Saved
+from hermesd.node import checkpoints
+from hermesd.node.folder import TrialFolder
+from hermesd.node.frames import Frame
+from hermesd.node.hostlink import HostLink
+from hermesd.node.reports import checkpoint_of, fact_of
+from hermesd.node.site import Site
+
+_OUTCOMES = frozenset({"suspended", "completed", "failed"})
+_STANDING = ("fidelity", "planned")
+
+log = structlog.get_logger()
+
+
+class Nonsense(Exception):
+    """An outcome that says nothing."""
+
+
+class Hearing:
+    """One assignment's events; `seen` is the last that was heard, `worker_pid` its process."""
+
+    def __init__(self, site: Site, folder: TrialFolder, assignment: Assignment) -> None:
+        self.assignment = assignment
+        self.worker_pid = 0
+        self.seen = 0
+        self._site = site
+        self._folder = folder
+        self._marks: deque[tuple[int, int]] = deque()
+
+    def acknowledged(self, sequence: int) -> int:
+        """The head has everything up to this number safe: so up to which the host may forget."""
+        forgotten = 0
+        while self._marks and self._marks[0][0] <= sequence:
+            forgotten = self._marks.popleft()[1]
+        return forgotten
+
+    async def hear(self, frame: Frame) -> None:
+        """Pass one event on; one that was heard before is not. Raises Nonsense."""
+        kind, site = frame["kind"], self._site
+        try:
+            sequence, fact = int(frame["seq"]), self._fact(frame)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            log.error("a host's event makes no sense", frame=frame, error=repr(error))
+            if kind in _OUTCOMES:
+                raise Nonsense(f"its outcome {kind!r} makes no sense: {error!r}") from None
+            return
+        if sequence <= self.seen:
+            return
+        await site.room()
+        if kind == "started":
+            self.worker_pid = int(frame["worker_pid"])
+        elif kind == "parked":
+            self._remember_parked()
+        elif kind in _OUTCOMES:
+            await site.release(self.assignment.launch.devices, frozenset({self.worker_pid}))
+        self.seen = sequence
+        self._marks.append((site.say(fact) if fact is not None else 0, sequence))
+        if isinstance(fact, Saved | Left):
+            site.tasks.create_task(self._prune())
+
+    def hear_standing(self, link: HostLink) -> None:
+        """Pass on what a host said once and for all, of the run that it has now."""
+        for kind in _STANDING:
+            if isinstance(said := link.attached.get(kind), dict):
+                fact = self._fact({**said, "kind": kind, "attempt": link.attached["attempt"]})
+                if fact is not None:
+                    self._site.say(fact)
+
+    async def hear_death(self) -> None:
+        """The host is no more: what it wrote down of the end, or that the run is lost.
+
+        Raises Nonsense.
+        """
+        run = self.assignment.run
+        outcome = await asyncio.to_thread(self._folder.outcome, run.attempt)
+        if outcome is not None:
+            await self.hear(outcome)
+            return
+        newest = await asyncio.to_thread(
+            lambda: next(checkpoints.newest(self._folder.checkpoints), None)
+        )
+        if newest is not None:
+            self._site.say(Saved(run, checkpoint_of(newest.frame, run, self._site.node)))
+        devices = self.assignment.launch.devices
+        await self._site.release(devices, frozenset({self.worker_pid}))
+        self._site.say(Gone(run, "the trial's host is gone"))
+
+    def _fact(self, frame: Frame) -> HostFact | None:
+        work = self.assignment.work
+        return fact_of(frame, self._folder.trial, work.signal_goal, work.signal, self._site.node)
+
+    def _remember_parked(self) -> None:
+        try:
+            self._folder.parked = True
+        except OSError as error:
+            # Missed only by a later daemon that finds the host dead: the head then hears of the
+            # loss when it wants the trial to go on.
+            log.warning("not written down as parked", trial=self._folder.trial, error=str(error))
+
+    async def _prune(self) -> None:
+        try:
+            await asyncio.to_thread(checkpoints.prune, self._folder.checkpoints)
+        except (OSError, ValueError) as error:
+            log.warning("old checkpoints stay", trial=self._folder.trial, error=str(error))

@@ -1,0 +1,150 @@
+"""What goes wrong with one trial, on the disk or in what its host says, costs that trial alone."""
+
+import json
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from hermesd.config import NodeConfig
+from hermesd.core.events import (
+    NodeJoined,
+    Reported,
+    RunCompleted,
+    RunFailed,
+    RunStarted,
+    RunSuspended,
+)
+from hermesd.core.model import RunId, Tier
+from hermesd.node import processes
+
+from .conftest import CPU1, Head, Node
+from .test_daemon import SHORT, daemon_process, worker_of
+
+Launch = Callable[..., RunId]
+Running = Callable[..., Awaitable[RunId]]
+Suspended = Callable[..., Awaitable[RunSuspended]]
+
+
+def folder_of(config: NodeConfig, trial: str = "digits/1") -> Path:
+    return config.state_dir / "trials" / trial
+
+
+def fill(folder: Path) -> None:
+    """The next journal of a run is written to a disk without a byte of room."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "run.partial").symlink_to("/dev/full")
+
+
+async def test_a_full_disk_at_a_start_fails_that_run_and_no_other(
+    head: Head, node: Node, launch: Launch, running: Running
+) -> None:
+    rival = await running(trial="digits/2", device=CPU1)
+    fill(folder_of(node.config))
+    failed = await head.hears(RunFailed, launch())
+    assert failed.error_kind == "not_started"
+    assert failed.detail.startswith("No space left on device: ")
+    assert failed.detail.endswith("digits/1/run.partial")
+    after = len(head.events)
+    await head.hears(Reported, rival, after)
+    (folder_of(node.config) / "run.partial").unlink()
+    await head.hears(RunCompleted, launch(attempt=2, argv=SHORT))
+
+
+async def test_a_full_disk_when_a_parked_trial_goes_on_costs_that_trial_alone(
+    head: Head, node: Node, launch: Launch, running: Running, suspended: Suspended
+) -> None:
+    rival = await running(trial="digits/2", device=CPU1)
+    first = await running()
+    await suspended(first, Tier.PARK)
+    _, worker = worker_of(node)
+    fill(folder_of(node.config))
+    second = launch(attempt=2, parked=first)
+    failed = await head.hears(RunFailed, second)
+    assert failed.error_kind == "not_started"
+    assert "No space left on device" in failed.detail
+    await processes.exited(worker)
+    after = len(head.events)
+    await head.hears(Reported, rival, after)
+    (folder_of(node.config) / "run.partial").unlink()
+    await head.hears(RunCompleted, launch(attempt=3, argv=SHORT))
+
+
+async def test_a_park_that_cannot_be_written_down_is_a_park_all_the_same(
+    head: Head, node: Node, launch: Launch, running: Running, suspended: Suspended
+) -> None:
+    run = await running()
+    (folder_of(node.config) / "parked").symlink_to("/nowhere/at/all")
+    assert (await suspended(run, Tier.PARK)).tier is Tier.PARK
+    await head.hears(RunStarted, launch(attempt=2, parked=run))
+
+
+async def test_a_run_that_cannot_be_settled_holds_up_nobody(
+    head: Head, node: Node, launch: Launch, running: Running
+) -> None:
+    folder = folder_of(node.config)
+    run = await running()
+    (folder / "last.pb" / "in the way").mkdir(parents=True)
+    host, worker = worker_of(node)
+    os.kill(worker, signal.SIGKILL)
+    await head.hears(RunFailed, run)
+    await processes.exited(host)
+    await head.hears(RunCompleted, launch(trial="digits/2", argv=SHORT))
+
+
+async def test_an_outcome_that_makes_no_sense_is_a_lost_run(
+    head: Head, config: NodeConfig, running: Running, no_survivors: None
+) -> None:
+    daemon = await daemon_process(config)
+    await head.hears(NodeJoined)
+    run = await running()
+    host, worker = worker_of(config)
+    for pid in (daemon.pid, host, worker):
+        os.kill(pid, signal.SIGKILL)
+    await daemon.wait()
+    lines = (
+        {"kind": "suspended", "attempt": 1, "seq": 9, "tier": "hibernate", "step": 3},
+        ["completed"],
+    )
+    text = "".join(f"{json.dumps(line)}\n" for line in lines)
+    (folder_of(config) / "events.jsonl").write_text(text)
+    async with Node(config):
+        failed = await head.hears(RunFailed, run)
+        assert failed.error_kind == "lost"
+        assert "hibernate" in failed.detail
+
+
+@pytest.mark.parametrize("damage", [b"", b"\xff\xff\xff", None])
+async def test_a_damaged_journal_costs_its_run_alone(
+    head: Head,
+    config: NodeConfig,
+    launch: Launch,
+    running: Running,
+    suspended: Suspended,
+    no_survivors: None,
+    damage: bytes | None,
+) -> None:
+    daemon = await daemon_process(config)
+    await head.hears(NodeJoined)
+    first = await running()
+    kept = (await suspended(first, Tier.CHECKPOINT)).checkpoint
+    assert kept is not None
+    lost = await running(attempt=2, checkpoint=kept)
+    rival = await running(trial="digits/2", device=CPU1)
+    daemon.kill()
+    await daemon.wait()
+    journal = folder_of(config) / "run.pb"
+    if damage is None:
+        damage = journal.read_bytes()[:40]
+    journal.write_bytes(damage)
+    _, worker = worker_of(config)
+    (config.state_dir / "trials" / "lost+found" / "x").mkdir(parents=True)
+    async with Node(config):
+        joined = await head.hears(NodeJoined, count=2)
+        assert [live.run for live in joined.live] == [rival], "what is not named is lost"
+        await processes.exited(worker)
+        assert (folder_of(config) / "run.pb.damaged").read_bytes() == damage
+        again = launch(attempt=lost.attempt + 1, checkpoint=kept)
+        assert (await head.hears(RunStarted, again)).step == kept.step
