@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from hermesd.core.model import Quantum, Use
 from hermesd.core.policy import Facts
+from hermesd.core.trial import Trial
 from hermesd.policy.best_first import BestFirst
-from tests.policy.trials import costing, trained, trial
+from hermesd.policy.best_first_scaled import BestFirstScaled, differ
+from tests.policy.trials import costing, trained, trial, view
 
 POLICY = BestFirst()
+SCALED = BestFirstScaled()
 
 
 def test_a_first_quantum_is_at_least_half_a_second() -> None:
@@ -80,3 +85,82 @@ def test_the_loss_is_the_mean_of_the_last_tenth() -> None:
 def test_at_least_three_losses_count() -> None:
     each = trained(0, [9.0] * 17 + [1.0, 2.0, 3.0])
     assert POLICY.score(each) == (1.0, 2.0)
+
+
+def test_with_a_target_those_that_reached_it_go_behind_the_others() -> None:
+    policy = BestFirst(target=1.0)
+    there, near, far = (trained(n, [loss] * 30) for n, loss in enumerate((1.0, 1.1, 9.0)))
+    scores = [policy.score(each) for each in (trial(3), near, far, there)]
+    assert scores == sorted(scores)
+    assert policy.score(there) == (2.0, 1.0)
+    assert policy.words(there) == "loss 1, target reached"
+
+
+def test_without_a_target_nothing_is_reached() -> None:
+    assert POLICY.score(trained(0, [-1e9] * 30)) == (1.0, -1e9)
+
+
+def test_with_a_target_later_quanta_are_a_tenth_of_the_length_at_most() -> None:
+    policy = BestFirst(target=1.0)
+    each = trained(0, [5.0] * 50, planned_steps=200, served_seconds=100.0)
+    assert policy.quantum(each, Facts()) == Quantum(30.0, until_step=70)
+    assert policy.quantum(trial(planned_steps=200), Facts()) == Quantum(0.5)
+    assert policy.quantum(trained(0, [5.0] * 50), Facts()).until_step is None
+
+
+def test_a_relative_scale_ranks_by_the_share_of_the_first_loss() -> None:
+    policy = BestFirst(scale="relative")
+    small = trained(0, [1.0] + [0.9] * 29)
+    large = trained(1, [100.0] + [50.0] * 29)
+    assert POLICY.score(small) < POLICY.score(large)
+    assert policy.score(large) == (1.0, 0.5)
+    assert policy.score(small) == (1.0, pytest.approx(0.9))
+    assert policy.words(large) == "loss over its first 0.5"
+
+
+def test_a_relative_scale_holds_below_zero_too_and_needs_a_first_loss() -> None:
+    policy = BestFirst(scale="relative")
+    fast = trained(0, [-0.1] + [-0.4] * 29)
+    slow = trained(1, [-0.5] + [-0.6] * 29)
+    assert policy.score(fast) < policy.score(slow)
+    assert policy.score(trained(2, [0.0] + [-9.0] * 29)) == (1.0, math.inf)
+
+
+def study(*starts: float) -> list[Trial]:
+    """Probed trials that began at these losses; the first fell least of its own."""
+    shares = [0.9 - n / 10 for n in range(len(starts))]
+    ended = zip(starts, shares, strict=True)
+    return [trained(n, [begin] + [begin * s] * 29) for n, (begin, s) in enumerate(ended)]
+
+
+def claimed(*trials: Trial, policy: BestFirstScaled = SCALED) -> list[str]:
+    return [claim.trial for claim in policy.plan(view(*trials))]
+
+
+def test_like_scales_rank_by_the_loss_itself() -> None:
+    # 0.9, 1.6, 2.1, 1.8: the first losses differ threefold, not more
+    assert claimed(*study(1.0, 2.0, 3.0, 3.0)) == ["s/0", "s/1", "s/3", "s/2"]
+
+
+def test_scales_more_than_three_times_apart_rank_by_the_share() -> None:
+    assert claimed(*study(1.0, 2.0, 3.0, 3.1)) == ["s/3", "s/2", "s/1", "s/0"]
+    assert claimed(*study(1.0, 2.0, 3.0, 3.1), policy=BestFirstScaled(spread=4.0))[0] == "s/0"
+
+
+def test_a_tenth_at_either_end_decides_nothing() -> None:
+    assert not differ(study(*[1.0] * 9, 90.0), 3.0)
+    assert not differ(study(0.01, *[1.0] * 8, 90.0), 3.0)
+    assert differ(study(*[1.0] * 8, 90.0, 90.0), 3.0)
+
+
+def test_too_few_first_losses_say_nothing() -> None:
+    assert not differ(study(1.0, 50.0, 90.0), 3.0)
+    assert not differ([*study(1.0, 50.0, 90.0), trial(9), trained(8, [math.nan] * 5)], 3.0)
+
+
+def test_quanta_and_probes_are_those_of_best_first() -> None:
+    trials = [trial(9, planned_steps=50), *study(1.0, 2.0)]
+    facts = Facts(0.4, 0.6, 0.1)
+    plan = BestFirstScaled().plan(view(*trials, facts=facts))
+    assert [claim.trial for claim in plan] == ["s/9", "s/0", "s/1"]
+    assert [claim.quantum for claim in plan] == [POLICY.quantum(each, facts) for each in trials]
