@@ -1,22 +1,29 @@
 """Code snapshots: fetched once by content, unpacked safely, copied for each trial.
 
-Rule: nothing from an archive lands outside its directory (tarfile's `data` filter), and what
-was unpacked is complete or not there. Each trial works in its own copy; entries that the study
-names as data are links to the originals.
+Rule: nothing from an archive lands outside its directory (tarfile's `data` filter), no more of it
+than a client packs, and what was unpacked is complete or not there. Each trial works in its own
+copy; entries that the study names as data are links to the originals.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-import lzma
 import os
 import re
 import shutil
 import tarfile
 import tempfile
-import zlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
+from typing import IO
+
+# What the packer of a client allows, in bytes and in files.
+SIZE_BYTES_MAX = 256 << 20
+FILES_MAX = 20_000
+# What an archive holds beside: headers and padding of each entry, and its end.
+_ENTRY_BYTES = 4096
+ARCHIVE_BYTES_MAX = SIZE_BYTES_MAX + (FILES_MAX + 1) * _ENTRY_BYTES
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 # What the text of a program must hold for it to be worth a warm interpreter with the framework.
@@ -39,9 +46,15 @@ async def fetch(sha256: str, parts: AsyncIterator[bytes], folder: Path) -> Path:
     if target.is_dir():
         return target
     folder.mkdir(parents=True, exist_ok=True)
-    digest = hashlib.sha256()
+    digest, size = hashlib.sha256(), 0
     with tempfile.TemporaryFile(dir=folder) as file:
         async for part in parts:
+            size += len(part)
+            if size > ARCHIVE_BYTES_MAX:
+                raise CodeError(
+                    f"code snapshot {sha256}: more than {ARCHIVE_BYTES_MAX} bytes, expected at most"
+                    f" {FILES_MAX} files of {SIZE_BYTES_MAX} bytes together"
+                )
             digest.update(part)
             file.write(part)
         if digest.hexdigest() != sha256:
@@ -49,7 +62,7 @@ async def fetch(sha256: str, parts: AsyncIterator[bytes], folder: Path) -> Path:
         file.seek(0)
         partial = Path(tempfile.mkdtemp(prefix="partial-", dir=folder))
         try:
-            _unpack(file, partial, sha256)
+            await asyncio.to_thread(_unpack, file, partial, sha256)
             os.chmod(partial, 0o755)
             os.rename(partial, target)
         except OSError:
@@ -60,12 +73,27 @@ async def fetch(sha256: str, parts: AsyncIterator[bytes], folder: Path) -> Path:
     return target
 
 
-def _unpack(file: object, target: Path, sha256: str) -> None:
+def _unpack(file: IO[bytes], target: Path, sha256: str) -> None:
     try:
-        with tarfile.open(fileobj=file) as archive:  # type: ignore[call-overload]
-            archive.extractall(target, filter="data")
-    except (tarfile.TarError, EOFError, lzma.LZMAError, zlib.error) as error:
+        # As it is packed, without compression: what comes out is no larger than what went in.
+        with tarfile.open(fileobj=file, mode="r:") as archive:
+            archive.extractall(target, members=_bounded(archive), filter="data")
+    except (tarfile.TarError, EOFError, OverflowError, ValueError) as error:
         raise CodeError(f"code snapshot {sha256}: {error}") from None
+
+
+def _bounded(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """The members, as long as they are no more than a client packs."""
+    size = 0
+    for count, member in enumerate(archive, 1):
+        size += max(0, member.size)
+        if count > FILES_MAX:
+            raise tarfile.TarError(f"more than {FILES_MAX} files")
+        if size > SIZE_BYTES_MAX:
+            raise tarfile.TarError(
+                f"{size} bytes with {member.name!r}, expected at most {SIZE_BYTES_MAX}"
+            )
+        yield member
 
 
 def working_copy(snapshot: Path | None, target: Path, origin: str, data: Iterable[str]) -> None:

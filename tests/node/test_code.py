@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hermesctl import snapshot
 from hermesd.node import code
 
 
@@ -20,9 +21,9 @@ def archive(*members: tarfile.TarInfo, content: bytes = b"print(1)\n") -> bytes:
     return stream.getvalue()
 
 
-def link(name: str, target: str) -> tarfile.TarInfo:
+def link(name: str, target: str, kind: bytes = tarfile.SYMTYPE) -> tarfile.TarInfo:
     info = tarfile.TarInfo(name)
-    info.type, info.linkname = tarfile.SYMTYPE, target
+    info.type, info.linkname = kind, target
     return info
 
 
@@ -63,12 +64,68 @@ async def test_content_that_is_not_what_its_name_says_is_refused(tmp_path: Path)
         tarfile.TarInfo("a/../../escaped"),
         link("way", "../escaped"),
         link("way", "/etc/passwd"),
+        link("way", "../escaped", tarfile.LNKTYPE),
+        link("way", "/etc/passwd", tarfile.LNKTYPE),
+        link("pipe", "", tarfile.FIFOTYPE),
+        link("disk", "", tarfile.BLKTYPE),
+        link("null", "", tarfile.CHRTYPE),
     ],
 )
 async def test_nothing_escapes(tmp_path: Path, member: tarfile.TarInfo) -> None:
     with pytest.raises(code.CodeError):
         await fetch(archive(member), tmp_path / "code")
     assert [path.name for path in tmp_path.rglob("*")] == ["code"]
+
+
+async def test_a_path_from_the_root_stays_inside(tmp_path: Path) -> None:
+    folder = await fetch(archive(tarfile.TarInfo(f"{tmp_path}/train.py")), tmp_path / "code")
+    assert not (tmp_path / "train.py").exists()
+    assert (folder / f"{tmp_path}/train.py".lstrip("/")).is_file()
+
+
+def test_a_node_takes_what_a_client_packs_and_no_more() -> None:
+    assert code.SIZE_BYTES_MAX == snapshot.SIZE_BYTES_MAX
+    assert code.FILES_MAX == snapshot.FILES_MAX
+
+
+async def test_an_archive_that_grows_too_large_is_refused(tmp_path: Path) -> None:
+    half, rest = tarfile.TarInfo("a"), tarfile.TarInfo("b")
+    half.size, rest.size = 0, code.SIZE_BYTES_MAX + 1
+    data = half.tobuf() + rest.tobuf() + b"x" * 1024
+    with pytest.raises(code.CodeError, match="with 'b', expected at most 268435456"):
+        await fetch(data, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_an_archive_of_too_many_files_is_refused(tmp_path: Path) -> None:
+    folders = [tarfile.TarInfo("a") for _ in range(code.FILES_MAX + 1)]
+    for each in folders:
+        each.type = tarfile.DIRTYPE
+    with pytest.raises(code.CodeError, match="more than 20000 files"):
+        await fetch(archive(*folders), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_download_without_end_is_cut_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield bytes(1000)
+
+    monkeypatch.setattr(code, "ARCHIVE_BYTES_MAX", 10_000)
+    with pytest.raises(code.CodeError, match="more than 10000 bytes"):
+        await code.fetch("0" * 64, endless(), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["gz", "xz"])
+async def test_a_compressed_archive_is_refused_before_it_swells(tmp_path: Path, kind: str) -> None:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode=f"w:{kind}") as tar:
+        tar.addfile(tarfile.TarInfo("train.py"))
+    with pytest.raises(code.CodeError, match="code snapshot"):
+        await fetch(stream.getvalue(), tmp_path)
 
 
 async def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
@@ -78,17 +135,17 @@ async def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
 
 
 async def test_each_trial_has_a_copy_of_its_own(tmp_path: Path) -> None:
-    snapshot = await fetch(archive(tarfile.TarInfo("train.py")), tmp_path / "code")
+    unpacked = await fetch(archive(tarfile.TarInfo("train.py")), tmp_path / "code")
     (tmp_path / "home" / "images").mkdir(parents=True)
     for trial in ("one", "two"):
         code.working_copy(
-            snapshot, tmp_path / trial, str(tmp_path / "home"), ("images", str(tmp_path / "home"))
+            unpacked, tmp_path / trial, str(tmp_path / "home"), ("images", str(tmp_path / "home"))
         )
     (tmp_path / "one" / "train.py").write_text("changed")
     assert (tmp_path / "two" / "train.py").read_text() == "print(1)\n"
-    assert (snapshot / "train.py").read_text() == "print(1)\n"
+    assert (unpacked / "train.py").read_text() == "print(1)\n"
     assert (tmp_path / "one" / "images").readlink() == tmp_path / "home" / "images"
-    code.working_copy(snapshot, tmp_path / "one", str(tmp_path), ())
+    code.working_copy(unpacked, tmp_path / "one", str(tmp_path), ())
     assert (tmp_path / "one" / "train.py").read_text() == "print(1)\n", "a new copy is clean"
 
 
@@ -113,18 +170,3 @@ def test_the_framework_is_read_off_the_text(
     (tmp_path / "pkg").mkdir()
     (tmp_path / "pkg" / "model.py").write_text(text)
     assert code.framework_of(tmp_path) == framework
-
-
-async def test_a_damaged_compressed_archive_is_refused(tmp_path: Path) -> None:
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w:xz") as tar:
-        content = b"".join(b"%d," % (n * 7919 % 100_003) for n in range(60_000))
-        member = tarfile.TarInfo("train.py")
-        member.size = len(content)
-        tar.addfile(member, io.BytesIO(content))
-    data = bytearray(stream.getvalue())
-    middle = len(data) // 2
-    data[middle : middle + 40] = bytes(40)
-    with pytest.raises(code.CodeError, match="code snapshot"):
-        await fetch(bytes(data), tmp_path)
-    assert list(tmp_path.iterdir()) == []
