@@ -115,12 +115,7 @@ class AsyncClient(AsyncReader):
             if not dry_run:
                 await upload(self.connection, code)
                 request.code_sha256 = code.sha256
-        try:
-            submission = await self._submit(request)
-        except UsageError as error:
-            if not error.problems:
-                raise
-            raise StudyFileError(prepared.located(error.problems)) from None
+        submission = await self._submit(request, prepared)
         notes = (*prepared.notes, *submission.notes)
         return Submission(submission.study, submission.trials, submission.identical_to, notes)
 
@@ -140,7 +135,7 @@ class AsyncClient(AsyncReader):
             again=True,
             environment=_named_texts(inherited_environment(spec, os.environ, extra)),
         )
-        return await self._submit(request)
+        return await self._submit(request, prepared)
 
     async def pause(self, *targets: Target) -> list[str]:
         """Suspend trials, or all of a study's, until they are resumed; returns those that were
@@ -230,10 +225,15 @@ class AsyncClient(AsyncReader):
         request = pb.RemoveStudyRequest(request_id=_request_id(), study=study_id(study))
         await self.connection.call(self.connection.stub.RemoveStudy, request)
 
-    async def _submit(self, request: pb.SubmitStudyRequest) -> Submission:
-        response = await self.connection.call(
-            self.connection.stub.SubmitStudy, request, _SUBMIT_TIMEOUT_SECONDS
-        )
+    async def _submit(self, request: pb.SubmitStudyRequest, prepared: Prepared) -> Submission:
+        try:
+            response = await self.connection.call(
+                self.connection.stub.SubmitStudy, request, _SUBMIT_TIMEOUT_SECONDS
+            )
+        except UsageError as error:
+            if not error.problems:
+                raise
+            raise StudyFileError(prepared.located(error.problems)) from None
         return Submission(
             study=response.study or response.identical_to,
             trials=tuple(map(from_wire.trial, response.trials)),

@@ -6,6 +6,7 @@ Rule: results on stdout, the rest on stderr, exit codes as in errors.py.
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
@@ -51,8 +52,26 @@ app.add_typer(local.app, name="local", rich_help_panel=_SETUP)
 app.command(rich_help_panel=_SETUP)(doctor)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(client_version())
+        raise typer.Exit
+
+
 @app.callback()
-def root(head: HeadOption = None) -> None:
+def root(
+    head: HeadOption = None,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Print this client's version.",
+            show_default=False,
+        ),
+    ] = False,
+) -> None:
     """What stands before the command."""
     root_head.set(head)
 

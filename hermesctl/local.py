@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 from hermesctl.address import embedded_head, short_state_directory
 from hermesctl.connection import Connection
-from hermesctl.errors import HermesError, Unreachable
+from hermesctl.errors import HermesError, Unreachable, UsageError
 from hermesctl.text import printable
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 
@@ -61,10 +61,17 @@ async def start(
     """Start the embedded head and node unless they run; returns once the head answers.
 
     The result is the process, or None if it ran already. `slots` is the number of CPU slots.
-    Raises HermesError, with the end of its log, when it ends before it answers.
+    Raises HermesError, with the end of its log, when it ends before it answers, UsageError when
+    the state directory can't be written.
     """
     state = short_state_directory(environment)
-    state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (state / "local.lock").touch()
+    except OSError as error:
+        raise UsageError(
+            f"{printable(str(state))}: {error.strerror}; name a directory of yours in HERMES_STATE"
+        ) from None
     async with _alone(state):
         if (await find(environment)).answers:
             return None

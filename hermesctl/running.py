@@ -19,7 +19,7 @@ from hermesctl.async_client import AsyncClient
 from hermesctl.errors import ExitCode, HermesError, NotFound, UsageError
 from hermesctl.records import StudyDetail, TrialState
 from hermesctl.terminal import say, show_error
-from hermesctl.text import printable
+from hermesctl.text import cut, printable
 
 Body: TypeAlias = Callable[[AsyncClient], Awaitable[ExitCode | None]]
 
@@ -64,8 +64,12 @@ class HermesGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except HermesError as error:
-            show_error(error)
-            raise typer.Exit(error.exit_code) from None
+            known = error
+        except UnicodeEncodeError as error:
+            # Bytes of the command line, or of a variable, that the wire has no text for.
+            known = UsageError(f"{cut(printable(error.object))}: expected text in UTF-8")
+        show_error(known)
+        raise typer.Exit(known.exit_code)
 
 
 class NounGroup(TyperGroup):
@@ -82,7 +86,7 @@ class NounGroup(TyperGroup):
 
     def _verb(self, words: Sequence[str]) -> str:
         lists_inside = "ls" in self.commands and self.name == "trial"
-        shows = bool(words) and not (lists_inside and "/" not in words[0])
+        shows = "show" in self.commands and words and not (lists_inside and "/" not in words[0])
         return "show" if shows else "ls"
 
     def _refuse_misspelt(self, words: Sequence[str]) -> None:

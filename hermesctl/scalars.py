@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 Plain: TypeAlias = bool | int | float | str | None
 
+INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
@@ -30,11 +31,11 @@ _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)\Z|\.(nan|NaN|NAN)\Z")
 _DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h|d))+\Z")
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
 _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
-_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(B|[kKMGT]i?B)\Z")
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(B|[kKMGTP]i?B)\Z")
 _BYTES = {
     "B": 1,
-    **{f"{letter}B": 1000**n for n, letter in enumerate("KMGT", start=1)},
-    **{f"{letter}iB": 1024**n for n, letter in enumerate("KMGT", start=1)},
+    **{f"{letter}B": 1000**n for n, letter in enumerate("KMGTP", start=1)},
+    **{f"{letter}iB": 1024**n for n, letter in enumerate("KMGTP", start=1)},
     "kB": 1000,
     "kiB": 1024,
 }

@@ -23,6 +23,11 @@ from hermesctl.expectations import expectation, near_number, near_value, nearest
 from hermesctl.study_file import Broken, Entry, Items, Node, Scalar, Table
 from hermesd.pb.hermes.v1.types_pb2 import NamedValue, Stop, StudySpec, Value
 
+# What others have and Hermes has not, with the reason.
+_ELSEWHERE = {
+    "bayes": " (no model proposes new points here: Hermes decides which of the given trials run, "
+    "and with random, run_cap says how many there are)"
+}
 # What a W&B sweep file may say in other words, and what of it means nothing here.
 _ENUM_ALIASES = {"categorical_w_probabilities": "categorical"}
 _IGNORED = {
@@ -36,7 +41,7 @@ _NUMBERS_ONLY = frozenset({"hermes.v1.Parameter.min", "hermes.v1.Parameter.max"}
 _ARGUMENTS = frozenset({"hermes.v1.StudySpec.command"})
 _TEXT_AS_VALUE = "text, a number, true or false"
 _INT_RANGES = {
-    FieldDescriptor.CPPTYPE_INT32: (-(2**31), 2**31 - 1),
+    FieldDescriptor.CPPTYPE_INT32: (scalars.INT32_MIN, scalars.INT32_MAX),
     FieldDescriptor.CPPTYPE_INT64: (scalars.INT64_MIN, scalars.INT64_MAX),
 }
 
@@ -278,7 +283,8 @@ class _Builder:
         word = _ENUM_ALIASES.get(node.text, node.text)
         if isinstance(node.value, str) and word in names:
             return enum.values_by_name[_enum_prefix(enum) + word.upper()].number
-        self.refuse(node, f"one of {', '.join(names)}", path, nearest(node.text, names))
+        expected = f"one of {', '.join(names)}{_ELSEWHERE.get(node.text, '')}"
+        self.refuse(node, expected, path, nearest(node.text, names))
         return None
 
     @staticmethod

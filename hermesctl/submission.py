@@ -49,7 +49,9 @@ class Prepared:
 
     def located(self, problems: tuple[Problem, ...]) -> list[Problem]:
         """The head's problems with the lines of the file that they are about."""
-        return [replace(p, place=place_of(self.document.root, p.field_path)) for p in problems]
+        root = self.document.root
+        nowhere = Place(root.place.source)
+        return [replace(p, place=place_of(root, p.field_path) or nowhere) for p in problems]
 
 
 def open_study(path: Path) -> Document:

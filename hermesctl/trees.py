@@ -38,7 +38,7 @@ def with_value(table: Table, keys: Sequence[str], node: Node) -> Table:
         node = with_value(below, rest, node)
     if old is None:
         return Table((*table.entries, Entry(key, node.place, node)), table.place)
-    new = Entry(key, old.place, node)
+    new = Entry(key, old.place if rest else node.place, node)
     return Table(tuple(new if e is old else e for e in table.entries), table.place)
 
 
@@ -58,12 +58,12 @@ def with_flags(
         table = with_value(table, ["name"], Scalar(name, name, Place("--name")))
     if metric is not None:
         table = with_value(table, ["metric"], _metric(metric))
+    axes: set[str] = set()
     for flag in grid:
-        key, text = _split("--grid", flag, "name=value,value")
-        source = f"--grid {flag}"
-        values = parse_value(f"[{text}]", source)
-        entry = Entry("values", Place(source), values)
-        axis = Table((entry,), Place(source))
+        key, axis = _axis(flag)
+        if key in axes:
+            raise UsageError(f"--grid {flag}: expected each name once: {key}=value,value")
+        axes.add(key)
         table = with_value(table, ["parameters", key], axis)
     for flag in settings:
         path, text = _split("--set", flag, "key=value, for example parameters.epochs.value=5")
@@ -72,7 +72,15 @@ def with_flags(
 
 
 def parse_assignments(flags: Sequence[str], section: str) -> tuple[Table | None, Table | None]:
-    """`--set` flags as two tables: those below `section`, and the rest; None where empty."""
+    """`--set` flags as two tables: those below `section`, and the rest; None where empty.
+
+    Raises UsageError where there is none, or one names a parameter as a study file does.
+    """
+    if not flags:
+        raise UsageError(f"expected --set KEY=VALUE, for example --set {section}.max_seconds=2h")
+    for flag in flags:
+        if flag.startswith("parameters."):
+            raise UsageError(f"--set {flag}: expected a parameter by its name: --set NAME=VALUE")
     tree = with_flags(Table((), Place("--set")), settings=flags)
     inside = next((e.node for e in tree.entries if e.key == section), None)
     rest = Table(tuple(e for e in tree.entries if e.key != section), tree.place)
@@ -81,10 +89,23 @@ def parse_assignments(flags: Sequence[str], section: str) -> tuple[Table | None,
     return inside, rest if rest.entries else None
 
 
+def _axis(flag: str) -> tuple[str, Table]:
+    """The parameter that a `--grid` names, with its values."""
+    key, text = _split("--grid", flag, "name=value,value")
+    place = Place(f"--grid {flag}")
+    if not text.strip(", "):
+        raise UsageError(f"{place}: expected values after `=`, for example {key}=0.1,0.01")
+    values = parse_value(f"[{text}]", place.source)
+    return key, Table((Entry("values", place, values),), place)
+
+
 def _metric(flag: str) -> Node:
     place = Place(f"--metric {flag}")
     name, colon, goal = flag.rpartition(":")
     if not colon or goal not in _GOALS:
+        near = next((g for g in _GOALS if colon and goal[:3].lower() == g[:3]), "")
+        if near:
+            raise UsageError(f"{place}: expected NAME:GOAL; did you mean {name}:{near}?")
         # A colon may be part of a metric's own name.
         return Scalar(flag, flag, place)
     entries = (("name", name), ("goal", goal))

@@ -17,13 +17,14 @@ from hermesctl.options import (
     TrialArgument,
 )
 from hermesctl.output import Format, emit, row
-from hermesctl.running import chosen_study, run
+from hermesctl.running import NounGroup, chosen_study, run
 from hermesctl.tables import checkpoints_table
 from hermesctl.terminal import is_live, say, stderr, stdout
 from hermesctl.text import count, printable, size
 
 app = typer.Typer(
-    no_args_is_help=True, help="List checkpoints and fetch them; they load without Hermes."
+    cls=NounGroup,
+    help="List checkpoints and fetch them; they load without Hermes. Without a verb: the list.",
 )
 
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from hermesctl.async_client import AsyncClient
-from hermesctl.documents import ending_document, submission_document
+from hermesctl.documents import best_columns, ending_document, submission_document
 from hermesctl.errors import ExitCode, UsageError
 from hermesctl.live import follow_to_the_end, show_end
 from hermesctl.options import (
@@ -200,13 +200,15 @@ async def _report(
 ) -> ExitCode | None:
     """The submission for a program: one document, once all that is waited for has ended."""
     document = submission_document(submission)
-    code = None
+    rows, code = [document], None
     if wait:
         say(_summary(submission))
         detail = await client.wait(submission)
-        document |= ending_document(detail, await client.best(submission))
+        best = await client.best(submission)
+        document |= ending_document(detail, best)
+        rows = [best_columns(trial, detail.study.metric) for trial in best]
         code = outcome(detail)
-    emit(stdout(), output, document, [document], lambda _: "")
+    emit(stdout(), output, document, rows, lambda _: "")
     return code
 
 
@@ -233,7 +235,7 @@ def _preview(console: Console, prepared: Prepared, submission: Submission, outpu
     names = varying(trials)
 
     def table(wide: bool) -> Any:
-        table = grid(">", *names)
+        table = grid(">trial", *names)
         shown = trials if wide else trials[:_PREVIEWED]
         for trial in shown:
             values = [cell(value_text(trial.params.get(name))) for name in names]

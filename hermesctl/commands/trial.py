@@ -25,6 +25,7 @@ from hermesctl.output import Format, emit, row
 from hermesctl.program_output import TerminalFilter
 from hermesctl.records import MetricValue, Trial, TrialDetail
 from hermesctl.running import NounGroup, chosen_study, confirm, run
+from hermesctl.scalars import INT32_MAX
 from hermesctl.tables import (
     cell,
     facts_table,
@@ -86,7 +87,9 @@ def curve(
     metric: Annotated[
         str, typer.Option(metavar="NAME", help="Which metric; default: the signal.")
     ] = "",
-    points: Annotated[int, typer.Option(min=0, help="At most so many points; 0: all.")] = 0,
+    points: Annotated[
+        int, typer.Option(min=0, max=INT32_MAX, help="At most so many points; 0: all.")
+    ] = 0,
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:

@@ -26,7 +26,9 @@ from hermesctl.terminal import say, stdout, write_bytes
 from hermesctl.text import one_line, printable
 from hermesctl.views import others_view, status_view
 
-CountOption = Annotated[int, typer.Option("-n", "--count", min=1, help="How many trials.")]
+CountOption = Annotated[
+    int, typer.Option("-n", "--count", min=1, max=scalars.INT32_MAX, help="How many trials.")
+]
 
 
 def status(
@@ -74,7 +76,10 @@ def tail(
     study: LatestStudyArgument = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it happens.")] = False,
     after: Annotated[
-        int, typer.Option(min=0, metavar="SEQ", help="Only what came after this number.")
+        int,
+        typer.Option(
+            min=0, max=scalars.INT64_MAX, metavar="SEQ", help="Only what came after this number."
+        ),
     ] = 0,
     reports: Annotated[
         bool, typer.Option("--reports", help="Include each report of a loss.")

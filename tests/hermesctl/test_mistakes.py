@@ -1,0 +1,148 @@
+"""What people get wrong on the command line: one message that says what was meant, no traceback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import grpc
+import pytest
+from typer.testing import CliRunner
+
+from hermesctl.cli import app
+from hermesctl.errors import ExitCode
+from hermesctl.versions import client_version
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from tests.hermesctl.fake_head import FakeHead, trial
+
+USAGE = ExitCode.USAGE
+FILES = ["", ".", "/", "study", "a.txt", "none.yaml", "loop.yaml", "d.yaml"]
+
+
+def told(*args: str, code: ExitCode) -> str:
+    """What a failing command says, in one line."""
+    result = CliRunner().invoke(app, list(args), catch_exceptions=False)
+    assert result.exit_code == code, result.output
+    return " ".join(result.stderr.replace("│", " ").split())
+
+
+def shortened(value: object) -> str:
+    return " ".join(value)[:30] if isinstance(value, list) else ""
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--grid", "lr="], "--grid lr=: expected values after `=`, for example lr=0.1,0.01"),
+        (["--grid", "lr=,"], "expected values after `=`"),
+        (["--grid", "lr= "], "expected values after `=`"),
+        (["--grid", "=1"], "--grid =1: expected name=value,value"),
+        (["--grid", "lr=1", "--grid", "lr=2"], "--grid lr=2: expected each name once"),
+        (["--grid", "lr=1e999"], "1e999: expected a number below 1.8e308"),
+        (["--grid", "lr=" + "[" * 100], "expected at most 64 levels"),
+        (["--set", "method=bayes"], "expected one of grid, random (no model proposes new points"),
+        (["--set", "=1"], "--set =1: expected key=value"),
+        (["--set", "parameters=3"], "expected a mapping from names to their values"),
+        (["--set", "program=nosuch.py"], "--set program=nosuch.py: program: nosuch.py: expected"),
+        (
+            ["--metric", "acc:max"],
+            "--metric acc:max: expected NAME:GOAL; did you mean acc:maximize",
+        ),
+        (["--metric", "acc:Minimise"], "did you mean acc:minimize?"),
+        (["--metric", ""], "expected text (leave the key out for the default)"),
+        (["--name", "\udcff"], "\\udcff: expected text in UTF-8"),
+        (["--env", "A=\udcff"], "\\udcff: expected text in UTF-8"),
+        (["--save", "/"], "/: Is a directory"),
+        (["--save", "none/x.yaml"], "none/x.yaml: No such file or directory"),
+    ],
+    ids=shortened,
+)
+def test_a_submission_that_is_not_meant(
+    head: FakeHead, project: Path, args: list[str], words: str
+) -> None:
+    assert words in told("submit", str(project / "train.py"), *args, code=USAGE)
+    assert not head.of(pb.SubmitStudyRequest)
+
+
+def test_a_metric_may_have_a_colon_in_its_name(head: FakeHead, project: Path) -> None:
+    flags = ["--metric", "val:loss"]
+    CliRunner().invoke(app, ["submit", str(project / "train.py"), *flags], catch_exceptions=False)
+    assert head.of(pb.SubmitStudyRequest)[0].spec.metric.name == "val:loss"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_is_none(
+    head: FakeHead, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop.yaml").symlink_to("loop.yaml")
+    (tmp_path / "d.yaml").mkdir()
+    assert "study file" in told("submit", name, code=USAGE)
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        (["best", "-n", "99999999999"], USAGE, "'-n' / '--count'"),
+        (["best", "-n", "0"], USAGE, "greater than or equal to 1"),
+        (["trial", "curve", "digits/1", "--points", "99999999999"], USAGE, "--points"),
+        (["tail", "--after", "99999999999999999999"], USAGE, "--after"),
+        (["tail", "-o", "yaml"], USAGE, "expected table or json"),
+        (["logs", "digits/1", "--last", "-5B"], USAGE, "expected a size such as 64KiB"),
+        (["study", "extend", "digits"], USAGE, "expected --set KEY=VALUE, for example"),
+        (
+            ["study", "extend", "digits", "--set", "parameters.lr.value=1"],
+            USAGE,
+            "expected a parameter by its name: --set NAME=VALUE",
+        ),
+        (["study", "extend", "digits", "--set", "stop=3"], USAGE, "expected stop.KEY=VALUE"),
+        (["study", "pasue", "digits"], USAGE, "did you mean pause?"),
+        (["study", "\udcff"], USAGE, "expected text in UTF-8"),
+        (["stauts"], USAGE, "Did you mean 'status'?"),
+        (["trial", "stop", "digits"], USAGE, "digits: expected a trial, `study/17`"),
+        (["checkpoint", "none"], ExitCode.NOT_FOUND, "no study none"),
+        (["--head", "", "status"], USAGE, "expected HOST:PORT"),
+        (["--head", "unix:/none", "status"], ExitCode.UNREACHABLE, "there is no such socket"),
+    ],
+    ids=shortened,
+)
+def test_a_command_that_is_not_meant(
+    head: FakeHead, args: list[str], code: ExitCode, words: str
+) -> None:
+    head.add_study("digits", trial(1))
+    assert words in told(*args, code=code)
+
+
+def test_a_problem_without_a_line_names_the_file_at_least(head: FakeHead, project: Path) -> None:
+    head.failures["SubmitStudy"] = [(grpc.StatusCode.INVALID_ARGUMENT, "1 error")] * 2
+    head.field_errors = [pb.FieldError(field_path="run_cap", expected="a number of trials")]
+    file = project / "study.yaml"
+    words = f"error: {file}: run_cap: expected a number of trials"
+    assert told("submit", str(file), code=USAGE) == words
+    head.add_study("digits", trial(1))
+    head.field_errors[0].field_path = "schedule.policy"
+    flags = ["--set", "schedule.policy=x"]
+    words = "error: --set schedule.policy=x: schedule.policy: expected"
+    assert told("study", "clone", "digits", *flags, code=USAGE).startswith(words)
+
+
+@pytest.mark.parametrize("place", ["/proc/none", __file__])
+def test_a_state_directory_that_cannot_be(
+    state: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setenv("HERMES_STATE", place)
+    assert "name a directory of yours in HERMES_STATE" in told("local", "start", code=USAGE)
+
+
+def test_bytes_that_are_no_text_are_one_message(head: FakeHead, project: Path) -> None:
+    command = [sys.executable, "-m", "hermesctl.cli", "submit", str(project / "train.py")]
+    done = subprocess.run(
+        [*map(os.fsencode, command), b"--name", b"\xff"], capture_output=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (USAGE, b"error: \\udcff: expected text in UTF-8\n")
+
+
+def test_the_version_can_be_asked_for_as_everywhere(state: Path) -> None:
+    assert CliRunner().invoke(app, ["--version"]).stdout.strip() == client_version()
