@@ -126,8 +126,14 @@ def simulate(
     devices: Annotated[str, typer.Option(help="How many devices, with commas.")] = "1,4",
     trials: Annotated[int, typer.Option(help="Trials in an order.")] = 16,
     bins: Annotated[
-        str, typer.Option("--bin", help="1: a quarter of the trials is good; 2: three quarters.")
-    ] = "1,2",
+        str | None,
+        typer.Option(
+            "--bin",
+            help="1: a quarter of the trials is good; 2: three quarters; all: the file as it is."
+            " Default: 1,2; all for an exported study.",
+            show_default=False,
+        ),
+    ] = None,
     orders: Annotated[int, typer.Option(help="Random orders, the same for every policy.")] = 200,
     switch_cost: Annotated[
         str, typer.Option(help="paper, or the seconds of a suspend and a resume.")

@@ -15,25 +15,29 @@ from hermesd.refusal import FieldError, Refused, nearest, one_of
 from hermesd.simulate.compare import Recorded, Scene, cases_of, compare, opened, order_of
 from hermesd.simulate.contenders import FIFO, contenders
 from hermesd.simulate.curves import Loss
-from hermesd.simulate.orders import GOOD_IN_BIN
+from hermesd.simulate.orders import ALL, BINS
 from hermesd.simulate.report import as_json, tables
 from hermesd.simulate.rows import rows_of, summaries_of
 
 T = TypeVar("T")
 LOSSES: tuple[str, ...] = get_args(Loss)
 OUTPUTS = ("table", "json")
+BOTH = "1,2"
 # A table is never cut: figures that people copy must be whole.
 TABLE_COLUMNS = 140
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The options as they were written."""
+    """The options as they were written.
+
+    Without `bins`, a stock of curves is drawn from in both and an exported study is run whole.
+    """
 
     curves: Sequence[Path]
     policy: str
     devices: str
-    bins: str
+    bins: str | None
     trials: int
     orders: int
     switch_cost: str
@@ -93,9 +97,10 @@ def _scenes(words: Words) -> list[Scene]:
     scenes = []
     for path in dict.fromkeys(words.curves):
         recorded = Recorded(path, loss, switch)
-        opened(recorded)
+        whole = opened(recorded)[0].whole
+        bins = [ALL] if words.bins is None and whole else _list("bin", words.bins or BOTH, _bin)
         for devices in _list("devices", words.devices, _devices):
-            for bin_type in _list("bin", words.bins, _bin):
+            for bin_type in bins:
                 scene = Scene(recorded, devices, bin_type, words.trials, words.orders, words.seed)
                 order_of(scene, 0)
                 scenes.append(scene)
@@ -125,7 +130,7 @@ def _devices(field: str, text: str) -> int:
 
 
 def _bin(field: str, text: str) -> int:
-    return int(_one_of(field, text, [str(each) for each in GOOD_IN_BIN]))
+    return BINS[_one_of(field, text, list(BINS))]
 
 
 def _seconds(text: str) -> float:

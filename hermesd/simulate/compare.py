@@ -16,10 +16,11 @@ from pathlib import Path
 
 from hermesd.simulate.bound import bound_of, check
 from hermesd.simulate.contenders import FIFO, Contender
-from hermesd.simulate.curves import Curves, Loss, read
+from hermesd.simulate.curves import Curves, Loss
 from hermesd.simulate.drive import Drive
 from hermesd.simulate.figures import Effort, Figures, effort_of, figures_of
 from hermesd.simulate.orders import Goal, Order, draw, goal_of
+from hermesd.simulate.reading import read
 
 ORDERS_PER_PIECE = 10
 

@@ -1,7 +1,7 @@
 """Which jobs are good, and the random orders in which they are submitted.
 
 Rule: order r of bin b is a pure function of the file, b, r and the seed; every policy gets the
-same ones.
+same ones. Order 0 of all trials is the file's own.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from hermesd.simulate.curves import Curves, Job
 WITHIN = 0.1
 FEWEST_GOOD = 16
 LARGEST_GOOD_SHARE, LOWERED_TO = 0.4, 0.25
-# Of 16 trials, this many are good in each type of bin.
+# The share of good trials in each type of bin; ALL takes every trial of the file.
 GOOD_IN_BIN: Mapping[int, float] = MappingProxyType({1: 4 / 16, 2: 12 / 16})
+ALL = 0
+BINS: Mapping[str, int] = MappingProxyType({"1": 1, "2": 2, "all": ALL})
 SEED_STRIDE = 1_000_000
 
 
@@ -68,30 +70,40 @@ def draw(curves: Curves, goal: Goal, bin_type: int, trials: int, number: int, se
         Refused: the file has too few jobs of either sort.
     """
     good = good_jobs(curves, goal)
-    others = sorted(set(range(len(curves.jobs))) - set(good))
-    wanted = round(GOOD_IN_BIN[bin_type] * trials)
-    if len(good) < wanted or len(others) < trials - wanted:
-        raise Refused(
-            FieldError(
-                "trials",
-                str(trials),
-                f"fewer: {curves.name} has {len(good)} good jobs and {len(others)} others, and bin"
-                f" {bin_type} takes {wanted} and {trials - wanted}",
+    chance = np.random.default_rng(SEED_STRIDE * seed + 1_000 * bin_type + number)
+    if bin_type == ALL:
+        chosen = np.arange(len(curves.jobs))
+        if number:
+            chance.shuffle(chosen)
+    else:
+        others = sorted(set(range(len(curves.jobs))) - set(good))
+        wanted = round(GOOD_IN_BIN[bin_type] * trials)
+        if len(good) < wanted or len(others) < trials - wanted or not wanted:
+            raise _too_few(curves, bin_type, trials, wanted, len(good), len(others))
+        chosen = np.concatenate(
+            (
+                chance.choice(good, wanted, replace=False),
+                chance.choice(others, trials - wanted, replace=False),
             )
         )
-    chance = np.random.default_rng(SEED_STRIDE * seed + 1_000 * bin_type + number)
-    chosen = np.concatenate(
-        (
-            chance.choice(good, wanted, replace=False),
-            chance.choice(others, trials - wanted, replace=False),
-        )
-    )
-    chance.shuffle(chosen)
-    jobs = [int(each) for each in chosen]
+        chance.shuffle(chosen)
     reaching = set(good)
     return Order(
-        tuple(curves.jobs[each] for each in jobs),
-        tuple(place for place, each in enumerate(jobs) if each in reaching),
+        tuple(curves.jobs[each] for each in chosen.tolist()),
+        tuple(place for place, each in enumerate(chosen.tolist()) if each in reaching),
         goal,
         curves.switch_seconds,
+    )
+
+
+def _too_few(
+    curves: Curves, bin_type: int, trials: int, wanted: int, good: int, others: int
+) -> Refused:
+    return Refused(
+        FieldError(
+            "trials",
+            str(trials),
+            f"what {curves.name} has: of its trials {good} are good and {others} are not, and bin"
+            f" {bin_type} takes {wanted} and {trials - wanted}",
+        )
     )

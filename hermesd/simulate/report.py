@@ -14,6 +14,7 @@ from rich import box
 from rich.table import Table
 
 from hermesd.simulate.compare import Scene
+from hermesd.simulate.orders import ALL
 from hermesd.simulate.rows import Row, Summary
 
 VERSION = 1
@@ -42,7 +43,7 @@ def _row(row: Row) -> dict[str, Any]:
     return {
         "file": row.file,
         "devices": row.scene.devices,
-        "bin": row.scene.bin_type,
+        "bin": row.scene.bin_type or "all",
         "policy": row.policy,
         "orders": row.scene.orders,
         **compared,
@@ -57,7 +58,7 @@ def _row(row: Row) -> dict[str, Any]:
 def _summary(summary: Summary) -> dict[str, Any]:
     return {
         "devices": summary.devices,
-        "bin": summary.bin_type,
+        "bin": summary.bin_type or "all",
         "policy": summary.policy,
         **summary.ratios,
         "bound_share": summary.bound_share,
@@ -71,11 +72,16 @@ def tables(rows: Sequence[Row], summaries: Sequence[Summary]) -> list[Table]:
     return [*made, _overall(summaries)] if summaries else made
 
 
+def bin_words(bin_type: int) -> str:
+    """A bin, for a title."""
+    return "all trials" if bin_type == ALL else f"bin {bin_type}"
+
+
 def _table(scene: Scene, rows: Sequence[Row]) -> Table:
     mine = [row for row in rows if row.scene == scene]
     devices = f"{scene.devices} device{'s' * (scene.devices > 1)}"
     table = _headed(
-        f"{mine[0].file}, bin {scene.bin_type}, {devices}: times as fast as FIFO",
+        f"{mine[0].file}, {bin_words(scene.bin_type)}, {devices}: times as fast as FIFO",
         ("policy",),
         (*DETAILED.values(), "P10..P90", "won", "of bound", "makespan", "mean end"),
         ("switches", "overhead", "us/decision"),
@@ -110,7 +116,7 @@ def _overall(summaries: Sequence[Summary]) -> Table:
             table.add_section()
         table.add_row(
             each.policy,
-            str(each.bin_type),
+            str(each.bin_type or "all"),
             str(each.devices),
             *(f"{each.ratios[name]:.2f}" for name in DETAILED),
             f"{each.bound_share:.0%}",

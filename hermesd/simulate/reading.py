@@ -1,0 +1,36 @@
+"""A file of recorded curves, whatever it is: an archive, or the export of a study."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hermesd.refusal import FieldError, Refused
+from hermesd.simulate.archives import read_archive
+from hermesd.simulate.curves import Curves, Loss
+from hermesd.simulate.exports import read_export
+
+ZIP = b"PK"
+
+
+def read(path: Path, loss: Loss = "base") -> Curves:
+    """Every usable training of a file.
+
+    Raises:
+        Refused: the file cannot be read, has no layout that is known, or not the loss asked for.
+    """
+    try:
+        with path.open("rb") as file:
+            archive = file.read(len(ZIP)) == ZIP
+    except IsADirectoryError:
+        raise Refused(
+            FieldError("curves", str(path), "files; a folder's are named one by one")
+        ) from None
+    except OSError as error:
+        expected = f"a file of recorded curves ({error.strerror})"
+        raise Refused(FieldError("curves", str(path), expected)) from None
+    if archive:
+        return read_archive(path, loss)
+    curves = read_export(path)
+    if loss != "base":
+        raise Refused(FieldError("metric_loss", loss, f"base: {path} has the study's own signal"))
+    return curves
