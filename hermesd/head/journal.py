@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
 import sqlite3
 import zlib
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -22,10 +21,9 @@ from typing import Any
 import aiosqlite
 
 from hermesd.core.model import RunId, Time, TrialId
-from hermesd.head import schema
+from hermesd.head import journal_file, schema
 from hermesd.head.points import Piece, Points, pack
 from hermesd.head.schema import Line, Row, from_row, to_row
-from hermesd.head.statedir import StateRefused
 from hermesd.record import Entry
 
 PAGE = 2_000
@@ -66,15 +64,12 @@ async def opened(directory: Path) -> AsyncIterator[Journal]:
     Raises StateRefused if it is damaged or not ours; nothing of it is changed then.
     """
     path = directory / schema.NAME
-    if path.exists():
-        await _verify(path)
-    else:
-        await _create(path)
+    await asyncio.to_thread(journal_file.verify if path.exists() else journal_file.create, path)
     async with aiosqlite.connect(path, isolation_level=None) as connection:
         for pragma in ("journal_mode = WAL", "synchronous = FULL", "busy_timeout = 5000"):
             await connection.execute(f"PRAGMA {pragma}")
         await connection.execute("PRAGMA journal_size_limit = 67108864")
-        async with aiosqlite.connect(_read_only(path), uri=True) as reader:
+        async with aiosqlite.connect(journal_file.read_only(path), uri=True) as reader:
             async with connection.execute("SELECT max(seq) FROM journal") as cursor:
                 (last,) = await cursor.fetchone() or (0,)
             journal = Journal(connection, reader, last or 0)
@@ -85,54 +80,8 @@ async def opened(directory: Path) -> AsyncIterator[Journal]:
                 await journal._stop(writer)
 
 
-def _read_only(path: Path) -> str:
-    return f"{path.absolute().as_uri()}?mode=ro"
-
-
-async def _create(path: Path) -> None:
-    """A new journal, complete before it bears its name: a file that is there is never half made."""
-    fresh = path.with_name(f"{path.name}.new")
-    fresh.unlink(missing_ok=True)
-    os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    async with aiosqlite.connect(fresh, isolation_level=None) as connection:
-        await connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        await connection.execute("PRAGMA journal_mode = WAL")
-        await connection.executescript(schema.TABLES)
-    fresh.rename(path)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
-
-
-async def _verify(path: Path) -> None:
-    """Look at the file without changing a byte of it. Raises StateRefused."""
-    advice = "nothing of it was changed; `hermesd head --repair` sets aside what cannot be read"
-    if path.stat().st_size == 0:
-        raise StateRefused(f"{path} is empty: {advice}")
-    try:
-        async with aiosqlite.connect(_read_only(path), uri=True) as connection:
-            found = [
-                (await (await connection.execute(f"PRAGMA {name}")).fetchone() or ("",))[0]
-                for name in ("application_id", "user_version", "quick_check")
-            ]
-    except sqlite3.DatabaseError as error:
-        raise StateRefused(f"{path} is damaged ({error}): {advice}") from None
-    application, version, check = found
-    if application != schema.APPLICATION_ID:
-        raise StateRefused(f"{path} is not a journal of Hermes")
-    if version != schema.VERSION:
-        raise StateRefused(
-            f"{path} has schema version {version}, this head knows {schema.VERSION}: use the"
-            " version that wrote it, or a newer one"
-        )
-    if check != "ok":
-        raise StateRefused(f"{path} is damaged ({check}): {advice}")
-
-
 class Journal:
-    """Append, read, follow. Made by `opened`."""
+    """Append, read, follow. Made by `opened`. `body_bytes` counts what was appended since."""
 
     def __init__(
         self, connection: aiosqlite.Connection, reader: aiosqlite.Connection, last: int
@@ -142,6 +91,7 @@ class Journal:
         self._reading = asyncio.Lock()
         self._queue: asyncio.Queue[_Write | None] = asyncio.Queue(WRITES_LIMIT)
         self._last = last
+        self.body_bytes = 0
         self._broken: JournalBroken | None = None
         self._parts: dict[RunId, dict[str, tuple[int, int]]] = {}
 
@@ -167,6 +117,7 @@ class Journal:
         ]
         self._last = last = self._last + len(lines)
         rows = [to_row(line) for line in lines]
+        self.body_bytes += sum(len(row.body) for row in rows)
         packed = [self._placed(pack(series), last) for series in points if series.steps]
         await self._submit([(schema.INSERT_ENTRY, rows), (schema.INSERT_POINTS, packed)])
         return last
@@ -194,7 +145,7 @@ class Journal:
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:
         """Keep this snapshot instead of the one before. Raises JournalBroken."""
-        digest = snapshot.digest
+        digest = await asyncio.to_thread(lambda: snapshot.digest)
         bodies = await asyncio.to_thread(
             lambda: [zlib.compress(part.encode(), 1) for part in snapshot.parts]
         )

@@ -19,15 +19,15 @@ from hermesd.core.events import Event, NodeSilent, RunCompleted, RunFailed, RunS
 from hermesd.core.model import Time, TrialId
 from hermesd.core.scheduler import Scheduler
 from hermesd.core.state import Rejected, State
-from hermesd.head import outcomes, snapshot
+from hermesd.head import outcomes
 from hermesd.head.clock import Clock
-from hermesd.head.journal import Journal, JournalBroken, Snapshot
+from hermesd.head.journal import Journal, JournalBroken
 from hermesd.head.points import Points
+from hermesd.head.snapshots import Snapshots
 from hermesd.record import Entry
 
 INBOX_LIMIT = 4_096
 CHECK_SECONDS = 60.0
-SNAPSHOT_ENTRIES = 100_000
 
 Compose: TypeAlias = Callable[[State, Time], Event]
 
@@ -92,7 +92,7 @@ class Head:
         self._room = asyncio.Semaphore(INBOX_LIMIT)
         self._wake = asyncio.Event()
         self._news = asyncio.Event()
-        self._snapshot_seq = snapshot_seq
+        self._snapshots = Snapshots(journal, snapshot_seq)
         self._checked = clock()
 
     @property
@@ -185,10 +185,9 @@ class Head:
             while True:
                 await self._something_to_do()
                 await self._finish(self._gather())
-                if self.committed - self._snapshot_seq >= SNAPSHOT_ENTRIES:
-                    self._snapshot_seq = self.committed
-                    tables = snapshot.taken(self.state)
-                    tasks.create_task(self._save(self.committed, tables))
+                if self._snapshots.due(self.committed):
+                    saving = tasks.create_task(self._snapshots.take(self.state, self.committed))
+                    saving.add_done_callback(lambda done: self._wake.set())
 
     async def _something_to_do(self) -> None:
         times = [self._checked + CHECK_SECONDS]
@@ -270,10 +269,6 @@ class Head:
             for item, _ in batch.answers:
                 _answer(item, broken, ())
             raise
-
-    async def _save(self, seq: int, tables: snapshot.Taken) -> None:
-        parts = await asyncio.to_thread(lambda: tuple(snapshot.write(tables)))
-        await self.journal.save_snapshot(Snapshot(seq, snapshot.shape(), parts))
 
 
 def _answer(

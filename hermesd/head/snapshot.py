@@ -34,6 +34,7 @@ PART_ITEMS = 500
 TABLES: dict[str, tuple[Any, Any]] = {
     "studies": (StudyId, Study),
     "trials": (TrialId, Trial),
+    "versions": (TrialId, int),
     "members": (StudyId, tuple[TrialId, ...]),
     "active": (StudyId, dict[TrialId, None]),
     "nodes": (NodeId, Node),

@@ -11,10 +11,10 @@ import grpc
 import pytest
 
 from hermesd.core.commands import Launch
-from hermesd.core.events import NodeJoined, NodeSilent, Submitted
+from hermesd.core.events import Cancelled, NodeJoined, NodeSilent, Submitted
 from hermesd.core.invariants import InvariantBroken
 from hermesd.core.state import State
-from hermesd.head import loop, outcomes, schema, snapshot
+from hermesd.head import loop, outcomes, schema, snapshot, snapshots
 from hermesd.head.clock import Clock
 from hermesd.head.journal import JournalBroken, opened
 from hermesd.head.loop import ReadOnly
@@ -85,7 +85,7 @@ async def test_a_replay_gives_the_state_back(tmp_path: Path) -> None:
 async def test_a_snapshot_gives_the_same_state_as_the_whole_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "SNAPSHOT_ENTRIES", 5)
+    monkeypatch.setattr(snapshots, "ENTRIES", 5)
     monkeypatch.setattr(snapshot, "PART_ITEMS", 2)
     async with world(tmp_path) as head:
         await lived(head)
@@ -102,6 +102,32 @@ async def test_a_snapshot_gives_the_same_state_as_the_whole_journal(
         whole = await replay(journal)
         assert whole.snapshot_seq == 0
         assert tables(whole.state) == tables(cached.state)
+
+
+async def test_snapshots_bound_what_a_restart_reads_and_are_saved_one_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshots, "ENTRIES", 4)
+    monkeypatch.setattr(snapshots, "BYTES", 1_000)
+    small = Cancelled((), "r")
+    large = Cancelled(("x" * 1_000,), "r")
+    async with opened(tmp_path) as journal:
+        kept = snapshots.Snapshots(journal, 0)
+        await journal.append([(0.0, small, "")] * 3)
+        assert not kept.due(journal.last)
+        await journal.append([(0.0, small, "")])
+        assert kept.due(journal.last)
+        saving = kept.take(State(), journal.last)
+        await journal.append([(0.0, large, "")])
+        assert not kept.due(journal.last)
+        await saving
+        saved = await journal.load_snapshot(snapshot.shape())
+        assert saved is not None
+        assert saved.seq == 4
+        # One entry, but as long as many.
+        assert kept.due(journal.last)
+        await kept.take(State(), journal.last)
+        assert not kept.due(journal.last)
 
 
 def test_a_snapshot_leaves_no_table_out() -> None:

@@ -1,0 +1,57 @@
+"""The journal's file itself: made whole, and looked at without a byte of it changed."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from hermesd.head import schema
+from hermesd.head.statedir import StateRefused
+
+
+def read_only(path: Path) -> str:
+    """The URI that opens a database so that nothing can be written to it."""
+    return f"{path.absolute().as_uri()}?mode=ro"
+
+
+def create(path: Path) -> None:
+    """A new journal, complete before it bears its name: a file that is there is never half made."""
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    with closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.executescript(schema.TABLES)
+    fresh.rename(path)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def verify(path: Path) -> None:
+    """Whether it is a journal of ours, and whole. Raises StateRefused."""
+    advice = "nothing of it was changed; `hermesd head --repair` sets aside what cannot be read"
+    if path.stat().st_size == 0:
+        raise StateRefused(f"{path} is empty: {advice}")
+    try:
+        with closing(sqlite3.connect(read_only(path), uri=True)) as connection:
+            application, version, check = (
+                (connection.execute(f"PRAGMA {name}").fetchone() or ("",))[0]
+                for name in ("application_id", "user_version", "quick_check")
+            )
+    except sqlite3.DatabaseError as error:
+        raise StateRefused(f"{path} is damaged ({error}): {advice}") from None
+    if application != schema.APPLICATION_ID:
+        raise StateRefused(f"{path} is not a journal of Hermes")
+    if version != schema.VERSION:
+        raise StateRefused(
+            f"{path} has schema version {version}, this head knows {schema.VERSION}: use the"
+            " version that wrote it, or a newer one"
+        )
+    if check != "ok":
+        raise StateRefused(f"{path} is damaged ({check}): {advice}")
