@@ -33,7 +33,7 @@ def message_of(event: NodeEvent, points: Sequence[Series] = ()) -> pb.AttachRequ
         reason = f"{message.ByteSize()} bytes"
     except (TypeError, ValueError) as error:
         reason = str(error)
-    log.warning("not sent as it is", event=type(event).__name__, reason=reason)
+    log.warning("not sent as it is", what=type(event).__name__, reason=reason)
     for said, beside in _nearest(event, points):
         try:
             message = wire.event_to_proto(said, beside)
@@ -41,7 +41,7 @@ def message_of(event: NodeEvent, points: Sequence[Series] = ()) -> pb.AttachRequ
             continue
         if message.ByteSize() <= LARGEST_BYTES:
             return message
-    log.error("not sent at all", event=type(event).__name__, reason=reason)
+    log.error("not sent at all", what=type(event).__name__, reason=reason)
     return None
 
 

@@ -1,13 +1,8 @@
 """The conversation between a head, a node's machine and its hosts, told step by step."""
 
-from collections.abc import Iterable
-
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from hermesd.core.commands import Kill, Launch, Release, Renew, Stop, Suspend
+from hermesd.core.commands import Kill, Release, Renew, Stop
 from hermesd.core.events import (
     Checkpointed,
     FidelityKnown,
@@ -20,19 +15,8 @@ from hermesd.core.events import (
     RunStarted,
     RunSuspended,
 )
-from hermesd.core.losses import chunked
-from hermesd.core.model import (
-    Checkpoint,
-    Fidelity,
-    Goal,
-    Milestone,
-    Program,
-    Quantum,
-    RunId,
-    Tier,
-)
+from hermesd.core.model import Fidelity, Milestone, Quantum, RunId, Tier
 from hermesd.core.node_actions import (
-    Action,
     Demote,
     End,
     Extend,
@@ -40,18 +24,17 @@ from hermesd.core.node_actions import (
     Forget,
     Halt,
     LetGo,
+    Resume,
     Save,
     Spawn,
     Tell,
 )
-from hermesd.core.node_machine import NodeMachine, NodeTerms
+from hermesd.core.node_machine import NodeTerms
 from hermesd.core.node_messages import (
-    Assignment,
     Completed,
     Failed,
     Found,
     Gone,
-    Input,
     Judged,
     Known,
     Leased,
@@ -62,84 +45,23 @@ from hermesd.core.node_messages import (
     Progress,
     Saved,
     Started,
-    Work,
 )
-
-CPU, OTHER, GPU = "n1/cpu0", "n1/cpu1", "n1/gpu0"
-TERMS = NodeTerms({CPU: Tier.PARK, OTHER: Tier.PARK, GPU: Tier.CHECKPOINT})
-ONE, TWO = RunId("digits/1", 1), RunId("digits/1", 2)
-RIVAL = RunId("digits/2", 1)
-WORK = Work(Program(("train.py",), "python3", "", "/"), (), "loss", Goal.MINIMIZE, 1)
-
-
-def checkpoint(run: RunId, step: int) -> Checkpoint:
-    return Checkpoint(f"{run.trial}@s{step}", run.trial, run.attempt, step, "sum", 10, ("n1",))
-
-
-def order(
-    run: RunId,
-    device: str = CPU,
-    quantum: Quantum | None = None,
-    parked: RunId | None = None,
-    restore: Checkpoint | None = None,
-) -> Assignment:
-    launch = Launch(
-        run, (device,), quantum or Quantum(), "", parked, restore.id if restore else None
-    )
-    return Assignment(launch, restore, WORK, durability_seconds=60, suspend_deadline_seconds=30)
-
-
-def progress(run: RunId, step: int, *losses: float) -> Progress:
-    chunks = chunked(step - len(losses) + 1, losses)
-    return Progress(Reported(run, step, chunks))
-
-
-def exact(run: RunId) -> Judged:
-    return Judged(run, Fidelity.EXACT, "", "keras")
-
-
-def suspend(run: RunId, tier: Tier | None = None) -> Suspend:
-    return Suspend(run, tier, 5.0, None, "its quantum is over")
-
-
-class Told:
-    """A machine with a good lease, and what it said about each input."""
-
-    def __init__(self, terms: NodeTerms = TERMS, lease: float = 1e9) -> None:
-        self.machine = NodeMachine(terms)
-        self.now = 1000.0
-        self.machine.handle(Leased(lease), self.now)
-
-    def says(self, message: Input, after: float = 0.0) -> list[Action]:
-        self.now += after
-        return self.machine.handle(message, self.now)
-
-    def later(self, seconds: float) -> list[Action]:
-        """What it says by itself until so many seconds have passed, woken when it asked to be."""
-        said: list[Action] = []
-        end = self.now + seconds
-        while (due := self.machine.deadline) is not None and due <= end:
-            self.now = max(self.now, due)
-            said += self.machine.tick(self.now)
-        self.now = end
-        return said
-
-    def all(self, *messages: Input) -> list[Action]:
-        return [action for message in messages for action in self.says(message)]
-
-    def running(self, run: RunId = ONE, device: str = CPU, quantum: Quantum | None = None) -> None:
-        self.all(order(run, device, quantum), Started(run, 0), exact(run))
-
-    def parked(self, run: RunId = ONE, device: str = CPU, memory_bytes: int = 0) -> None:
-        self.running(run, device)
-        self.all(suspend(run), Parked(run, 7, memory_bytes))
-
-    def live(self) -> list[tuple[RunId, str]]:
-        return [(live.run, live.condition) for live in self.machine.live()]
-
-
-def events(actions: Iterable[Action]) -> list[object]:
-    return [action.event for action in actions if isinstance(action, Tell)]
+from tests.core.node_talk import (
+    CPU,
+    GPU,
+    ONE,
+    OTHER,
+    RIVAL,
+    TERMS,
+    TWO,
+    Told,
+    checkpoint,
+    events,
+    exact,
+    order,
+    progress,
+    suspend,
+)
 
 
 def test_a_run_from_launch_to_its_end() -> None:
@@ -265,6 +187,63 @@ def test_an_exact_quantum_is_the_hosts_to_keep() -> None:
     node = Told()
     exactly = order(ONE, quantum=Quantum(until_step=20, exact=True))
     assert node.says(exactly) == [Spawn(exactly, None, 20)]
+
+
+def test_an_exact_limit_that_was_moved_is_passed() -> None:
+    node = Told()
+    node.running(quantum=Quantum(until_step=20, exact=True))
+    node.says(Renew(ONE, 1, Quantum(until_step=40, exact=True), "milestone", True))
+    assert node.says(Parked(ONE, 20, cause="limit")) == [Resume(ONE, 40)]
+    node.says(Started(ONE, 20))
+    assert node.live() == [(ONE, "running")]
+    (left,) = events(node.says(Parked(ONE, 40, cause="limit")))
+    assert isinstance(left, RunSuspended)
+    assert (left.tier, left.step, left.cause) == (Tier.PARK, 40, "limit")
+
+
+def test_a_limit_that_was_lifted_is_passed_and_another_park_is_none() -> None:
+    node = Told()
+    node.running(quantum=Quantum(until_step=20, exact=True))
+    node.says(Renew(ONE, 1, Quantum(seconds=60), "still best"))
+    assert node.says(Parked(ONE, 20, cause="limit")) == [Resume(ONE, None)]
+    assert len(events(node.says(Parked(ONE, 25, cause="lease")))) == 1
+    assert node.live() == [(ONE, "parked")]
+
+
+def test_a_limit_moved_before_the_start_is_the_one_that_is_started_with() -> None:
+    node = Told()
+    node.running(RIVAL)
+    node.says(order(ONE, quantum=Quantum(until_step=20, exact=True)))
+    node.says(Renew(ONE, 1, Quantum(until_step=40, exact=True), "milestone", True))
+    spawn = node.says(Completed(RIVAL, 9))[-1]
+    assert isinstance(spawn, Spawn)
+    assert spawn.limit_step == 40
+
+
+def test_the_iteration_under_way_is_no_cost_of_the_switch() -> None:
+    node = Told()
+    node.running()
+    node.says(suspend(ONE))
+    (left,) = events(node.says(Parked(ONE, 7, boundary_seconds=2.0), after=2.5))
+    assert isinstance(left, RunSuspended)
+    assert left.release_seconds == 0.5
+    node.says(order(TWO, parked=ONE))
+    node.all(Started(TWO, 7), suspend(TWO))
+    (late,) = events(node.says(Parked(TWO, 8, boundary_seconds=9.0), after=0.5))
+    assert isinstance(late, RunSuspended)
+    assert late.release_seconds == 0.0, "clocks of two processes: never less than nothing"
+
+
+def test_what_a_device_holds_of_memory_is_that_of_its_run() -> None:
+    node = Told()
+    assert node.machine.memory_on(CPU) == 0
+    node.running()
+    assert node.machine.memory_on(CPU) == 0
+    node.says(Progress(Reported(ONE, 3, (), memory_bytes=100)))
+    node.says(progress(ONE, 4, 1.0))
+    assert (node.machine.memory_on(CPU), node.machine.memory_on(OTHER)) == (100, 0)
+    node.all(suspend(ONE), Parked(ONE, 7))
+    assert node.machine.memory_on(CPU) == 0
 
 
 def test_durable_checkpoints_follow_the_time_trained_not_the_time_parked() -> None:
@@ -476,6 +455,14 @@ def test_a_daemon_that_comes_back_takes_over_what_it_finds() -> None:
     assert node.says(after) == [LetGo(after, None)]
 
 
+def test_what_is_taken_over_parked_counts_what_it_holds() -> None:
+    node = Told(NodeTerms(TERMS.cheapest, parked_memory_bytes=150))
+    node.says(Found(order(ONE), "parked", 7, memory_bytes=100))
+    node.says(Found(order(RIVAL, OTHER), "parked", 7, memory_bytes=100), after=1)
+    demotes = [each for each in node.all(exact(ONE), exact(RIVAL)) if isinstance(each, Demote)]
+    assert [each.run for each in demotes] == [ONE]
+
+
 def test_what_is_taken_over_is_saved_at_once() -> None:
     node = Told()
     node.says(Found(order(ONE), "running", 40))
@@ -498,154 +485,3 @@ def test_leaving_writes_everything_down() -> None:
     assert isinstance(demote, Demote)
     assert halt == Halt(RIVAL, Tier.CHECKPOINT, 5.0)
     assert node.says(order(RunId("digits/3", 1), OTHER)) == [], "nothing is started any more"
-
-
-DEVICES = (CPU, OTHER)
-TRIALS = ("a/1", "a/2", "a/3")
-OUTCOMES = (RunSuspended, RunCompleted, RunFailed, ParkLost)
-
-
-class AnyOrder(RuleBasedStateMachine):
-    """Orders, stale and doubled, against hosts that answer, are slow or die, in any order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.node = NodeMachine(NodeTerms({CPU: Tier.PARK, OTHER: Tier.CHECKPOINT}, 150))
-        self.now = 0.0
-        self.attempts = dict.fromkeys(TRIALS, 0)
-        self.spawned: set[RunId] = set()
-        # What hosts have: the run each process was last told, and whether it holds its device.
-        self.processes: dict[str, RunId] = {}
-        self.on_device: dict[str, str] = {}
-        self.answered: set[RunId] = set()
-        self.asked: dict[str, list[Action]] = {}
-        self.do(Leased(1e9))
-
-    def do(self, message: Input) -> None:
-        for action in self.node.handle(message, self.now):
-            self.carry_out(action)
-
-    def carry_out(self, action: Action) -> None:
-        match action:
-            case Spawn(assignment) | LetGo(assignment):
-                run, (device,) = assignment.run, assignment.launch.devices
-                assert run not in self.spawned, "an attempt is started once"
-                self.spawned.add(run)
-                assert (run.trial in self.processes) == isinstance(action, LetGo)
-                assert device not in self.on_device.values(), "a device has one run"
-                self.processes[run.trial] = run
-                self.on_device[run.trial] = device
-            case Halt(run) | Demote(run) | End(run) | Fence(run) | Save(run):
-                assert self.processes.get(run.trial) == run
-                self.asked.setdefault(run.trial, []).append(action)
-            case Forget(trial):
-                assert trial not in self.processes
-            case Tell(event):
-                if isinstance(event, OUTCOMES):
-                    self.answered.add(event.run)
-
-    def leave(self, trial: str) -> RunId:
-        self.on_device.pop(trial, None)
-        self.asked.pop(trial, None)
-        return self.processes.pop(trial)
-
-    @rule(trial=st.sampled_from(TRIALS), device=st.sampled_from(DEVICES), data=st.data())
-    def launch(self, trial: str, device: str, data: st.DataObject) -> None:
-        self.attempts[trial] += 1
-        run = RunId(trial, self.attempts[trial])
-        parked = RunId(trial, run.attempt - 1) if data.draw(st.booleans()) else None
-        self.do(order(run, device, Quantum(seconds=5), parked if run.attempt > 1 else None))
-
-    @rule(
-        trial=st.sampled_from(TRIALS),
-        age=st.integers(0, 2),
-        tier=st.none() | st.sampled_from(Tier),
-        which=st.integers(0, 4),
-    )
-    def order(self, trial: str, age: int, tier: Tier | None, which: int) -> None:
-        attempt = self.attempts[trial] - age
-        if attempt < 1:
-            return
-        run = RunId(trial, attempt)
-        messages: tuple[Input, ...] = (
-            suspend(run, tier),
-            Stop(run, 5.0, ""),
-            Kill(run, "n1", ""),
-            order(run, CPU),
-            Release(trial, "n1", forget=False),
-        )
-        self.do(messages[which])
-
-    @precondition(lambda self: self.processes)
-    @rule(data=st.data())
-    def host_speaks(self, data: st.DataObject) -> None:
-        trial = data.draw(st.sampled_from(sorted(self.processes)))
-        run = self.processes[trial]
-        asked = self.asked.get(trial, [])
-        facts = ["started", "exact", "progress", "dies", "fails", "completes"]
-        match data.draw(st.sampled_from(facts + ["obeys"] * (4 if asked else 0))):
-            case "started":
-                self.do(Started(run, 0))
-            case "exact":
-                self.do(exact(run))
-            case "progress":
-                self.do(progress(run, 1, 1.0))
-            case "dies":
-                self.do(Gone(self.leave(trial), "gone"))
-            case "fails":
-                self.do(Failed(self.leave(trial), "exit", "exit code 1"))
-            case "completes" if trial in self.on_device:
-                self.do(Completed(self.leave(trial), 9))
-            case "obeys":
-                self.obey(trial, run, asked.pop(0))
-
-    def obey(self, trial: str, run: RunId, action: Action) -> None:
-        match action:
-            case Halt(tier=Tier.PARK) if trial in self.on_device:
-                del self.on_device[trial]
-                self.do(Parked(run, 3, 100))
-            case Halt() | Demote():
-                self.do(Left(self.leave(trial), Tier.CHECKPOINT, 3, checkpoint(run, 3)))
-            case End():
-                self.do(Left(self.leave(trial), Tier.KILL, 3, None))
-            case Fence():
-                self.do(Gone(self.leave(trial), "fenced"))
-            case Save():
-                self.do(Saved(run, checkpoint(run, 2)))
-
-    @rule(seconds=st.floats(0.1, 100))
-    def time_passes(self, seconds: float) -> None:
-        self.now += seconds
-        for action in self.node.tick(self.now):
-            self.carry_out(action)
-
-    @invariant()
-    def the_machine_knows_every_process(self) -> None:
-        held = {t: s.process for t, s in self.node.table.stays.items() if s.process is not None}
-        assert held == self.processes
-
-    @invariant()
-    def nothing_is_overdue_for_ever(self) -> None:
-        due = self.node.deadline
-        if due is not None and due <= self.now:
-            for action in self.node.tick(self.now):
-                self.carry_out(action)
-            assert (self.node.deadline or self.now + 1) > self.now
-
-    def teardown(self) -> None:
-        """Once hosts obey and time passes, every attempt ever launched is parked or answered."""
-        for trial in TRIALS:
-            if self.attempts[trial]:
-                self.do(Kill(RunId(trial, self.attempts[trial]), "n1", "the end"))
-        for _ in range(20):
-            for trial, asked in list(self.asked.items()):
-                if asked and trial in self.processes:
-                    self.obey(trial, self.processes[trial], asked.pop(0))
-            self.time_passes(100.0)
-        assert self.processes == {}
-        assert self.node.table.holders == {}
-        assert all(one.condition == "ended" for one in self.node.live())
-
-
-AnyOrder.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
-TestAnyOrder = AnyOrder.TestCase

@@ -428,11 +428,11 @@ asyncio.run(run_node(config, os.environ, asyncio.Event(), lambda: None))
 """
 
 
-async def daemon_process(config: NodeConfig) -> asyncio.subprocess.Process:
+async def daemon_process(config: NodeConfig, program: str = DAEMON) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
-        DAEMON,
+        program,
         config.model_dump_json(),
         stdout=asyncio.subprocess.DEVNULL,
         start_new_session=True,
@@ -468,6 +468,21 @@ async def test_kill_9_of_the_daemon_loses_nothing(
     await head.hears(RunStarted, again)
     second.kill()
     await second.wait()
+
+
+async def test_what_a_parked_trial_holds_counts_again_after_a_restart(
+    head: Head, config: NodeConfig, running: Running, suspended: Suspended, no_survivors: None
+) -> None:
+    async with Node(config):
+        await head.hears(NodeJoined)
+        run = await running()
+        await suspended(run, Tier.PARK)
+        await becomes(lambda: (config.state_dir / "trials" / "digits" / "1" / "parked").exists())
+    short_of_memory = config.model_copy(update={"parked_memory_bytes": 1 << 20})
+    after = len(head.events)
+    async with Node(short_of_memory):
+        demoted = await head.hears(RunSuspended, run, after)
+        assert (demoted.tier, demoted.cause) == (Tier.CHECKPOINT, "demoted")
 
 
 async def test_kill_9_of_everything_is_a_lost_run_with_its_checkpoint(

@@ -1,0 +1,184 @@
+"""Whatever a head says and hosts do, in any order, a node's machine keeps its promises."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from hermesd.core.commands import Kill, Release, Stop
+from hermesd.core.events import ParkLost, RunCompleted, RunFailed, RunSuspended
+from hermesd.core.model import Quantum, RunId, Tier
+from hermesd.core.node_actions import (
+    Action,
+    Demote,
+    End,
+    Fence,
+    Forget,
+    Halt,
+    LetGo,
+    Save,
+    Spawn,
+    Tell,
+)
+from hermesd.core.node_machine import NodeMachine, NodeTerms
+from hermesd.core.node_messages import (
+    Completed,
+    Failed,
+    Gone,
+    Input,
+    Leased,
+    Left,
+    Parked,
+    Saved,
+    Started,
+)
+from tests.core.node_talk import CPU, OTHER, checkpoint, exact, order, progress, suspend
+
+DEVICES = (CPU, OTHER)
+TRIALS = ("a/1", "a/2", "a/3")
+OUTCOMES = (RunSuspended, RunCompleted, RunFailed, ParkLost)
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """Orders, stale and doubled, against hosts that answer, are slow or die, in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.node = NodeMachine(NodeTerms({CPU: Tier.PARK, OTHER: Tier.CHECKPOINT}, 150))
+        self.now = 0.0
+        self.attempts = dict.fromkeys(TRIALS, 0)
+        self.spawned: set[RunId] = set()
+        # What hosts have: the run each process was last told, and whether it holds its device.
+        self.processes: dict[str, RunId] = {}
+        self.on_device: dict[str, str] = {}
+        self.answered: set[RunId] = set()
+        self.asked: dict[str, list[Action]] = {}
+        self.do(Leased(1e9))
+
+    def do(self, message: Input) -> None:
+        for action in self.node.handle(message, self.now):
+            self.carry_out(action)
+
+    def carry_out(self, action: Action) -> None:
+        match action:
+            case Spawn(assignment) | LetGo(assignment):
+                run, (device,) = assignment.run, assignment.launch.devices
+                assert run not in self.spawned, "an attempt is started once"
+                self.spawned.add(run)
+                assert (run.trial in self.processes) == isinstance(action, LetGo)
+                assert device not in self.on_device.values(), "a device has one run"
+                self.processes[run.trial] = run
+                self.on_device[run.trial] = device
+            case Halt(run) | Demote(run) | End(run) | Fence(run) | Save(run):
+                assert self.processes.get(run.trial) == run
+                self.asked.setdefault(run.trial, []).append(action)
+            case Forget(trial):
+                assert trial not in self.processes
+            case Tell(event):
+                if isinstance(event, OUTCOMES):
+                    self.answered.add(event.run)
+
+    def leave(self, trial: str) -> RunId:
+        self.on_device.pop(trial, None)
+        self.asked.pop(trial, None)
+        return self.processes.pop(trial)
+
+    @rule(trial=st.sampled_from(TRIALS), device=st.sampled_from(DEVICES), data=st.data())
+    def launch(self, trial: str, device: str, data: st.DataObject) -> None:
+        self.attempts[trial] += 1
+        run = RunId(trial, self.attempts[trial])
+        parked = RunId(trial, run.attempt - 1) if data.draw(st.booleans()) else None
+        self.do(order(run, device, Quantum(seconds=5), parked if run.attempt > 1 else None))
+
+    @rule(
+        trial=st.sampled_from(TRIALS),
+        age=st.integers(0, 2),
+        tier=st.none() | st.sampled_from(Tier),
+        which=st.integers(0, 4),
+    )
+    def order(self, trial: str, age: int, tier: Tier | None, which: int) -> None:
+        attempt = self.attempts[trial] - age
+        if attempt < 1:
+            return
+        run = RunId(trial, attempt)
+        messages: tuple[Input, ...] = (
+            suspend(run, tier),
+            Stop(run, 5.0, ""),
+            Kill(run, "n1", ""),
+            order(run, CPU),
+            Release(trial, "n1", forget=False),
+        )
+        self.do(messages[which])
+
+    @precondition(lambda self: self.processes)
+    @rule(data=st.data())
+    def host_speaks(self, data: st.DataObject) -> None:
+        trial = data.draw(st.sampled_from(sorted(self.processes)))
+        run = self.processes[trial]
+        asked = self.asked.get(trial, [])
+        facts = ["started", "exact", "progress", "dies", "fails", "completes"]
+        match data.draw(st.sampled_from(facts + ["obeys"] * (4 if asked else 0))):
+            case "started":
+                self.do(Started(run, 0))
+            case "exact":
+                self.do(exact(run))
+            case "progress":
+                self.do(progress(run, 1, 1.0))
+            case "dies":
+                self.do(Gone(self.leave(trial), "gone"))
+            case "fails":
+                self.do(Failed(self.leave(trial), "exit", "exit code 1"))
+            case "completes" if trial in self.on_device:
+                self.do(Completed(self.leave(trial), 9))
+            case "obeys":
+                self.obey(trial, run, asked.pop(0))
+
+    def obey(self, trial: str, run: RunId, action: Action) -> None:
+        match action:
+            case Halt(tier=Tier.PARK) if trial in self.on_device:
+                del self.on_device[trial]
+                self.do(Parked(run, 3, 100))
+            case Halt() | Demote():
+                self.do(Left(self.leave(trial), Tier.CHECKPOINT, 3, checkpoint(run, 3)))
+            case End():
+                self.do(Left(self.leave(trial), Tier.KILL, 3, None))
+            case Fence():
+                self.do(Gone(self.leave(trial), "fenced"))
+            case Save():
+                self.do(Saved(run, checkpoint(run, 2)))
+
+    @rule(seconds=st.floats(0.1, 100))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+        for action in self.node.tick(self.now):
+            self.carry_out(action)
+
+    @invariant()
+    def the_machine_knows_every_process(self) -> None:
+        held = {t: s.process for t, s in self.node.table.stays.items() if s.process is not None}
+        assert held == self.processes
+
+    @invariant()
+    def nothing_is_overdue_for_ever(self) -> None:
+        due = self.node.deadline
+        if due is not None and due <= self.now:
+            for action in self.node.tick(self.now):
+                self.carry_out(action)
+            assert (self.node.deadline or self.now + 1) > self.now
+
+    def teardown(self) -> None:
+        """Once hosts obey and time passes, every attempt ever launched is parked or answered."""
+        for trial in TRIALS:
+            if self.attempts[trial]:
+                self.do(Kill(RunId(trial, self.attempts[trial]), "n1", "the end"))
+        for _ in range(20):
+            for trial, asked in list(self.asked.items()):
+                if asked and trial in self.processes:
+                    self.obey(trial, self.processes[trial], asked.pop(0))
+            self.time_passes(100.0)
+        assert self.processes == {}
+        assert self.node.table.holders == {}
+        assert all(one.condition == "ended" for one in self.node.live())
+
+
+AnyOrder.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestAnyOrder = AnyOrder.TestCase

@@ -1,0 +1,129 @@
+"""What a trial left behind is found without cgroups, and nothing else is taken for it."""
+
+import asyncio
+import os
+import select
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from hermesd.config import NodeConfig
+from hermesd.core.events import NodeJoined, RunFailed
+from hermesd.core.model import RunId
+from hermesd.node import cgroups, processes
+from hermesd.node.cgroups import NoCgroups
+from hermesd.node.environment import OWNER
+
+from .conftest import Head, Node, becomes
+from .test_daemon import DAEMON, daemon_process, host_of
+
+# A child in the program's session, one in its own, and one that never became another program.
+LEAVING = """
+import os, subprocess, sys, time, trainer_shim
+sleeping = [sys.executable, "-c", "import time; time.sleep(1000)"]
+children = [subprocess.Popen(sleeping, start_new_session=i > 0).pid for i in range(2)]
+children.append(os.fork())
+if children[-1] == 0:
+    os.setsid()
+    os.chdir("/")
+    time.sleep(1000)
+print("children", *children, flush=True)
+trial = trainer_shim.attach()
+step = 0
+while True:
+    step += 1
+    time.sleep(0.002)
+    trial.report(step, loss=1.0)
+"""
+WITHOUT_CGROUPS = DAEMON.replace(
+    "config = ",
+    "from hermesd.node import cgroups\n"
+    "cgroups.detect = lambda name: cgroups.NoCgroups('a test')\n"
+    "config = ",
+)
+
+
+@contextmanager
+def watched(pids: list[int]) -> Iterator[Callable[[], list[int]]]:
+    """Which of these processes have ended."""
+    descriptors = {os.pidfd_open(pid): pid for pid in pids}
+    try:
+        yield lambda: [descriptors[fd] for fd in select.select(list(descriptors), [], [], 0)[0]]
+    finally:
+        for fd in descriptors:
+            os.close(fd)
+
+
+@pytest.fixture
+async def bystanders(config: NodeConfig) -> AsyncIterator[Callable[..., Awaitable[int]]]:
+    started: list[asyncio.subprocess.Process] = []
+
+    async def start(owner: Path | None, cwd: Path) -> int:
+        mark = {} if owner is None else {OWNER: str(owner)}
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", "import time; print(flush=True); time.sleep(1000)"),
+            cwd=cwd,
+            env={**os.environ, **mark},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        started.append(process)
+        assert process.stdout is not None
+        await process.stdout.readline()
+        return process.pid
+
+    yield start
+    for process in started:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def test_what_outlived_daemon_and_host_is_ended_before_the_device_is_given_on(
+    head: Head,
+    config: NodeConfig,
+    running: Callable[..., Awaitable[RunId]],
+    bystanders: Callable[..., Awaitable[int]],
+    no_survivors: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    daemon = await daemon_process(config, WITHOUT_CGROUPS)
+    await head.hears(NodeJoined)
+    run = await running(program=LEAVING)
+    folder = config.state_dir / "trials" / "digits" / "1"
+    children = [int(word) for word in (folder / "output.log").read_text().split()[1:4]]
+    strangers = [
+        await bystanders(None, folder / "work"),
+        await bystanders(config.state_dir, Path("/")),
+        await bystanders(folder.with_name("17"), Path("/")),
+    ]
+    from_warm_interpreter = await bystanders(config.state_dir, folder / "work")
+    host = host_of(config)
+    worker = min(processes.below(host))
+    for pid in (daemon.pid, host):
+        os.kill(pid, signal.SIGKILL)
+    await daemon.wait()
+    for pid in (host, worker):
+        await processes.exited(pid)
+    monkeypatch.setattr(cgroups, "detect", lambda name: NoCgroups("a test"))
+    with watched(children) as left, watched([from_warm_interpreter]) as warm:
+        assert left() == [], "they are what this test is about"
+        with watched(strangers) as others:
+            async with Node(config):
+                assert (await head.hears(RunFailed, run)).error_kind == "lost"
+                assert sorted(left()) == sorted(children)
+                assert warm() == [from_warm_interpreter]
+                assert others() == []
+
+
+async def test_the_mark_is_read_of_the_process_as_it_was_started(
+    bystanders: Callable[..., Awaitable[int]], tmp_path: Path
+) -> None:
+    pid = await bystanders(tmp_path / "a", tmp_path)
+    assert processes.started_with(pid, OWNER) == str(tmp_path / "a")
+    assert processes.started_with(pid, "HERMES") is None
+    assert processes.kill_those(lambda each: each == pid) == {pid}
+    await becomes(lambda: processes.kill_those(lambda each: each == pid) == set())
