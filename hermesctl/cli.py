@@ -12,10 +12,11 @@ import typer
 
 from hermesctl.async_client import AsyncClient
 from hermesctl.commands import checkpoint, local, node, study, trial
+from hermesctl.commands.completion import completion
 from hermesctl.commands.doctor import doctor
 from hermesctl.commands.submit import preview, submit
 from hermesctl.commands.watch import best, logs, status, tail, top, why
-from hermesctl.errors import Unreachable
+from hermesctl.errors import ExitCode, Unreachable
 from hermesctl.options import HeadOption, OutputOption
 from hermesctl.output import Format, emit, row
 from hermesctl.running import HermesGroup, root_head, run
@@ -34,13 +35,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="""Share devices between the trials of a hyper-parameter search.
 
-    Begin with:
-
-      hermesctl submit train.py --grid learning_rate=1e-3,5e-4 --local --follow
-
-    Exit codes: 0 done, 1 internal error, 2 usage or study file, 3 not found, 4 refused,
-    5 no head answers, 6 waited for a study of which trials failed, 130 interrupted.
+    Example: hermesctl submit train.py --grid learning_rate=1e-3,5e-4 --local --follow
     """,
+    epilog="\n".join(["Exit codes:", *(f"{code:>5d}  {code.meaning}" for code in ExitCode)]),
 )
 for command in (submit, preview, status, top, tail, logs, best, why):
     app.command(rich_help_panel=_DAILY)(command)
@@ -50,6 +47,7 @@ app.add_typer(checkpoint.app, name="checkpoint", rich_help_panel=_NOUNS)
 app.add_typer(node.app, name="node", rich_help_panel=_NOUNS)
 app.add_typer(local.app, name="local", rich_help_panel=_SETUP)
 app.command(rich_help_panel=_SETUP)(doctor)
+app.command(rich_help_panel=_SETUP)(completion)
 
 
 def _print_version(wanted: bool) -> None:
@@ -78,7 +76,10 @@ def root(
 
 @app.command(rich_help_panel=_SETUP)
 def version(head: HeadOption = None, output: OutputOption = Format.TABLE) -> None:
-    """Print the versions of this client and of the head, if one answers."""
+    """Print the versions of this client and of the head, if one answers.
+
+    Example: hermesctl version -o json
+    """
 
     async def body(client: AsyncClient) -> None:
         document: dict[str, Data] = {"client": client_version(), "head": None}

@@ -22,9 +22,25 @@ class ExitCode(enum.IntEnum):
     NOT_FOUND = 3
     REFUSED = 4
     UNREACHABLE = 5
-    # Only with --wait and --follow: the study ended, and some of its trials failed.
     TRIALS_FAILED = 6
     INTERRUPTED = 130
+
+    @property
+    def meaning(self) -> str:
+        """What it says, in a line."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    ExitCode.OK: "done",
+    ExitCode.INTERNAL: "a fault of Hermes itself",
+    ExitCode.USAGE: "a flag, an argument or a study file that can't be meant",
+    ExitCode.NOT_FOUND: "no such study, trial, node, metric or checkpoint",
+    ExitCode.REFUSED: "understood and refused; of doctor: something needs mending",
+    ExitCode.UNREACHABLE: "no head answers",
+    ExitCode.TRIALS_FAILED: "waited (--wait, --follow) for a study of which trials failed",
+    ExitCode.INTERRUPTED: "interrupted by Ctrl-C; the trials go on",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,6 +151,15 @@ SetOption: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+RaiseOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Raise a limit or set a parameter: stop.max_steps=2000, epochs=20; repeat it.",
+        show_default=False,
+    ),
+]
 MetricOption: TypeAlias = Annotated[
     str | None,
     typer.Option(

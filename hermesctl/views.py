@@ -50,10 +50,13 @@ class Live:
         self.trails.setdefault(trial, deque(maxlen=SPARK_WIDTH)).append(loss)
 
 
-def study_progress(trials: Sequence[Trial]) -> float:
-    """The share of all trials' steps that is done; a trial that ended counts as whole."""
-    if not trials:
-        return 0.0
+def study_progress(trials: Sequence[Trial]) -> float | None:
+    """The share of all trials' steps that is done; a trial that ended counts as whole.
+
+    None while not one trial's is known.
+    """
+    if not any(t.state.final or t.progress is not None for t in trials):
+        return None
     return sum(1.0 if t.state.final else t.progress or 0.0 for t in trials) / len(trials)
 
 
@@ -127,7 +130,7 @@ def live_view(live: Live, width: int, height: int) -> RenderableType:
     head.append(printable(study.id), style="bold")
     head.append(f"  {trials_text(detail)}", style="dim")
     done = study_progress(trials)
-    bar = Text(progress_bar(done, max(10, min(40, width - 40))), style="green")
+    bar = Text(progress_bar(done or 0.0, max(10, min(40, width - 40))), style="green")
     bar.append(f"  {percent(done)}  {printable(ending_text(study))}", style="not green")
     lines: list[RenderableType] = [head, bar]
     lines.append(_live_trials(detail, live.trails, max(3, height - 8)))

@@ -36,7 +36,7 @@ def list_checkpoints(
 ) -> None:
     """List the newest checkpoint of each trial of a study.
 
-    hermesctl checkpoint ls digits
+    Example: hermesctl checkpoint ls digits
     """
 
     async def body(client: AsyncClient) -> None:
@@ -69,7 +69,7 @@ def download(
     Of a Keras trial whose fit is over, model.keras is among them. With --force files of the same
     names are replaced and all others stay.
 
-      hermesctl checkpoint download digits/13 --to best
+    Example: hermesctl checkpoint download digits/13 --to best
     """
 
     async def body(client: AsyncClient) -> None:

@@ -27,7 +27,10 @@ def doctor(
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Check this machine, the head and its nodes. Exit code 4: something needs mending."""
+    """Check this machine, the head and its nodes. Exit code 4: something needs mending.
+
+    Example: hermesctl doctor --python .venv/bin/python
+    """
 
     async def body(client: AsyncClient) -> ExitCode | None:
         checks = await examine(client, python, os.environ)

@@ -27,21 +27,32 @@ def start(
         typer.Option(min=1, max=1024, help="CPU slots; default: one for each core."),
     ] = None,
 ) -> None:
-    """Start your head and node in the background, unless they run."""
+    """Start your head and node in the background, unless they run.
+
+    They outlive this terminal. HERMES_STATE names another directory for what they keep.
+
+    Example: hermesctl local start --slots 4
+    """
     process = asyncio.run(local.start(os.environ, slots=slots, say=say))
     say("it runs already" if process is None else "it runs; hermesctl local stop ends it")
 
 
 @app.command()
 def stop() -> None:
-    """End your head and node; trials are checkpointed and go on after the next start."""
+    """End your head and node; trials are checkpointed and go on after the next start.
+
+    Example: hermesctl local stop
+    """
     stopped = asyncio.run(local.stop(os.environ, say=say))
     say("stopped" if stopped else "it does not run")
 
 
 @app.command()
 def status(output: OutputOption = Format.TABLE) -> None:
-    """Say whether your head runs, and where everything is. Exit code 5: it does not run."""
+    """Say whether your head runs, and where everything is. Exit code 5: it does not run.
+
+    Example: hermesctl local status -o json
+    """
     found = asyncio.run(local.find(os.environ))
     document = {
         "answers": found.answers,

@@ -23,7 +23,10 @@ app = typer.Typer(cls=NounGroup, help="List and show nodes. Without a verb: the 
 
 @app.command("ls")
 def list_nodes(head: HeadOption = None, output: OutputOption = Format.TABLE) -> None:
-    """List the nodes."""
+    """List the nodes.
+
+    Example: hermesctl node ls -o wide
+    """
 
     async def body(client: AsyncClient) -> None:
         nodes = await client.nodes()
@@ -35,7 +38,10 @@ def list_nodes(head: HeadOption = None, output: OutputOption = Format.TABLE) -> 
 
 @app.command()
 def show(node: NodeArgument, head: HeadOption = None, output: OutputOption = Format.TABLE) -> None:
-    """Show a node: its devices, who is on them, what it found out about its machine."""
+    """Show a node: its devices, who is on them, what it found out about its machine.
+
+    Example: hermesctl node show local
+    """
 
     async def body(client: AsyncClient) -> None:
         found = _named(await client.nodes(), node)

@@ -20,6 +20,7 @@ from hermesctl.options import (
     HeadOption,
     NameOption,
     OutputOption,
+    RaiseOption,
     SetOption,
     StudyArgument,
     YesOption,
@@ -42,7 +43,10 @@ app = typer.Typer(
 
 @app.command("ls")
 def list_studies(head: HeadOption = None, output: OutputOption = Format.TABLE) -> None:
-    """List the studies."""
+    """List the studies.
+
+    Example: hermesctl study ls -o wide
+    """
 
     async def body(client: AsyncClient) -> None:
         studies = [study async for study in client.studies()]
@@ -59,7 +63,10 @@ def show(
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Show a study and its trials."""
+    """Show a study and its trials.
+
+    Example: hermesctl study show digits --file > digits.yaml
+    """
 
     async def body(client: AsyncClient) -> None:
         detail = await client.study(study)
@@ -84,7 +91,10 @@ def show(
 
 @app.command()
 def pause(study: StudyArgument, head: HeadOption = None) -> None:
-    """Suspend all trials of a study until it is resumed; nothing is lost."""
+    """Suspend all trials of a study until it is resumed; nothing is lost.
+
+    Example: hermesctl study pause digits
+    """
 
     async def body(client: AsyncClient) -> None:
         found = (await client.study(study)).study
@@ -96,7 +106,10 @@ def pause(study: StudyArgument, head: HeadOption = None) -> None:
 
 @app.command()
 def resume(study: StudyArgument, head: HeadOption = None) -> None:
-    """Let a paused study's trials run again."""
+    """Let a paused study's trials run again.
+
+    Example: hermesctl study resume digits
+    """
 
     async def body(client: AsyncClient) -> None:
         found = (await client.study(study)).study
@@ -111,6 +124,8 @@ def stop(study: StudyArgument, yes: YesOption = False, head: HeadOption = None) 
     """End all trials of a study that have not ended; results and checkpoints stay.
 
     `study retry` takes it back.
+
+    Example: hermesctl study stop digits --yes
     """
 
     async def body(client: AsyncClient) -> None:
@@ -127,7 +142,10 @@ def stop(study: StudyArgument, yes: YesOption = False, head: HeadOption = None) 
 
 @app.command()
 def retry(study: StudyArgument, head: HeadOption = None) -> None:
-    """Run failed, stopped and cancelled trials again, from their last checkpoint."""
+    """Run failed, stopped and cancelled trials again, from their last checkpoint.
+
+    Example: hermesctl study retry digits
+    """
 
     async def body(client: AsyncClient) -> None:
         say(f"{count(len(await client.retry(study)), 'trial')} will run again")
@@ -136,14 +154,14 @@ def retry(study: StudyArgument, head: HeadOption = None) -> None:
 
 
 @app.command()
-def extend(study: StudyArgument, settings: SetOption = None, head: HeadOption = None) -> None:
+def extend(study: StudyArgument, settings: RaiseOption = None, head: HeadOption = None) -> None:
     """Let trials go on for longer, finished ones from their last checkpoint.
 
-    A key is a hyper-parameter, or a rule under `stop`:
+    A key is a hyper-parameter, or a rule under `stop`.
 
-      hermesctl study extend digits --set epochs=20
+    Example: hermesctl study extend digits --set epochs=20
 
-      hermesctl study extend digits --set stop.max_seconds=2h
+    Example: hermesctl study extend digits --set stop.max_seconds=2h
     """
     rules, values = parse_assignments(settings or [], "stop")
 
@@ -164,7 +182,7 @@ def clone(
 ) -> None:
     """Submit a study once more with changes, over the very same code.
 
-    hermesctl study clone digits --set schedule.policy=hermes --name digits-hermes
+    Example: hermesctl study clone digits --set schedule.policy=hermes --name digits-hermes
     """
 
     async def body(client: AsyncClient) -> None:
@@ -181,7 +199,10 @@ def clone(
 
 @app.command("rm")
 def remove(study: StudyArgument, yes: YesOption = False, head: HeadOption = None) -> None:
-    """Forget a study: its trials, results, checkpoints and working copies."""
+    """Forget a study: its trials, results, checkpoints and working copies.
+
+    Example: hermesctl study rm digits
+    """
 
     async def body(client: AsyncClient) -> None:
         found = (await client.study(study)).study
@@ -215,9 +236,9 @@ def export(
 ) -> None:
     """Write a study as JSON Lines: itself, its trials, its journal, its points. Or the points.
 
-    hermesctl study export digits --to digits.jsonl
+    Example: hermesctl study export digits --to digits.jsonl
 
-    hermesctl study export digits -o csv | head
+    Example: hermesctl study export digits -o csv | head
     """
     as_csv = _is_csv(output, to)
 

@@ -90,13 +90,11 @@ def submit(
 ) -> None:
     """Submit a study: a file, or a script with a grid.
 
-    Examples:
+    Example: hermesctl submit study.yaml --local --follow
 
-      hermesctl submit study.yaml --local --follow
+    Example: hermesctl submit train.py --grid lr=1e-3,5e-4 --grid layers=2,3
 
-      hermesctl submit train.py --grid learning_rate=1e-3,5e-4 --grid optimizer=sgd,adam --local
-
-      hermesctl submit study.yaml --set schedule.policy=round_robin --dry-run
+    Example: hermesctl submit study.yaml --set schedule.policy=fifo --dry-run
     """
     prepared = prepare(file, grid, settings, metric, name)
     if save is not None:
@@ -147,6 +145,8 @@ def preview(
     """Show the trials that a study would have; store nothing.
 
     The head checks and expands it, as it would on submit.
+
+    Example: hermesctl preview study.yaml -o wide
     """
     prepared = prepare(file, grid, settings, metric, None)
 

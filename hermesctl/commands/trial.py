@@ -54,7 +54,10 @@ def list_trials(
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """List a study's trials."""
+    """List a study's trials.
+
+    Example: hermesctl trial ls digits -o csv > trials.csv
+    """
 
     async def body(client: AsyncClient) -> None:
         detail = await client.study(await chosen_study(client, study))
@@ -71,7 +74,10 @@ def list_trials(
 def show(
     trial: TrialArgument, head: HeadOption = None, output: OutputOption = Format.TABLE
 ) -> None:
-    """Show a trial: where it stands, what it used, why it failed, what it printed last."""
+    """Show a trial: where it stands, what it used, why it failed, what it printed last.
+
+    Example: hermesctl trial show digits/3
+    """
 
     async def body(client: AsyncClient) -> None:
         detail = await client.trial(trial)
@@ -95,7 +101,7 @@ def curve(
 ) -> None:
     """Show a metric of a trial by step.
 
-    hermesctl trial curve digits/3 --metric val_loss -o csv > curve.csv
+    Example: hermesctl trial curve digits/3 --metric val_loss -o csv > curve.csv
     """
 
     async def body(client: AsyncClient) -> None:
@@ -118,7 +124,10 @@ def curve(
 
 @app.command()
 def pause(trials: TrialsArgument, head: HeadOption = None) -> None:
-    """Suspend trials until they are resumed; nothing is lost."""
+    """Suspend trials until they are resumed; nothing is lost.
+
+    Example: hermesctl trial pause digits/3 digits/4
+    """
 
     async def body(client: AsyncClient) -> None:
         paused = len(await client.pause(*trial_ids(trials)))
@@ -129,7 +138,10 @@ def pause(trials: TrialsArgument, head: HeadOption = None) -> None:
 
 @app.command()
 def resume(trials: TrialsArgument, head: HeadOption = None) -> None:
-    """Let paused trials run again."""
+    """Let paused trials run again.
+
+    Example: hermesctl trial resume digits/3
+    """
 
     async def body(client: AsyncClient) -> None:
         resumed = len(await client.resume(*trial_ids(trials)))
@@ -140,7 +152,10 @@ def resume(trials: TrialsArgument, head: HeadOption = None) -> None:
 
 @app.command()
 def stop(trials: TrialsArgument, yes: YesOption = False, head: HeadOption = None) -> None:
-    """End trials; results and checkpoints stay. `trial retry` takes it back."""
+    """End trials; results and checkpoints stay. `trial retry` takes it back.
+
+    Example: hermesctl trial stop digits/3 digits/4 --yes
+    """
 
     async def body(client: AsyncClient) -> None:
         if len(trials) > 1:
@@ -153,7 +168,10 @@ def stop(trials: TrialsArgument, yes: YesOption = False, head: HeadOption = None
 
 @app.command()
 def retry(trials: TrialsArgument, head: HeadOption = None) -> None:
-    """Run failed, stopped or cancelled trials again, from their last checkpoint."""
+    """Run failed, stopped or cancelled trials again, from their last checkpoint.
+
+    Example: hermesctl trial retry digits/3
+    """
 
     async def body(client: AsyncClient) -> None:
         say(f"{count(len(await client.retry(*trial_ids(trials))), 'trial')} will run again")

@@ -44,7 +44,7 @@ def status(
     The exit code is 0 when the study could be shown. With --wait it tells how the study ended:
     0 if no trial failed, 6 if some did.
 
-      hermesctl status digits --wait && hermesctl best digits
+    Example: hermesctl status digits --wait && hermesctl best digits
     """
 
     async def body(client: AsyncClient) -> ExitCode | None:
@@ -64,7 +64,10 @@ def status(
 
 
 def top(study: LatestStudyArgument = None, head: HeadOption = None) -> None:
-    """Show the devices and a study's trials, live."""
+    """Show the devices and a study's trials, live; Ctrl-C leaves it, the study goes on.
+
+    Example: hermesctl top digits
+    """
 
     async def body(client: AsyncClient) -> None:
         await show_top(client, await chosen_study(client, study), stdout())
@@ -99,7 +102,7 @@ def tail(
     Each line begins with its sequence number; --after goes on from there. -o json has a line
     of JSON for every event, the routine ones included.
 
-      hermesctl tail -f digits --reports
+    Example: hermesctl tail -f digits --reports
     """
     last = {"sequence": after}
 
@@ -140,7 +143,10 @@ def logs(
     ] = None,
     head: HeadOption = None,
 ) -> None:
-    """Print what a trial's program printed."""
+    """Print what a trial's program printed.
+
+    Example: hermesctl logs digits/3 --last 64KiB
+    """
     offset = -_size(last) if last is not None else 0
 
     async def body(client: AsyncClient) -> None:
@@ -166,7 +172,7 @@ def best(
 ) -> None:
     """Show the leaderboard.
 
-    hermesctl best digits -n 1 -o json | jq .trials[0].params
+    Example: hermesctl best digits -n 1 -o json | jq .trials[0].params
     """
 
     async def body(client: AsyncClient) -> None:
@@ -186,7 +192,10 @@ def best(
 
 
 def why(trial: TrialArgument, head: HeadOption = None, output: OutputOption = Format.TABLE) -> None:
-    """Say why a trial runs or waits, and what the policy would do next."""
+    """Say why a trial runs or waits, and what the policy would do next.
+
+    Example: hermesctl why digits/3
+    """
 
     async def body(client: AsyncClient) -> None:
         explanation = await client.why(trial)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
+import typer
 import yaml
 from typer.testing import CliRunner, Result
 
@@ -214,7 +218,7 @@ def test_follow_without_a_terminal_says_now_and_then_how_far_it_is(
     assert result.exit_code == 0
     (far, *_) = [line for line in result.stdout.splitlines() if "progress  " in line]
     assert far.split() == [
-        *("digits", "progress", "0.0", "%", "·", "2:", "2", "waiting", "·", "best", "no", "metric"),
+        *("digits", "progress", "-", "·", "2:", "2", "waiting", "·", "best", "no", "metric"),
         *("seen", "yet", "·", "ends", "-"),
     ]
     numbers = [line.split()[0] for line in result.stdout.splitlines() if "22:13" in line]
@@ -555,6 +559,36 @@ def test_the_study_file_of_a_study_can_be_had_back(head: FakeHead) -> None:
     assert yaml.safe_load(text)["schedule"] == {"policy": "best_first"}
 
 
-def test_help_needs_no_head(state: Path) -> None:
-    for args in ([], ["study"], ["trial"], ["node"], ["local"], ["submit"]):
-        assert "Usage:" in hermesctl(*args, "--help").stdout
+def commands(group: Any, *path: str) -> Iterator[tuple[str, ...]]:
+    """Each command below a group, as what is typed for it."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, *path, name)
+        else:
+            yield (*path, name)
+
+
+def test_the_help_of_every_command_has_an_example_of_it(state: Path) -> None:
+    paths = list(commands(typer.main.get_command(app)))
+    assert ("checkpoint", "download") in paths
+    for path in paths:
+        words = " ".join(hermesctl(*path, "--help").stdout.split())
+        assert re.search(rf"Example: (source <\()?hermesctl {' '.join(path)}\b", words), path
+
+
+def test_the_help_says_every_exit_code(state: Path) -> None:
+    for noun in ("study", "trial", "checkpoint", "node", "local"):
+        assert "Usage:" in hermesctl(noun, "--help").stdout
+    lines = [line.split(maxsplit=1) for line in hermesctl("--help").stdout.splitlines()]
+    told = {line[0]: line[1].strip() for line in lines if len(line) == 2}
+    assert all(told[str(int(code))] == code.meaning for code in ExitCode)
+
+
+def test_completion_scripts_are_printed(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for shell in ("bash", "zsh", "fish"):
+        monkeypatch.setenv("_HERMESCTL_COMPLETE", "")  # put back what the command leaves
+        script = hermesctl("completion", shell)
+        assert script.exit_code == 0
+        assert f"_HERMESCTL_COMPLETE=complete_{shell}" in script.stdout
+    monkeypatch.setenv("_HERMESCTL_COMPLETE", "")
+    assert hermesctl("completion", "powershell").exit_code == ExitCode.USAGE

@@ -266,7 +266,9 @@ def test_progress_counts_ended_trials_as_whole() -> None:
     half = trial(1, step=5, planned_steps=10)
     ended = trial(2, state=types.TRIAL_STATE_STOPPED, step=1, planned_steps=10)
     assert study_progress(detail(half, ended, trial(3)).trials) == 0.5
-    assert study_progress(()) == 0.0
+    assert study_progress(()) is None
+    assert study_progress(detail(trial(3)).trials) is None
+    assert "progress     -" in shown(status_view(detail(trial(3))))
 
 
 def test_the_status_says_what_is_known() -> None:
