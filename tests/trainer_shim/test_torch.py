@@ -1,0 +1,169 @@
+"""Suspended anywhere and resumed, a PyTorch script computes what it computes without Hermes.
+
+Every comparison is bit for bit: each step's loss, the parameters and everything printed last.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.trainer_shim import torch_programs as programs
+from tests.trainer_shim.driving import Trial, Zygote, ending, environment
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+Outcome = tuple[dict[int, float], str]
+
+
+@pytest.fixture(scope="module")
+def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
+    """A process that has imported PyTorch, also what its first optimizer would, and run nothing."""
+    warm = Zygote(tmp_path_factory.mktemp("zygote") / "sock", "torch", "torch._dynamo")
+    yield warm
+    warm.close()
+
+
+class Runs:
+    """Runs of one program, each in a folder of its own."""
+
+    def __init__(self, zygote: Zygote, folder: Path, body: str, seeded: bool = True) -> None:
+        self.zygote = zygote
+        self.spawning = threading.Lock()
+        self.folder = folder
+        self.script = folder / "train.py"
+        self.script.write_text(programs.program(body, seeded))
+
+    def trial(self, name: str) -> Trial:
+        """A new trial of the program."""
+        argv = [sys.executable, str(self.script)]
+        return Trial(self.folder / name, argv, env=environment(), seed=7)
+
+    def plain(self) -> str:
+        """What the script prints last without Hermes."""
+        run = subprocess.run(
+            [sys.executable, str(self.script)],
+            cwd=self.folder,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        return run.stdout.splitlines()[-1]
+
+    def undisturbed(self) -> Outcome:
+        """From start to end."""
+        with ending(self.trial("undisturbed").launch(self.zygote)) as trial:
+            trial.start()
+            trial.until("completed")
+            return outcome(trial)
+
+    def parked_everywhere(self) -> tuple[Outcome, dict[int, str], Path]:
+        """One process, held and saved at every boundary: its outcome and the checkpoints."""
+        checkpoints: dict[int, str] = {}
+        with ending(self.trial("parked").launch(self.zygote)) as trial:
+            trial.start(limit=1)
+            while (event := trial.until("parked", "completed"))["kind"] == "parked":
+                step = event["step"]
+                trial.send("checkpoint", id=f"at-{step}")
+                checkpoints[step] = trial.until("checkpointed")["path"]
+                trial.resume(limit=step + 1)
+            assert [level for level, _ in fidelity(trial)] == ["parameters-exact"]
+            return outcome(trial), checkpoints, trial.directory / "work"
+
+    def resumed(self, step: int, checkpoint: str, work: Path) -> Outcome:
+        """From a checkpoint of another trial to the end; the losses after it only."""
+        trial = self.trial(f"resumed-{step}")
+        shutil.copytree(work, trial.directory / "work", dirs_exist_ok=True)
+        with self.spawning:  # the zygote answers one at a time
+            trial.launch(self.zygote)
+        with ending(trial):
+            trial.start(restore=checkpoint)
+            started = trial.until("started")
+            assert started["step"] == step
+            trial.until("completed")
+            return outcome(trial)
+
+    def suspended(self, *steps: int) -> Outcome:
+        """Ended at each of these boundaries, and begun again from the checkpoint."""
+        with ending(self.trial("suspended").launch(self.zygote)) as trial:
+            restore = None
+            for step in steps:
+                trial.start(restore=restore, limit=step)
+                assert trial.until("parked")["step"] == step
+                trial.suspend("checkpoint")
+                restore = trial.until("suspended")["checkpoint"]["path"]
+            trial.start(restore=restore)
+            trial.until("completed")
+            return outcome(trial)
+
+
+def outcome(trial: Trial) -> Outcome:
+    """The losses, and what the program printed last."""
+    (line,) = [line for line in trial.output.splitlines() if line.startswith("FINAL")]
+    return trial.losses(), line
+
+
+def seen(line: str) -> list[float]:
+    """The losses as the script computed them."""
+    losses: list[float] = json.loads(line.removeprefix("FINAL "))[0]
+    return losses
+
+
+def fidelity(trial: Trial) -> list[tuple[str, str]]:
+    """What was promised, in order."""
+    said = [event for event in trial.events if event["kind"] == "fidelity"]
+    return [(event["level"], event["reason"]) for event in said]
+
+
+EVERY = [
+    pytest.param("USUAL", 21),
+    pytest.param("WORKERS", 8),
+    pytest.param("MIXED", 15),
+    pytest.param("PAIR", 10),
+]
+
+
+@pytest.mark.parametrize(("name", "steps"), EVERY)
+def test_parked_at_every_boundary(zygote: Zygote, tmp_path: Path, name: str, steps: int) -> None:
+    """It computes what the plain script does, and the losses reported are the script's."""
+    runs = Runs(zygote, tmp_path, getattr(programs, name))
+    (losses, line), checkpoints, _ = runs.parked_everywhere()
+    assert line == runs.plain()
+    assert list(checkpoints) == list(losses) == list(range(1, steps + 1))
+    assert list(losses.values()) == seen(line)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "steps"), EVERY)
+def test_each_boundary_resumed_from(zygote: Zygote, tmp_path: Path, name: str, steps: int) -> None:
+    """From the checkpoint of each boundary a new process computes the rest."""
+    runs = Runs(zygote, tmp_path, getattr(programs, name))
+    (losses, line), checkpoints, work = runs.parked_everywhere()
+    assert len(checkpoints) == steps
+
+    def differs(step: int) -> bool:
+        after = {at: loss for at, loss in losses.items() if at > step}
+        return runs.resumed(step, checkpoints[step], work) != (after, line)
+
+    with ThreadPoolExecutor(2) as pool:
+        wrong = dict(zip(checkpoints, pool.map(differs, checkpoints), strict=True))
+    assert [step for step in checkpoints if wrong[step]] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "steps"), EVERY)
+def test_a_run_ended_at_every_boundary(
+    zygote: Zygote, tmp_path: Path, name: str, steps: int
+) -> None:
+    """No process lives longer than one step."""
+    runs = Runs(zygote, tmp_path, getattr(programs, name), seeded=False)
+    undisturbed = runs.undisturbed()
+    assert runs.suspended(*range(1, steps + 1)) == undisturbed

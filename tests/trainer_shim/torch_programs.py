@@ -1,0 +1,253 @@
+"""PyTorch scripts as users write them; none of them knows of Hermes.
+
+Rule: each prints one line that starts with FINAL, with everything that must come out the same,
+the loss of each iteration as the script sees it among it.
+"""
+
+from __future__ import annotations
+
+_HEAD = """
+import hashlib, json, os, random
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+torch.set_num_threads(1)
+{seed}
+x = torch.randn(50, 6)
+y = (x.sum(dim=1) > 0).long()
+data = TensorDataset(x, y)
+
+def digest(*models):
+    parts = [tensor.numpy().tobytes() for m in models for tensor in m.state_dict().values()]
+    return hashlib.sha256(b"".join(parts)).hexdigest()
+
+def final(*values):
+    print("FINAL", json.dumps(values))
+"""
+
+_SEEDED = "torch.manual_seed(11)"
+
+# The usual example script: 3 epochs of 7 batches, an evaluation after each.
+USUAL = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.norm = nn.Linear(6, 16), nn.BatchNorm1d(16)
+        self.drop, self.two = nn.Dropout(0.3), nn.Linear(16, 2)
+    def forward(self, x):
+        return self.two(self.drop(torch.relu(self.norm(self.one(x)))))
+
+seen = []
+
+def train(model, loader, optimizer, epoch):
+    model.train()
+    running = 0.0
+    for index, (data, target) in enumerate(loader):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(data), target)
+        loss.backward()
+        optimizer.step()
+        running += loss.item() * (index + 1)
+        seen.append(loss.item())
+    print(f"epoch {epoch}: {running / (index + 1)}, last {loss.item()}")
+    return running
+
+def test(model, loader):
+    model.eval()
+    correct = total = 0
+    with torch.no_grad():
+        for data, target in loader:
+            correct += (model(data).argmax(dim=1) == target).sum().item()
+            total += len(target)
+    return correct / total
+
+model = Net()
+optimizer = torch.optim.Adadelta(model.parameters(), lr=1.0)
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.7)
+train_loader = DataLoader(data, batch_size=8, shuffle=True)
+test_loader = DataLoader(data, batch_size=20)
+best, history = 0.0, []
+for epoch in range(1, 4):
+    running = train(model, train_loader, optimizer, epoch)
+    accuracy = test(model, test_loader)
+    if accuracy > best:
+        best = accuracy
+        torch.save(model.state_dict(), "best.pt")
+    scheduler.step()
+    history.append([running, accuracy])
+saved = Net()
+saved.load_state_dict(torch.load("best.pt"))
+final(seen, digest(model), history, best, digest(saved), optimizer.param_groups[0]["lr"])
+"""
+
+# Workers that draw random numbers of their own, two optimizers, a scheduler stepped by each
+# batch, average meters, gradients accumulated over two batches, a break.
+WORKERS = """
+class Noisy(Dataset):
+    def __len__(self):
+        return 40
+    def __getitem__(self, index):
+        return x[index] + 0.1 * torch.randn(6) + random.random(), y[index]
+
+class Meter:
+    def __init__(self):
+        self.sum, self.count = 0.0, 0
+    def update(self, value):
+        self.sum, self.count = self.sum + value, self.count + 1
+
+body, head = nn.Linear(6, 8), nn.Linear(8, 2)
+slow = torch.optim.SGD(body.parameters(), lr=0.05, momentum=0.9)
+fast = torch.optim.Adam(head.parameters(), lr=0.01)
+scheduler = torch.optim.lr_scheduler.OneCycleLR(slow, max_lr=0.1, total_steps=30)
+loader = DataLoader(Noisy(), batch_size=4, shuffle=True, num_workers=2)
+meters, steps, seen = [], 0, []
+for epoch in range(2):
+    meters.append(Meter())
+    for index, (data, target) in enumerate(loader, 1):
+        loss = nn.functional.cross_entropy(head(body(data).tanh()), target) / 2
+        loss.backward()
+        meters[-1].update(loss.item())
+        if index % 2:
+            continue
+        for optimizer in (slow, fast):
+            optimizer.step()
+            optimizer.zero_grad()
+        scheduler.step()
+        seen.append(loss.item())
+        steps += 1
+        if index == 8:
+            break
+    print("mean", meters[-1].sum / meters[-1].count)
+final(seen, digest(body, head), steps, [[m.sum, m.count] for m in meters])
+"""
+
+# A generator of the loader's own, a plateau scheduler, a copy of the weights on the side, a
+# scaler and automatic mixed precision, data drawn from NumPy, tensors that no module holds.
+MIXED = """
+import copy
+import numpy as np
+rng = np.random.default_rng(5)
+source = torch.Generator().manual_seed(3)
+model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 2))
+average = copy.deepcopy(model)
+scale = torch.ones(2, requires_grad=True)
+optimizer = torch.optim.AdamW([{"params": model.parameters()}, {"params": [scale], "lr": 0.1}])
+plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, threshold=0.5)
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127, growth_interval=3)
+loader = DataLoader(data, batch_size=10, shuffle=True, generator=source)
+seen = []
+for epoch in range(3):
+    model.train()
+    total = torch.zeros(())
+    for data, target in loader:
+        noise = torch.from_numpy(rng.normal(size=data.shape)).float() * 0.1
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = 8 * nn.functional.cross_entropy(model(data + noise) * scale, target)
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        with torch.no_grad():
+            for old, new in zip(average.parameters(), model.parameters()):
+                old.lerp_(new, 0.1)
+        total += loss.detach()
+        seen.append(loss.item())
+    plateau.step(total)
+rate = optimizer.param_groups[0]["lr"]
+drawn = [int(rng.integers(1 << 30)), torch.randn(1).item()]
+final(seen, digest(model, average), scale.tolist(), scaler.get_scale(), total.item(), rate, drawn)
+"""
+
+# An adversarial pair: two optimizers in turn, neither forgets the other's gradients.
+PAIR = """
+maker, judge = nn.Linear(3, 6), nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 1))
+first = torch.optim.Adam(judge.parameters(), lr=0.01)
+second = torch.optim.RMSprop(maker.parameters(), lr=0.01)
+seen = []
+for epoch in range(2):
+    for batch, _ in DataLoader(data, batch_size=10, shuffle=True, drop_last=True):
+        first.zero_grad()
+        made = maker(torch.randn(len(batch), 3))
+        loss = judge(made.detach()).mean() - judge(batch).mean()
+        loss.backward()
+        first.step()
+        loss = -judge(made).mean()
+        loss.backward()
+        second.step()
+        second.zero_grad(set_to_none=False)
+        seen.append(loss.item())
+final(seen, digest(maker, judge))
+"""
+
+_SMALL = """
+model = nn.Linear(6, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def step(data, target):
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(model(data), target)
+    loss.backward()
+    optimizer.step()
+"""
+
+# What cannot be brought back.
+NO_LOADER = (
+    _SMALL
+    + """
+for _ in range(6):
+    step(x, y)
+final(digest(model))
+"""
+)
+
+BY_HAND = (
+    _SMALL
+    + """
+batches = iter(DataLoader(data, batch_size=8))
+for _ in range(6):
+    step(*next(batches))
+final(digest(model))
+"""
+)
+
+ITERABLE = (
+    _SMALL
+    + """
+class Stream(IterableDataset):
+    def __iter__(self):
+        for _ in range(48):
+            yield torch.randn(6), torch.randint(2, ())
+for batch in DataLoader(Stream(), batch_size=8):
+    step(*batch)
+final(digest(model))
+"""
+)
+
+ZIPPED = (
+    _SMALL
+    + """
+for _, batch in zip(range(6), DataLoader(data, batch_size=8)):
+    step(*batch)
+final(digest(model))
+"""
+)
+
+LOOKING_AHEAD = (
+    _SMALL
+    + """
+def ahead(loader):
+    waiting = None
+    for batch in loader:
+        if waiting is not None:
+            yield waiting
+        waiting = batch
+    yield waiting
+for batch in ahead(DataLoader(data, batch_size=8)):
+    step(*batch)
+final(digest(model))
+"""
+)
+
+
+def program(body: str, seeded: bool = True) -> str:
+    """The whole script."""
+    return _HEAD.format(seed=_SEEDED if seeded else "") + body

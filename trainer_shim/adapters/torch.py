@@ -1,0 +1,293 @@
+"""PyTorch: boundaries, losses and checkpoints of training loops, script unchanged.
+
+Rule: a program that seeds itself computes, bit for bit, what it computes without Hermes.
+Restored, it runs from its first line; passes over its loaders that had ended are empty, and
+the one under way goes on after its last batch with the parameters, optimizers, schedulers and
+random numbers of then. What a loop keeps in Python objects is not known to be complete, so a
+resume is never called exact; what cannot be rebuilt at all is found out, and only parks.
+"""
+
+from __future__ import annotations
+
+import os
+import types
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from trainer_shim.adapters import torch_private as private
+from trainer_shim.adapters.torch_iteration import Iteration
+from trainer_shim.adapters.torch_loop import Ended, Pass, begin_again
+from trainer_shim.adapters.torch_objects import Inventory, Objects
+from trainer_shim.adapters.torch_pack import Packer
+from trainer_shim.adapters.torch_program import copy_variables, fit, place, put_back_variables
+from trainer_shim.adapters.torch_state import (
+    OtherProgram,
+    Snapshot,
+    State,
+    copy_random,
+    load,
+    set_random,
+)
+from trainer_shim.agent import Agent, CannotCapture
+
+_VARIABLE_BYTES = 16 << 20
+_VARIABLE_ITEMS = 20_000
+_MADE_INSIDE = "a model, optimizer or scheduler was made inside of a loop over a DataLoader"
+_PROMISE = (
+    "parameters, optimizers, schedulers, random numbers, the loaders' positions and plain "
+    "variables are brought back; other objects that the loop keeps in Python are not: "
+    "trainer_shim.attach() and report(step, loss=..., save=...) would save them too"
+)
+
+
+def install(agent: Agent) -> None:
+    """Hook PyTorch, which has just been imported."""
+    import torch
+
+    from trainer_shim.adapters import torch_hooks
+
+    reason = private.missing()
+    if reason is not None:
+        agent.fidelity("park-only", reason)
+        return
+    if agent.seed is not None:
+        torch.manual_seed(agent.seed % 2**63)
+    torch_hooks.install(Session(agent))
+
+
+class Session:
+    """The passes over loaders of this process: those that have ended, and those under way."""
+
+    def __init__(self, agent: Agent) -> None:
+        import torch
+
+        self.agent = agent
+        self.objects = Objects()
+        self.iteration = Iteration()
+        self.passes: weakref.WeakKeyDictionary[Any, Pass] = weakref.WeakKeyDictionary()
+        self.next_batch: Any = None
+        self.other_way: str | None = None
+        self.replaying = False
+        self.steps = 0
+        self._records: list[State] = []
+        self._inside: list[Pass] = []
+        self._obstacles: list[str] = []
+        self._at: tuple[Pass, types.FrameType] | None = None
+        self._past: State = {"records": []}
+        self._first_seed = torch.initial_seed()
+        self._process = os.getpid()
+        untested = private.untested()
+        if untested is not None:
+            self._obstacles.append(untested)
+        if agent.restore is not None:
+            with self.restoring():
+                past = load(agent.restore)
+                if past is not None:
+                    self._past, self.replaying = past, True
+
+    # -- what a resume promises
+
+    @property
+    def is_aside(self) -> bool:
+        """Whether the program speaks for itself, or is a child that nobody asked."""
+        return self.agent.framework == "explicit" or os.getpid() != self._process
+
+    def obstacle(self, reason: str) -> None:
+        """From here on this program can only be parked."""
+        if reason not in self._obstacles:
+            self._obstacles.append(reason)
+        self.judge()
+
+    def judge(self) -> None:
+        """Tell the host what a resume promises by what is known now."""
+        agent = self.agent
+        if self._obstacles:
+            agent.capture = None
+            agent.fidelity("park-only", self._obstacles[0])
+        else:
+            agent.capture = self._capture
+            agent.fidelity("parameters-exact", _PROMISE)
+
+    def _look(self) -> None:
+        import torch
+
+        if self.agent.seed is None and torch.initial_seed() == self._first_seed:
+            self.obstacle("neither the program nor the trial has a seed")
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            self.obstacle("torch.distributed: the processes would have to be saved together")
+        self.judge()
+
+    # -- passes
+
+    def open(self, loader: Any, make: Any, frame: types.FrameType) -> Any:
+        """An iterator over `loader`, where `make` would make one."""
+        if self.is_aside:
+            return make(loader)
+        number, past = len(self._records), None
+        site = f"{place(frame)} over loader {self.objects.number('loader', loader)}"
+        if self.replaying:
+            with self.restoring():
+                past = self._expected(number, site)
+            if past["kind"] == "ended":
+                self._records.append(past)
+                return Ended(self, loader, number, past)
+        if past is not None and past["kind"] == "under way":
+            begin_again(loader, past["before"])
+        else:
+            past = None
+        opened = Pass(self, loader, number, past)
+        iterator = make(loader)
+        opened.watch(iterator)
+        self.passes[iterator] = opened
+        self._records.append({"kind": "other", "site": site})
+        return iterator
+
+    def _expected(self, number: int, site: str) -> State:
+        records: list[State] = self._past["records"]
+        if number >= len(records):
+            raise OtherProgram(f"pass {number + 1} in {site} was not there at the checkpoint")
+        if records[number]["site"] != site:
+            raise OtherProgram(f"a pass in {site}, at the checkpoint in {records[number]['site']}")
+        return records[number]
+
+    def enter(self, opened: Pass, where: types.FrameType) -> None:
+        """A `for` statement begins with this pass, inside of those it is in."""
+        while self._inside and not self._inside[-1].encloses(where):
+            self.over(self._inside[-1], None)
+        opened.made_before = self.objects.made
+        self._inside.append(opened)
+
+    def is_inside(self, asking: Pass) -> bool:
+        """Whether this pass is under way; those inside of it are over and forgotten then."""
+        if asking not in self._inside:
+            return False
+        del self._inside[self._inside.index(asking) + 1 :]
+        del self._records[asking.number + 1 :]
+        return True
+
+    def is_last(self, number: int) -> bool:
+        """Whether the checkpoint was taken in this pass, the last one there was."""
+        return number == len(self._past["records"]) - 1
+
+    def over(self, ended: Pass, left: State | None) -> None:
+        """A pass is over; None where what it left is not known."""
+        self._inside.remove(ended)
+        if left is None:
+            self.obstacle("a for statement over a DataLoader was left by return or an exception")
+            return
+        record = self._records[ended.number]
+        self._records[ended.number] = {"kind": "ended", "site": record["site"], "left": left}
+        if self._inside:
+            return
+        if ended.trained:
+            self.agent.loop(False)
+        if self.objects.made_since(ended.made_before):
+            self.obstacle(_MADE_INSIDE)
+
+    # -- what the program does
+
+    def made(self, kind: str, one: Any) -> None:
+        """The program has made a module, optimizer, scheduler, scaler or loader."""
+        import torch
+
+        self.objects.add(kind, one)
+        if kind == "optimizer" and self.agent.framework == "none":
+            self.agent.hello(private.framework())
+        if kind == "module" and isinstance(one, torch.nn.modules.lazy.LazyModuleMixin):
+            self.obstacle(f"{type(one).__name__} has no parameters before its first batch")
+
+    def stepped(self, optimizer: Any) -> None:
+        """An optimizer has changed its parameters (or a GradScaler has skipped that)."""
+        if self.is_aside or self.replaying:
+            return
+        agent = self.agent
+        self.iteration.stepped(optimizer)
+        if not agent.page.looping:
+            self._look()
+            agent.page.step = self.steps
+            agent.loop(True)
+        for one in self._inside:
+            if one.obstacle is not None:
+                self.obstacle(one.obstacle)
+        if self._inside:
+            self._inside[-1].stepped = self._inside[-1].trained = True
+        else:
+            self.obstacle(self.other_way or "training is not in a for statement over a DataLoader")
+            if self.iteration.is_counted_by(optimizer):
+                self.count(None)
+                agent.boundary(self.steps)
+
+    # -- boundaries
+
+    def count(self, current: Pass | None) -> None:
+        """An iteration is done."""
+        self.steps += 1
+        examples = 0 if current is None else current.examples()
+        self.agent.record(self.steps, {"loss": self.iteration.loss}, examples)
+
+    def boundary(self, current: Pass, frame: types.FrameType) -> None:
+        """Between two iterations of a pass."""
+        self.count(current)
+        self._at = (current, frame)
+        try:
+            self.agent.boundary(self.steps)
+        finally:
+            self._at = None
+        self.iteration.done()
+
+    def _capture(self) -> Snapshot:
+        if self._at is None:
+            raise CannotCapture("the program is not between two batches of a DataLoader")
+        _, frame = self._at
+        if any(self.objects.made_since(one.made_before) for one in self._inside[:1]):
+            raise CannotCapture(_MADE_INSIDE)
+        records = list(self._records)
+        for one in self._inside:
+            site = records[one.number]["site"]
+            under_way = {"taken": one.taken, "before": one.before}
+            records[one.number] = {"kind": "under way", "site": site, **under_way}
+        try:
+            inventory = Inventory(self.objects)
+            packer = Packer(inventory.known, _VARIABLE_BYTES, _VARIABLE_ITEMS)
+            state = {
+                "steps": self.steps,
+                "records": records,
+                "objects": inventory.copy(self.iteration.needs_gradients),
+                "variables": copy_variables(frame, packer),
+                "random": copy_random(),
+            }
+            return Snapshot(state)
+        except CannotCapture:
+            raise
+        except Exception as error:  # whatever the program's own classes raise: it trains on
+            raise CannotCapture(f"{type(error).__name__}: {error}") from error
+
+    # -- restoring
+
+    def go_on(self, frame: types.FrameType) -> None:
+        """The loop under way has been moved to its batch: put everything back."""
+        past = self._past
+        inventory = Inventory(self.objects)
+        inventory.check(past["objects"])
+        if not fit(frame, past["variables"]):
+            raise OtherProgram("other functions are run than at the checkpoint")
+        unpacker = inventory.put_back(past["objects"])
+        put_back_variables(frame, past["variables"], unpacker)
+        set_random(past["random"])
+        self.steps = self.agent.page.step = past["steps"]
+        self.replaying = False
+        self._past = {"records": []}
+        self._look()
+        self.agent.restored()
+        self.agent.loop(True)
+
+    @contextmanager
+    def restoring(self) -> Iterator[None]:
+        """End the process if the checkpoint turns out not to be this program's."""
+        try:
+            yield
+        except OtherProgram as error:
+            self.agent.failed("restore", str(error), f"OtherProgram: {error}")
+            os._exit(1)

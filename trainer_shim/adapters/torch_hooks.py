@@ -1,0 +1,141 @@
+"""Where PyTorch is hooked.
+
+Rule: a hook does what it replaces and tells the session; an iteration costs microseconds.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import TYPE_CHECKING, Any, Callable
+
+from trainer_shim.adapters import torch_private as private
+from trainer_shim.adapters.torch_loop import exists_already
+
+if TYPE_CHECKING:
+    from trainer_shim.adapters.torch import Session
+
+
+def install(session: Session) -> None:
+    """Hook everything that the session is told of."""
+    _hook_constructors(session)
+    _hook_steps(session)
+    _hook_losses(session)
+    _hook_loaders(session)
+    _hook_files(session)
+
+
+def _after(owner: Any, name: str, tell: Callable[..., None]) -> None:
+    """Have `tell(self, result, *arguments)` called after a method."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        tell(self, result, *args)
+        return result
+
+    setattr(owner, name, method)
+
+
+def _hook_constructors(session: Session) -> None:
+    import torch
+
+    def made(kind: str) -> Callable[..., None]:
+        return lambda one, *_: session.made(kind, one)
+
+    _after(torch.nn.Module, "__init__", made("module"))
+    _after(torch.nn.Module, "__setstate__", made("module"))
+    _after(torch.optim.Optimizer, "__init__", made("optimizer"))
+    _after(torch.amp.GradScaler, "__init__", made("scaler"))
+    _after(torch.utils.data.DataLoader, "__init__", made("loader"))
+    root = private.find(private.SCHEDULERS, "LRScheduler")
+    schedulers = vars(sys.modules[private.SCHEDULERS]).values()
+    for kind in {one for one in schedulers if isinstance(one, type) and issubclass(one, root)}:
+        if "__init__" in vars(kind):
+            _after(kind, "__init__", made("scheduler"))
+
+
+def _hook_steps(session: Session) -> None:
+    import torch
+
+    private.find("torch.optim.optimizer", "register_optimizer_step_post_hook")(
+        lambda optimizer, args, kwargs: session.stepped(optimizer)
+    )
+    iteration, step = session.iteration, torch.amp.GradScaler.step
+
+    @functools.wraps(step)
+    def scaler_step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        told = iteration.tellings
+        result = step(scaler, optimizer, *args, **kwargs)
+        if iteration.tellings == told:
+            session.stepped(optimizer)  # left out for an overflow: an iteration all the same
+        return result
+
+    torch.amp.GradScaler.step = scaler_step
+    _after(torch.optim.Optimizer, "zero_grad", lambda one, *_: iteration.zeroed(one))
+    _after(torch.nn.Module, "zero_grad", lambda *_: iteration.zeroed(None))
+
+
+def _hook_losses(session: Session) -> None:
+    import torch
+
+    original, iteration = torch.autograd.backward, session.iteration
+
+    @functools.wraps(original)
+    def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+        original(tensors, *args, **kwargs)
+        iteration.backward(tensors)  # after any that it has called itself
+
+    torch.autograd.backward = backward
+
+    def scaled(_: Any, result: Any, outputs: Any) -> None:
+        if isinstance(outputs, torch.Tensor):
+            iteration.scaled(outputs, result)
+
+    _after(torch.amp.GradScaler, "scale", scaled)
+
+
+def _hook_loaders(session: Session) -> None:
+    import torch
+
+    make = torch.utils.data.DataLoader.__iter__
+
+    @functools.wraps(make)
+    def iterator(loader: Any) -> Any:
+        return session.open(loader, make, sys._getframe(1))
+
+    torch.utils.data.DataLoader.__iter__ = iterator
+    iterators = private.find(private.LOADER, "_BaseDataLoaderIter")
+    next_batch = session.next_batch = iterators.__next__
+    passes = session.passes
+
+    @functools.wraps(next_batch)
+    def following(self: Any) -> Any:
+        current = passes.get(self)
+        if current is None:
+            return next_batch(self)
+        current.asked(self, sys._getframe(1))
+        try:
+            batch = next_batch(self)
+        except StopIteration:
+            current.ended(sys._getframe(1))
+            raise
+        current.taken += 1
+        return batch
+
+    iterators.__next__ = following
+
+
+def _hook_files(session: Session) -> None:
+    import torch
+
+    original = torch.save
+
+    @functools.wraps(original)
+    def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+        # Run again on the way to the checkpoint, the program would save what it has not trained.
+        if not (session.replaying and exists_already(f)):
+            original(obj, f, *args, **kwargs)
+
+    torch.save = save

@@ -1,0 +1,199 @@
+"""One pass over a DataLoader: where it is, what it leaves behind, and how it goes on.
+
+Rule: the boundary of an iteration is the moment the `for` statement asks for the next batch
+(or learns that there is none), after everything its body has done. Of a pass that had ended
+before the checkpoint nothing is run again: its loop is empty and the plain variables that it
+left are put in place. The pass under way is begun with the random numbers it was begun with,
+and moved to its batch without running the body.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import types
+import weakref
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from trainer_shim.adapters import torch_private as private
+from trainer_shim.adapters import torch_statement as statements
+from trainer_shim.adapters.torch_objects import copy_loader, put_back_loader
+from trainer_shim.adapters.torch_pack import Packer
+from trainer_shim.adapters.torch_program import copy_variables, fit, put_back_variables
+from trainer_shim.adapters.torch_state import OtherProgram, State, copy_random, set_random
+from trainer_shim.adapters.torch_unpack import Unpacker
+
+if TYPE_CHECKING:
+    from trainer_shim.adapters.torch import Session
+
+# What a pass that is over left in variables, kept once for each: only what is small.
+_LEFT_BYTES = 4096
+_LEFT_ITEMS = 256
+
+
+class Pass:
+    """The `number`-th pass; `past` is where it was at the checkpoint, None if it is new.
+
+    It turns out with the first batch whether a `for` statement reads it. A pass read in any
+    other way is left alone, and read again from its start when the program is run again.
+    """
+
+    def __init__(self, session: Session, loader: Any, number: int, past: State | None) -> None:
+        self.number = number
+        self.taken = 0
+        self.stepped = False  # an optimizer has stepped since the last boundary
+        self.trained = False
+        self.is_statement: bool | None = None
+        self.made_before = 0
+        self.before = {"random": copy_random(), "loader": copy_loader(loader)}
+        self.obstacle = _obstacle(loader)
+        self.batch_size = getattr(loader, "batch_size", None) or 0
+        self._counted = 0
+        self._session = session
+        self._loader = weakref.ref(loader)
+        self._past = past
+        self._code: Any = None
+        self._at = 0
+        self._gone: Any = None
+
+    def watch(self, iterator: Any) -> None:
+        """Learn when the iterator is dropped before its data have ended."""
+        self._gone = weakref.ref(iterator, lambda _: self._dropped(sys._getframe(1)))
+
+    def examples(self) -> int:
+        """Examples read since this was last asked."""
+        count, self._counted = self.taken - self._counted, self.taken
+        return count * self.batch_size
+
+    def asked(self, iterator: Any, frame: types.FrameType) -> None:
+        """A batch is asked for by `frame`: the one taken before is done with."""
+        if self.is_statement is None:
+            self._begin(iterator, frame)
+        if self.is_statement and self._session.is_inside(self) and self.stepped:
+            self.stepped = False
+            self._session.boundary(self, frame)
+
+    def ended(self, frame: types.FrameType) -> None:
+        """There is no batch left."""
+        if self.is_statement and self._session.is_inside(self):
+            self._session.over(self, self._left(frame))
+
+    def encloses(self, frame: types.FrameType) -> bool:
+        """Whether `frame` is executing the body of this pass."""
+        return statements.is_inside(frame, self._code, self._at)
+
+    def _begin(self, iterator: Any, frame: types.FrameType) -> None:
+        try:
+            where, counters = statements.statement(frame, iterator)
+        except statements.OtherWay as error:
+            self.is_statement = False
+            self._session.other_way = str(error)
+            return
+        self._code, self._at = where.f_code, where.f_lasti
+        self.is_statement = True
+        self._session.enter(self, where)
+        if self._past is not None:
+            with self._session.restoring():
+                self._go_on(iterator, counters, frame, self._past)
+                self._past = None
+
+    def _go_on(
+        self, iterator: Any, counters: list[Any], frame: types.FrameType, past: State
+    ) -> None:
+        is_last = self._session.is_last(self.number)
+        skipped = past["taken"] if is_last else past["taken"] - 1
+        for index in range(skipped):
+            try:
+                self._skip(iterator)
+            except StopIteration:
+                raise OtherProgram(f"the data end after {index} batches of {skipped}") from None
+        for counter in counters:
+            statements.advance(counter, skipped)
+        self.taken = self._counted = skipped
+        if is_last:
+            self._session.go_on(frame)
+
+    def _skip(self, iterator: Any) -> None:
+        if isinstance(iterator, private.find(private.LOADER, "_SingleProcessDataLoaderIter")):
+            iterator._next_index()
+            iterator._num_yielded += 1
+        else:
+            # What the workers draw must be drawn again, by the same workers.
+            self._session.next_batch(iterator)
+
+    def _left(self, frame: types.FrameType) -> State:
+        """What this pass leaves behind."""
+        loader = self._loader()
+        return {
+            "random": copy_random(),
+            "loader": {} if loader is None else copy_loader(loader),
+            "variables": copy_variables(frame, Packer({}, _LEFT_BYTES, _LEFT_ITEMS)),
+        }
+
+    def _dropped(self, frame: types.FrameType) -> None:
+        if not self.is_statement or not self._session.is_inside(self):
+            return
+        if statements.is_break(frame, self._code, self._at):
+            self._session.over(self, self._left(frame))
+            if self.stepped:
+                self._session.boundary(self, frame)
+        else:
+            self._session.over(self, None)
+
+
+def _obstacle(loader: Any) -> str | None:
+    """Why a pass over this loader cannot be gone on with."""
+    from torch.utils.data import IterableDataset, MapDataPipe
+
+    if isinstance(loader.dataset, (IterableDataset, MapDataPipe)):
+        return f"the position of the {type(loader.dataset).__name__} cannot be saved"
+    if loader.num_workers and loader.persistent_workers:
+        return "persistent_workers: what workers drew in earlier passes is not known"
+    if loader.num_workers and not getattr(loader, "in_order", True):
+        return "in_order=False: the order of the batches is not repeatable"
+    return None
+
+
+class Ended:
+    """In place of the iterator of a pass that had ended before the checkpoint."""
+
+    def __init__(self, session: Session, loader: Any, number: int, past: State) -> None:
+        self._session = session
+        self._loader = loader
+        self._number = number
+        self._past = past
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __next__(self) -> NoReturn:
+        with self._session.restoring():
+            self._end(sys._getframe(1))
+        raise StopIteration
+
+    def _end(self, frame: types.FrameType) -> None:
+        if self._session.is_last(self._number):
+            self._session.go_on(frame)  # the checkpoint is of the moment this pass was left
+            return
+        left = self._past["left"]
+        if not fit(frame, left["variables"]):
+            raise OtherProgram(f"other functions are run in {self._past['site']}")
+        unpacker = Unpacker([])
+        put_back_variables(frame, left["variables"], unpacker)
+        put_back_loader(self._loader, left["loader"], unpacker)
+        set_random(left["random"])
+
+
+def begin_again(loader: Any, before: State) -> None:
+    """Set what the pass under way was begun with."""
+    put_back_loader(loader, before["loader"], Unpacker([]))
+    set_random(before["random"])
+
+
+def exists_already(file: Any) -> bool:
+    """Whether a file was written by the process that took the checkpoint, or before."""
+    return isinstance(file, (str, os.PathLike)) and os.path.exists(file)

@@ -1,0 +1,217 @@
+"""Values as a checkpoint holds them: a tree of JSON, with raw bytes for what is large.
+
+Rule: nothing is pickled, and nothing that is read back can run code. A packed value shares no
+memory with the program's. A value that belongs to something else (a function, an open file)
+is not packed: `Unplain` says so, and whoever packs decides what that means. The way back is
+`torch_unpack`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import sys
+import types
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Iterable
+from typing import Any
+
+from trainer_shim.adapters.torch_program import is_programs_own
+
+Tree = Any
+
+_DEPTH = 8
+PLAIN = (type(None), bool, int, float, str)
+DICTS = {"dict": dict, "Counter": Counter, "OrderedDict": OrderedDict, "defaultdict": defaultdict}
+LISTS: dict[str, type] = {"tuple": tuple, "set": set, "frozenset": frozenset, "deque": deque}
+_WALKED = ("torch.utils.data.", "torchvision.transforms.")
+_NAMESPACES = ("argparse.Namespace", "types.SimpleNamespace")
+
+
+class Unplain(Exception):
+    """A value that cannot be packed, or not be put back where it was; the message names it."""
+
+
+class Raw:
+    """A tensor's values: in the processor's memory, one after the other, nobody else's.
+
+    `stride` and `device` are how the program had them.
+    """
+
+    __slots__ = ("data", "device", "stride")
+
+    def __init__(self, data: Any, stride: list[int], device: str) -> None:
+        self.data = data
+        self.stride = stride
+        self.device = device
+
+    @classmethod
+    def of(cls, tensor: Any) -> Raw:
+        """Copy a tensor. Raises Unplain for the kinds that are more than their values."""
+        import torch
+
+        kind = type(tensor)
+        if kind not in (torch.Tensor, torch.nn.Parameter) or tensor.layout != torch.strided:
+            raise Unplain(f"a {tensor.layout} tensor of type {kind.__name__}")
+        if tensor.is_quantized or tensor.device.type == "meta":
+            raise Unplain(f"a tensor of type {tensor.dtype} on {tensor.device}")
+        data = torch.empty(tensor.shape, dtype=tensor.dtype)
+        data.copy_(tensor.detach())
+        return cls(data, list(tensor.stride()), str(tensor.device))
+
+    @classmethod
+    def of_bytes(cls, content: bytes) -> Raw:
+        """Bytes, as a tensor of them."""
+        import torch
+
+        data = torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else None
+        return cls(torch.empty(0, dtype=torch.uint8) if data is None else data, [1], "cpu")
+
+    def bytes(self) -> bytes:
+        """What `of_bytes` was given."""
+        return ctypes.string_at(self.data.data_ptr(), self.data.numel())
+
+    def tensor(self) -> Any:
+        """A new tensor that is like the one that was copied."""
+        import torch
+
+        shape = self.data.shape
+        made = torch.empty(shape, dtype=self.data.dtype, device=self.device)
+        if self.stride != list(made.stride()) and _is_dense(list(shape), self.stride):
+            made = torch.empty_strided(
+                tuple(shape), tuple(self.stride), dtype=self.data.dtype, device=self.device
+            )
+        return made.copy_(self.data)
+
+
+def _is_dense(shape: list[int], stride: list[int]) -> bool:
+    """Whether the strides address each element once and leave no gap."""
+    expected = 1
+    for step, size in sorted(zip(stride, shape)):
+        if size > 1:
+            if step != expected:
+                return False
+            expected *= size
+    return True
+
+
+class Packer:
+    """Packs values; tensors that `known` lists by id are packed as references to them.
+
+    `largest` bounds one tensor or array in bytes, `longest` one collection in items.
+    """
+
+    def __init__(
+        self, known: dict[int, int], largest: int = 1 << 62, longest: int = 1 << 62
+    ) -> None:
+        self._known = known
+        self._largest = largest
+        self._longest = longest
+        self._path: set[int] = set()
+
+    def pack(self, value: Any) -> Tree:
+        """The tree of a value. Raises Unplain."""
+        kind = type(value)
+        if kind in PLAIN:
+            return value
+        if id(value) in self._path or len(self._path) > _DEPTH:
+            raise Unplain(f"a {kind.__name__} that holds itself, or is nested too deep")
+        self._path.add(id(value))
+        try:
+            return self._pack(kind, value)
+        finally:
+            self._path.discard(id(value))
+
+    def pack_some(self, values: Iterable[tuple[str, Any]]) -> dict[str, Tree]:
+        """Those of the named values that can be packed."""
+        packed = {}
+        for name, value in values:
+            try:
+                packed[name] = self.pack(value)
+            except Unplain:
+                continue
+        return packed
+
+    def _pack(self, kind: type, value: Any) -> Tree:
+        name = kind.__name__
+        if kind is list:
+            return [self.pack(item) for item in self._short(value)]
+        if DICTS.get(name) is kind:
+            items = [[self.pack(key), self.pack(item)] for key, item in self._short(value).items()]
+            return {name: items}
+        if LISTS.get(name) is kind:
+            return {name: [self.pack(item) for item in self._short(value)]}
+        if kind is bytes:
+            return {"bytes": value.hex()}
+        packed = self._of_torch(kind, value) or _generator(self, value) or self._of_numpy(value)
+        return packed if packed is not None else self._object(kind, value)
+
+    def _short(self, collection: Any) -> Any:
+        if len(collection) > self._longest:
+            raise Unplain(f"a {type(collection).__name__} of {len(collection)} items")
+        return collection
+
+    def _of_torch(self, kind: type, value: Any) -> Tree:
+        import torch
+
+        if isinstance(value, torch.Tensor):
+            if id(value) in self._known:
+                return {"known": self._known[id(value)]}
+            if value.numel() * value.element_size() > self._largest:
+                raise Unplain(f"a tensor of shape {tuple(value.shape)}")
+            return {"tensor": Raw.of(value), "leaf": value.requires_grad and value.is_leaf}
+        if kind is torch.Size:
+            return {"Size": list(value)}
+        if kind in (torch.dtype, torch.device):
+            return {kind.__name__: str(value)}
+        return None
+
+    def _of_numpy(self, value: Any) -> Tree:
+        numpy = sys.modules.get("numpy")
+        if numpy is None or not isinstance(value, (numpy.ndarray, numpy.generic)):
+            return None
+        if type(value) is not numpy.ndarray and not isinstance(value, numpy.generic):
+            raise Unplain(f"a {type(value).__name__}")
+        if value.dtype.isbuiltin != 1 or value.dtype.hasobject or value.nbytes > self._largest:
+            raise Unplain(f"an array of {value.dtype}, {value.nbytes} bytes")
+        tag = "array" if isinstance(value, numpy.ndarray) else "scalar"
+        raw = Raw.of_bytes(value.tobytes())
+        return {tag: raw, "dtype": value.dtype.str, "shape": list(value.shape)}
+
+    def _object(self, kind: type, value: Any) -> Tree:
+        if not _is_walked(kind) or not hasattr(value, "__dict__"):
+            raise Unplain(f"a {kind.__name__}")
+        return {"object": class_name(kind), "attributes": self.pack_some(list(vars(value).items()))}
+
+
+def class_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _is_walked(kind: type) -> bool:
+    """Whether an object's attributes are the program's own affair."""
+    import torch
+
+    if issubclass(kind, (torch.nn.Module, torch.optim.Optimizer, type, types.ModuleType)):
+        return False
+    name = class_name(kind)
+    if name in _NAMESPACES or name.startswith(_WALKED):
+        return True
+    module = sys.modules.get(kind.__module__)
+    return module is not None and is_programs_own(getattr(module, "__file__", None))
+
+
+def _generator(packer: Packer, value: Any) -> Tree:
+    """Generators of random numbers: their state, to be put back into the same object."""
+    import torch
+
+    numpy = sys.modules.get("numpy")
+    if isinstance(value, torch.Generator):
+        return {"Generator": Raw.of(value.get_state())}
+    if type(value) is random.Random:
+        return {"Random": packer.pack(value.getstate())}
+    if numpy is not None and isinstance(value, numpy.random.Generator):
+        return {"numpy.Generator": packer.pack(value.bit_generator.state)}
+    if numpy is not None and isinstance(value, numpy.random.RandomState):
+        return {"numpy.RandomState": packer.pack(value.get_state(legacy=False))}
+    return None

@@ -1,0 +1,147 @@
+"""The files of a checkpoint of PyTorch's state, and the global generators of random numbers.
+
+Rule: one file of JSON and one of raw bytes, so reading a checkpoint from elsewhere runs none
+of its contents. What a Snapshot is given was copied already; it only writes.
+"""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import json
+import os
+import random
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from trainer_shim.adapters import seeds
+from trainer_shim.adapters.torch_pack import Packer, Raw, Tree
+from trainer_shim.adapters.torch_unpack import Unpacker
+from trainer_shim.snapshot import Builder
+
+_VERSION = 1
+_STATE, _ARRAYS = "torch.json", "torch.arrays"
+_ALIGNED = 64
+
+State = dict[str, Any]
+
+
+class OtherProgram(Exception):
+    """Run again, the program made something else than it did before the checkpoint."""
+
+
+class Snapshot:
+    """A state to be written."""
+
+    def __init__(self, state: State) -> None:
+        self._raws: list[Raw] = []
+        self._numbers: dict[int, int] = {}
+        whole = {"version": _VERSION, "state": state}
+        self._text = json.dumps(whole, default=self._refer).encode()
+
+    def _refer(self, raw: Raw) -> Tree:
+        number = self._numbers.get(id(raw))
+        if number is None:
+            number = self._numbers[id(raw)] = len(self._raws)
+            self._raws.append(raw)
+        kind = str(raw.data.dtype).rpartition(".")[2]
+        shape = list(raw.data.shape)
+        return {"#": number, "type": kind, "shape": shape, "as": [raw.stride, raw.device]}
+
+    def prepare(self, builder: Builder) -> None:
+        """Nothing: all was copied when this was made."""
+
+    def write(self, builder: Builder) -> None:
+        """Write both files."""
+        sizes = json.dumps([_size(raw) for raw in self._raws]).encode()
+        builder.add(_STATE, [len(sizes).to_bytes(8, "big"), sizes, self._text])
+        builder.add(_ARRAYS, self._parts())
+
+    def _parts(self) -> Iterator[memoryview | bytes]:
+        for raw in self._raws:
+            size = _size(raw)
+            if size:
+                yield memoryview((ctypes.c_char * size).from_address(raw.data.data_ptr()))
+            yield bytes(-size % _ALIGNED)
+
+
+def _size(raw: Raw) -> int:
+    return int(raw.data.numel() * raw.data.element_size())
+
+
+def load(folder: str) -> State | None:
+    """What a Snapshot wrote; None if the checkpoint is of another kind."""
+    path = os.path.join(folder, _STATE)
+    if not os.path.exists(path):
+        return None
+    with open(path, "rb") as file:
+        sizes = json.loads(file.read(int.from_bytes(file.read(8), "big")))
+        text = file.read()
+    content = bytearray(os.path.getsize(os.path.join(folder, _ARRAYS)))
+    with open(os.path.join(folder, _ARRAYS), "rb") as file:
+        file.readinto(content)
+    starts, position = [], 0
+    for size in sizes:
+        starts.append(position)
+        position += size + -size % _ALIGNED
+    whole = json.loads(text, object_hook=lambda found: _resolve(found, content, starts, sizes))
+    if whole["version"] != _VERSION:
+        raise OtherProgram(f"a PyTorch checkpoint of version {whole['version']}, not {_VERSION}")
+    state: State = whole["state"]
+    return state
+
+
+def _resolve(found: State, content: bytearray, starts: list[int], sizes: list[int]) -> Any:
+    """The Raw that a reference in the JSON stands for; anything else as it is."""
+    import torch
+
+    if "#" not in found:
+        return found
+    dtype, shape = getattr(torch, found["type"]), found["shape"]
+    start, size = starts[found["#"]], sizes[found["#"]]
+    if size:
+        data = torch.frombuffer(content, dtype=torch.uint8, count=size, offset=start)
+        data = data.view(dtype).reshape(shape)
+    else:
+        data = torch.empty(shape, dtype=dtype)
+    stride, device = found["as"]
+    return Raw(data, stride, device)
+
+
+# -- random numbers ------------------------------------------------------------------------------
+
+
+def copy_random() -> State:
+    """The global generators of Python, NumPy and PyTorch."""
+    import torch
+
+    version, words, gauss = random.getstate()
+    state: State = {
+        "python": [version, Raw.of_bytes(array.array("Q", words).tobytes()), gauss],
+        "torch": Raw.of(torch.get_rng_state()),
+        "devices": [],
+        "numpy": None,
+        "made": seeds.counters(),
+    }
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        state["devices"] = [Raw.of(one) for one in torch.cuda.get_rng_state_all()]
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        state["numpy"] = Packer({}).pack(numpy.random.get_state(legacy=False))
+    return state
+
+
+def set_random(state: State) -> None:
+    """Put them back."""
+    import torch
+
+    version, words, gauss = state["python"]
+    random.setstate((version, tuple(array.array("Q", words.bytes())), gauss))
+    torch.set_rng_state(state["torch"].data)
+    if state["devices"]:
+        torch.cuda.set_rng_state_all([raw.data for raw in state["devices"]])
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and state["numpy"] is not None:
+        numpy.random.set_state(Unpacker([]).unpack(state["numpy"]))
+    seeds.set_counters(state["made"])

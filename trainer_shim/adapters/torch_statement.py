@@ -1,0 +1,132 @@
+"""The `for` statement that reads a DataLoader.
+
+Rule: only a `for` statement can be begun in its middle, since its body is what a finished
+iteration leaves out. Batches that are taken in any other way are told apart here, by the
+instruction from which the iterator was called and by what stands between the two.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dis
+import functools
+import gc
+import inspect
+import os
+import threading
+import types
+from collections.abc import Iterator
+from typing import Any
+
+_FOR = dis.opmap["FOR_ITER"]
+_POP_TOP = dis.opmap["POP_TOP"]
+_RETURN = (dis.opmap["RETURN_VALUE"], None)
+_COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
+_SUSPENDABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+_INDEX_AT = object.__basicsize__
+Loop = tuple[types.FrameType, list[Any]]
+
+
+class OtherWay(Exception):
+    """The batches are not read by a plain `for` statement; the message says how they are."""
+
+
+def statement(frame: types.FrameType, iterator: Any) -> Loop:
+    """The frame whose `for` statement asks for a batch, and the enumerates it asks through.
+
+    `frame` is the one that called the iterator. Raises OtherWay.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise OtherWay("the batches are taken by another thread")
+    sources = [iterator]
+    while True:
+        code = frame.f_code
+        if code.co_code[frame.f_lasti] != _FOR:
+            raise OtherWay("the batches are not taken by a for statement")
+        if code.co_name in _COMPREHENSIONS:
+            raise OtherWay("the batches are taken in a comprehension")
+        if not code.co_flags & _SUSPENDABLE:
+            return frame, _counters(sources)
+        if f"{os.sep}tqdm{os.sep}" not in code.co_filename or frame.f_back is None:
+            raise OtherWay(f"the batches pass through the generator {code.co_name}")
+        sources += [one for one in gc.get_objects() if _is_run_in(one, frame)]
+        frame = frame.f_back
+
+
+def _is_run_in(one: Any, frame: types.FrameType) -> bool:
+    return type(one) is types.GeneratorType and one.gi_frame is frame
+
+
+def _counters(sources: list[Any]) -> list[Any]:
+    """The enumerates that read from any of these."""
+    found: list[Any] = []
+    for source in sources:
+        for holder in gc.get_referrers(source):
+            kind = type(holder)
+            if kind is enumerate:
+                sources.append(holder)
+                found.append(holder)
+            elif (
+                kind.__module__ in ("builtins", "itertools")
+                and issubclass(kind, Iterator)
+                and kind is not types.GeneratorType
+                and not _is_of_container(kind)
+            ):
+                raise OtherWay(f"the batches pass through {kind.__name__}()")
+    for counter in found:
+        if _index(counter).value != _said_index(counter):
+            raise OtherWay("the index of enumerate() is not where it is expected")
+    return found
+
+
+def _is_of_container(kind: type) -> bool:
+    """An iterator over a list or a dict that happens to hold ours, as a debugger's may."""
+    return kind.__name__.endswith("_iterator")
+
+
+def _index(counter: Any) -> ctypes.c_ssize_t:
+    return ctypes.c_ssize_t.from_address(id(counter) + _INDEX_AT)
+
+
+def _said_index(counter: Any) -> Any:
+    return counter.__reduce__()[1][1]
+
+
+def advance(counter: Any, by: int) -> None:
+    """Have an enumerate count on as if it had given `by` items more."""
+    _index(counter).value += by
+
+
+@functools.cache
+def _body(code: types.CodeType, at: int) -> range:
+    """The instructions that the FOR_ITER at `at` repeats."""
+    for instruction in dis.get_instructions(code):
+        if instruction.offset == at:
+            return range(at + 1, instruction.argval)
+    return range(0)
+
+
+def is_inside(frame: types.FrameType | None, code: types.CodeType, at: int) -> bool:
+    """Whether `frame`, or one it was called from, is in the body of that `for` statement."""
+    while frame is not None:
+        if frame.f_code is code and frame.f_lasti in _body(code, at):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def is_break(frame: types.FrameType, code: types.CodeType, at: int) -> bool:
+    """Whether `frame` has just left that `for` statement by `break`: what follows the loop
+    is executed next, as after its last batch. Otherwise it is being returned from."""
+    if frame.f_code is not code or code.co_code[frame.f_lasti] != _POP_TOP:
+        return False
+    following = _operations(code, frame.f_lasti + 2)
+    if _RETURN not in following:
+        return True
+    return following == _operations(code, _body(code, at).stop)
+
+
+def _operations(code: types.CodeType, start: int) -> list[tuple[int, Any]]:
+    """The two instructions from `start` on."""
+    found = [one for one in dis.get_instructions(code) if one.offset >= start][:2]
+    return [(one.opcode, one.argval) for one in found]

@@ -1,0 +1,174 @@
+"""Puts back what `torch_pack` packed, where possible into the objects that are there already.
+
+Rule: a list, a dict or an object that is there is changed and kept, so that whoever else holds
+it sees the change; what does not fit the place is left as it was, and `Unplain` says so.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from typing import Any, Callable
+
+from trainer_shim.adapters.torch_pack import DICTS, LISTS, PLAIN, Raw, Tree, Unplain, class_name
+
+
+class Unpacker:
+    """`known` are the tensors that references mean, in their order."""
+
+    def __init__(self, known: list[Any]) -> None:
+        self._tensors = known
+        self._ids = {id(tensor) for tensor in known}
+
+    def unpack(self, tree: Tree, current: Any = None) -> Any:
+        """The value of a tree; `current` is what is in its place now. Raises Unplain."""
+        if type(tree) in PLAIN:
+            return tree
+        if isinstance(tree, list):
+            items = self._each(tree, current)
+            if type(current) is not list:
+                return items
+            current[:] = items
+            return current
+        tag, content = next(iter(tree.items()))
+        if tag in DICTS:
+            return self._dict(DICTS[tag], content, current)
+        if tag in LISTS:
+            return self._collection(LISTS[tag], content, current)
+        if tag in _GENERATORS:
+            return self._generator(tag, content, current)
+        handler: Callable[[Any, Tree, Any], Any] = getattr(self, f"_{tag}")
+        return handler(content, tree, current)
+
+    def put_some(self, trees: dict[str, Tree], values: dict[str, Any]) -> None:
+        """Put back those that fit, into an object's `__dict__` or another namespace."""
+        for name, tree in trees.items():
+            current = values.get(name)
+            if type(tree) in PLAIN and type(current) is type(tree) and current == tree:
+                continue
+            try:
+                values[name] = self.unpack(tree, current)
+            except Unplain:
+                continue
+
+    def _each(self, trees: list[Tree], current: Any) -> list[Any]:
+        there = list(current) if isinstance(current, (list, tuple, deque)) else []
+        there += [None] * (len(trees) - len(there))
+        return [self.unpack(tree, item) for tree, item in zip(trees, there)]
+
+    def _dict(self, kind: Any, content: Tree, current: Any) -> Any:
+        same = type(current) is kind
+        items = []
+        for key_tree, tree in content:
+            key = self.unpack(key_tree)
+            items.append((key, self.unpack(tree, current.get(key) if same else None)))
+        if not same:
+            if kind is defaultdict:
+                raise Unplain("a defaultdict whose factory is not known")
+            return kind(dict(items))
+        current.clear()
+        current.update(items)
+        return current
+
+    def _collection(self, kind: Any, content: Tree, current: Any) -> Any:
+        items = self._each(content, current)
+        if type(current) is not kind or kind in (tuple, frozenset):
+            if kind is deque:
+                raise Unplain("a deque whose greatest length is not known")
+            return kind(items)
+        current.clear()
+        (current.extend if kind is deque else current.update)(items)
+        return current
+
+    def _bytes(self, content: str, tree: Tree, current: Any) -> bytes:
+        return bytes.fromhex(content)
+
+    def _known(self, index: int, tree: Tree, current: Any) -> Any:
+        return self._tensors[index]
+
+    def _tensor(self, raw: Raw, tree: Tree, current: Any) -> Any:
+        import torch
+
+        alike = (
+            isinstance(current, torch.Tensor)
+            and id(current) not in self._ids
+            and current.shape == raw.data.shape
+            and current.dtype == raw.data.dtype
+            and str(current.device) == raw.device
+            and current.is_leaf
+            and current.requires_grad == tree["leaf"]
+            and current._base is None
+        )
+        if alike:
+            with torch.no_grad():
+                return current.copy_(raw.data)
+        return raw.tensor().requires_grad_(tree["leaf"])
+
+    def _Size(self, sizes: list[int], tree: Tree, current: Any) -> Any:
+        import torch
+
+        return torch.Size(sizes)
+
+    def _dtype(self, name: str, tree: Tree, current: Any) -> Any:
+        import torch
+
+        return getattr(torch, name.rpartition(".")[2])
+
+    def _device(self, name: str, tree: Tree, current: Any) -> Any:
+        import torch
+
+        return torch.device(name)
+
+    def _array(self, raw: Raw, tree: Tree, current: Any) -> Any:
+        import numpy as np
+
+        made = np.frombuffer(raw.bytes(), np.dtype(tree["dtype"])).reshape(tree["shape"])
+        if (
+            type(current) is np.ndarray
+            and (current.shape, current.dtype) == (made.shape, made.dtype)
+            and current.flags.writeable
+            and current.base is None
+        ):
+            current[...] = made
+            return current
+        return made.copy()
+
+    def _scalar(self, raw: Raw, tree: Tree, current: Any) -> Any:
+        import numpy as np
+
+        return np.frombuffer(raw.bytes(), np.dtype(tree["dtype"]))[0]
+
+    def _object(self, name: str, tree: Tree, current: Any) -> Any:
+        if current is None or class_name(type(current)) != name:
+            raise Unplain(f"a {name}, which only the program can make")
+        self.put_some(tree["attributes"], vars(current))
+        return current
+
+    def _generator(self, tag: str, content: Tree, current: Any) -> Any:
+        if current is None or type(current).__name__ != tag.rpartition(".")[2]:
+            raise Unplain(f"a {tag}, which only the program can make")
+        _GENERATORS[tag](current, content if isinstance(content, Raw) else self.unpack(content))
+        return current
+
+
+def _set_torch(generator: Any, raw: Raw) -> None:
+    generator.set_state(raw.data)
+
+
+def _set_python(generator: Any, state: Any) -> None:
+    generator.setstate(state)
+
+
+def _set_numpy(generator: Any, state: Any) -> None:
+    generator.bit_generator.state = state
+
+
+def _set_old_numpy(generator: Any, state: Any) -> None:
+    generator.set_state(state)
+
+
+_GENERATORS: dict[str, Callable[[Any, Any], None]] = {
+    "Generator": _set_torch,
+    "Random": _set_python,
+    "numpy.Generator": _set_numpy,
+    "numpy.RandomState": _set_old_numpy,
+}
