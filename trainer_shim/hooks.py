@@ -29,8 +29,10 @@ def _numpy_imported(agent: Agent) -> None:
 
 def _tensorflow_imported(agent: Agent) -> None:
     import trainer_shim.adapters.seeds as seeds
+    import trainer_shim.adapters.tf_function as tf_function
 
     seeds.seed_tensorflow(agent)
+    tf_function.install(agent)
 
 
 def _keras_imported(agent: Agent) -> None:
@@ -42,10 +44,18 @@ def _keras_imported(agent: Agent) -> None:
     gc.freeze()
 
 
+def _torch_imported(agent: Agent) -> None:
+    import trainer_shim.adapters.torch as torch
+
+    torch.install(agent)
+    gc.freeze()
+
+
 _ACTIONS: dict[str, Action] = {
     "numpy": _numpy_imported,
     "tensorflow": _tensorflow_imported,
     "keras": _keras_imported,
+    "torch": _torch_imported,
 }
 
 
