@@ -122,5 +122,5 @@ def area(order: Order, times: Floats, lowest: Floats) -> float:
     """The area under an incumbent curve, in seconds; it ends when the lowest loss is found."""
     floor = min(float(job.smoothed.min()) for job in order.jobs)
     span = max(order.goal.start - floor, np.finfo(float).tiny)
-    above = np.concatenate(([1.0], np.clip((lowest - floor) / span, 0.0, 1.0)))
+    above = np.concatenate(([1.0], np.clip(lowest - floor, 0.0, span) / span))
     return float(np.sum(np.diff(np.concatenate(([0.0], times))) * above[:-1]))

@@ -1,0 +1,126 @@
+"""The scheduler in virtual time: every second of a small order is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hermesd.core.model import Plugin, Quantum
+from hermesd.core.policy import Claim
+from hermesd.policy.fifo import Fifo
+from hermesd.simulate import drive
+from hermesd.simulate.drive import Outcome, Stalled
+from tests.simulate.small import EXAMPLE, SLOW, STEEP, job, order, play
+
+
+def stays(outcome: Outcome) -> list[tuple[int, int, int, list[float]]]:
+    """Trial, first and last step, and the times of each stay, as they ended."""
+    return [
+        (s.trial, s.first, s.last, [round(t, 9) for t in (s.taken, s.begun, s.ended, s.freed)])
+        for s in outcome.stays
+    ]
+
+
+def test_fifo_pays_every_first_start_and_nothing_else() -> None:
+    outcome = play(EXAMPLE, Plugin("fifo"))
+    assert stays(outcome) == [
+        (0, 0, 4, [0, 0.64, 4.64, 4.64]),
+        (1, 0, 4, [4.64, 5.28, 9.28, 9.28]),
+    ]
+    assert outcome.finished == pytest.approx((4.64, 9.28))
+    assert (outcome.switches, outcome.overhead_seconds) == (0, 0.0)
+
+
+def test_each_turn_is_left_for_36_and_resumed_for_64_percent_of_a_switch() -> None:
+    outcome = play(EXAMPLE, Plugin("round_robin", (("quantum_seconds", 2.0),)))
+    assert stays(outcome) == [
+        (0, 0, 2, [0, 0.64, 2.64, 3.0]),
+        (1, 0, 2, [3.0, 3.64, 5.64, 6.0]),
+        (0, 2, 4, [6.0, 6.64, 8.64, 8.64]),
+        (1, 2, 4, [8.64, 9.28, 11.28, 11.28]),
+    ]
+    assert outcome.finished == pytest.approx((8.64, 11.28))
+    assert outcome.switches == 2
+    assert outcome.overhead_seconds == pytest.approx(2 * 0.36 + 2 * 0.64)
+
+
+def test_a_quantum_ends_at_the_boundary_after_its_seconds() -> None:
+    outcome = play(EXAMPLE, Plugin("round_robin", (("quantum_seconds", 1.5),)))
+    assert stays(outcome)[0] == (0, 0, 2, [0, 0.64, 2.64, 3.0])
+
+
+def test_devices_work_side_by_side() -> None:
+    outcome = play(order(SLOW, STEEP, SLOW), Plugin("fifo"), devices=2)
+    assert [(s.trial, s.device) for s in outcome.stays] == [(0, 0), (1, 1), (2, 0)]
+    assert outcome.finished == pytest.approx((4.64, 4.64, 9.28))
+
+
+def test_homes_hold_back_what_they_have_no_room_for() -> None:
+    """One trial a device: the third is bound, hence launched, when the first has ended."""
+    homes = Plugin("homes", (("G_thres", 1),))
+    turns = Plugin("round_robin", (("quantum_seconds", 1.0),))
+    outcome = play(order(SLOW, STEEP, SLOW), turns, devices=2, placement=homes)
+    assert outcome.switches == 0
+    assert [(s.trial, s.device) for s in outcome.stays] == [(0, 0), (1, 1), (2, 0)]
+
+
+def test_a_rung_ends_a_stay_at_its_very_step() -> None:
+    rungs = Plugin("asha", (("eta", 2), ("min_rung", 3.0)))
+    outcome = play(EXAMPLE, rungs)
+    assert [(s.trial, s.first, s.last) for s in outcome.stays][:2] == [(0, 0, 3), (1, 0, 4)]
+
+
+def test_a_milestone_lengthens_the_quantum_in_progress() -> None:
+    """Trial 0 falls by half in its second quantum of 2 s, which then is one of 5 s."""
+    falling = (10.0, 9.0, 4.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0)
+    settings = (
+        ("quantum_seconds", 2.0),
+        ("growth_seconds", 3.0),
+        ("milestones", (50.0,)),
+        ("winner_may_stay", False),
+    )
+    outcome = play(order(falling, (10.0,) * 10), Plugin("hermes", settings))
+    assert stays(outcome)[:3] == [
+        (0, 0, 2, [0, 0.64, 2.64, 3.0]),
+        (1, 0, 2, [3.0, 3.64, 5.64, 6.0]),
+        (0, 2, 7, [6.0, 6.64, 11.64, 12.0]),
+    ]
+
+
+def test_a_trial_whose_loss_breaks_is_stopped_there() -> None:
+    broken = replace(EXAMPLE, jobs=(job((3.0, 2.0), planned=4), EXAMPLE.jobs[1]))
+    outcome = play(broken, Plugin("fifo"))
+    assert stays(outcome)[0] == (0, 0, 2, [0, 0.64, 2.64, 3.0])
+    assert outcome.finished == pytest.approx((3.0, 7.64))
+    assert outcome.switches == 0
+
+
+FIFO = Plugin("fifo")
+
+
+class Raising(Fifo):
+    def score(self, trial: Any) -> Any:
+        raise ZeroDivisionError("no score")
+
+
+class Idle:
+    name = "idle"
+
+    def plan(self, view: Any) -> list[Claim]:
+        return [
+            Claim(trial.id, Quantum(), "") for trial in view.trials[:1] if trial.id == "study/0"
+        ]
+
+    def words(self, trial: Any) -> str:
+        return ""
+
+
+@pytest.mark.parametrize(("policy", "why"), [(Raising, "no score"), (Idle, r"not finished: \[1\]")])
+def test_a_policy_that_fails_is_never_replaced_in_silence(
+    policy: type, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drive, "make_policy", lambda plugin: Fifo() if plugin == FIFO else policy())
+    with pytest.raises(Stalled, match=why):
+        play(EXAMPLE, Plugin("any"))
