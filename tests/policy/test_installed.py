@@ -13,8 +13,23 @@ import pytest
 from typer.testing import CliRunner
 
 from hermesd.cli import REFUSED, app
-from hermesd.core.model import Plugin, Quantum
+from hermesd.core.commands import Launch
+from hermesd.core.events import NodeJoined, PolicyFailed, Submitted
+from hermesd.core.model import (
+    Device,
+    Goal,
+    MetricMode,
+    Plugin,
+    Program,
+    Quantum,
+    StopRule,
+    Study,
+    TrialSpec,
+)
+from hermesd.core.placement import make_placement
 from hermesd.core.policy import BadSetting, Claim, Facts, Score, View
+from hermesd.core.scheduler import Scheduler
+from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.policy import SHIPPED, installed, make_policy
 from hermesd.policy.contract import BrokenPromise, faults
@@ -78,10 +93,10 @@ class Sits:
 
 @dataclass(frozen=True)
 class Greedy(Sits):
-    """Claims what runs already."""
+    """Claims what runs already, and its first trial twice."""
 
     def plan(self, view: View) -> list[Claim]:
-        return [Claim(each.id, Quantum(1.0), "mine") for each in view.trials]
+        return [Claim(each.id, Quantum(1.0), "mine") for each in (*view.trials, *view.trials)]
 
 
 @dataclass(frozen=True)
@@ -252,6 +267,27 @@ def test_a_check_leaves_good_answers_as_they_are() -> None:
     assert checked.score(each) == Newest().score(each)  # type: ignore[union-attr]
     assert checked.words(each) == "number 3"
     assert repr(checked) == repr(Newest())
+
+
+@pytest.mark.parametrize("broken", ["Exits", "Greedy"])
+def test_a_study_whose_policy_breaks_its_promise_goes_on_first_in_first_out(broken: str) -> None:
+    name = {"Exits": "newest", "Greedy": "sits"}[broken]
+    known = registry(offer(name, HERE + broken))
+    scheduler = Scheduler(State(), lambda plugin: make_policy(plugin, known), make_placement)
+    members = tuple(TrialSpec(f"s/{n}", "s", n, (), (), 0) for n in range(3))
+    program = Program(("python", "train.py"), "python", "", "")
+    study = Study(
+        "s", "me", "default", "loss", Goal.MINIMIZE, MetricMode.LAST, "loss", Goal.MINIMIZE,
+        Plugin(name), Plugin("free"), program, StopRule(), 0.0, "", b"",
+    )  # fmt: skip
+    devices = tuple(Device(f"n/{i}", "n", "cpu", 1 << 30) for i in range(2))
+    scheduler.observe(Submitted(study, members, "request"), 0.0)
+    scheduler.observe(NodeJoined("n", "boot", devices, ()), 0.0)
+    launched = [each.run for each in scheduler.decide(0.0) if isinstance(each, Launch)]
+    assert [str(run) for run in launched] == ["s/0#1", "s/1#1"]
+    (failure,) = scheduler.take_failures()
+    assert isinstance(failure, PolicyFailed)
+    assert failure.detail.startswith("BrokenPromise: ")
 
 
 @pytest.fixture
