@@ -30,7 +30,7 @@ Codes: TypeAlias = NDArray[np.int64]
 # A number with more values than this in the study is told apart by that many bands of its rank.
 BANDS = 8
 # The regression's cost grows with the cube of the probes: it learns from so many at most.
-MOST_PROBES = 400
+MOST_PROBES = 200
 # What a pair of values counts beside a single one.
 PAIR = 0.1
 # z = log(LEAST + share of the way from the best loss to a typical first loss, 0 to MOST).
