@@ -29,10 +29,8 @@ def _numpy_imported(agent: Agent) -> None:
 
 def _tensorflow_imported(agent: Agent) -> None:
     import trainer_shim.adapters.seeds as seeds
-    import trainer_shim.adapters.tf_function as tf_function
 
     seeds.seed_tensorflow(agent)
-    tf_function.install(agent)
 
 
 def _keras_imported(agent: Agent) -> None:
