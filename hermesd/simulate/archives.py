@@ -58,7 +58,7 @@ def read_archive(path: Path, loss: Loss) -> Curves:
         Refused: the file cannot be read, has neither layout, or not the loss that was asked for.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
     except (OSError, ValueError, zipfile.BadZipFile, EOFError, AttributeError) as error:
         reason = getattr(error, "strerror", None) or "it is no numpy archive"
