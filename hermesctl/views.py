@@ -186,13 +186,13 @@ def final_view(detail: StudyDetail, best: Sequence[Trial]) -> RenderableType:
             ]
         )
     )
-    further = next_commands(study.id, best[0].id if best else "", ended=True)
+    further = next_commands(study.id, best[0] if best else None, ended=True)
     return Group(*parts, Text(), further)
 
 
-def next_commands(study: str, trial: str = "", *, ended: bool = False) -> RenderableType:
-    """Where to look further, ready to be copied."""
-    study, trial = printable(study), printable(trial or f"{study}/1")
+def next_commands(study: str, best: Trial | None = None, *, ended: bool = False) -> RenderableType:
+    """Where to look further, ready to be copied; `best` is the trial to look at."""
+    study, trial = printable(study), printable(best.id if best else f"{study}/1")
     rows = [
         (f"hermesctl best {study}", "the leaderboard"),
         (f"hermesctl tail {'' if ended else '-f '}{study}", "what happened"),
@@ -200,6 +200,8 @@ def next_commands(study: str, trial: str = "", *, ended: bool = False) -> Render
         (f"hermesctl trial curve {trial}", "its loss"),
         (f"hermesctl why {trial}", "why it runs or waits"),
     ]
+    if best is not None and best.checkpoint is not None:
+        rows += [(f"hermesctl checkpoint download {trial}", "its files")]
     if ended:
         rows += [(f"hermesctl study export {study}", "everything, as JSON Lines")]
     else:

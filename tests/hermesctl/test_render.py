@@ -17,7 +17,7 @@ from hermesctl.commands.trial import trial_view
 from hermesctl.event_lines import event_line
 from hermesctl.events import Event
 from hermesctl.program_output import TerminalFilter
-from hermesctl.records import StudyDetail, Submission, Trial
+from hermesctl.records import Checkpoint, StudyDetail, Submission, Trial
 from hermesctl.tables import leaderboard, studies_table, trials_table
 from hermesctl.views import Live, final_view, live_view, status_view, study_progress
 from hermesd.pb.hermes.v1 import control_pb2 as pb
@@ -311,6 +311,10 @@ def test_the_end_names_the_best_parameters_only_if_there_are_any() -> None:
         final_view(study, [best])
     )
     assert "best parameters" not in shown(final_view(study, [replace(best, metric=None)]))
+    assert "checkpoint download" not in shown(final_view(study, [best]))
+    saved = Checkpoint("c1", 40, "abc", 2048, ("box",))
+    view = shown(final_view(study, [replace(best, checkpoint=saved)]))
+    assert "hermesctl checkpoint download digits/1  its files" in view
 
 
 def test_escape_sequences_cut_by_a_chunk_are_dropped_too() -> None:
