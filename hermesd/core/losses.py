@@ -6,6 +6,7 @@ flipped for a maximised one, so lower is always better here.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -90,7 +91,7 @@ def extend(curve: tuple[Chunk, ...], chunks: Iterable[Chunk]) -> tuple[Chunk, ..
 
 def truncate(curve: tuple[Chunk, ...], step: int) -> tuple[Chunk, ...]:
     """The curve up to `step`: what remains when a trial falls back to a checkpoint taken there."""
-    return tuple(chunk for chunk in curve if chunk.last_step <= step)
+    return curve[: bisect_right(curve, step, key=lambda chunk: chunk.last_step)]
 
 
 def recent(curve: tuple[Chunk, ...], iterations: int, share: float = 0.1) -> float | None:

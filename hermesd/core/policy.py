@@ -10,7 +10,7 @@ view gives the same answer, so that it can be swapped at any time and tested by 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
 
@@ -93,8 +93,8 @@ class Planning(Protocol):
 
     name: ClassVar[str]
 
-    def plan(self, view: View) -> Sequence[Claim]:
-        """Claims, most deserving first."""
+    def plan(self, view: View) -> Iterable[Claim]:
+        """Claims, most deserving first; one that makes them as it goes is asked for few of them."""
         ...
 
     def words(self, trial: Trial) -> str:

@@ -28,7 +28,7 @@ def promoted(policy: Asha, *trials: Trial) -> list[str]:
 
 
 def limits(policy: Asha, *trials: Trial) -> dict[str, int | None]:
-    plan = policy.plan(view(*trials))
+    plan = list(policy.plan(view(*trials)))
     assert all(claim.quantum == Quantum(until_step=claim.quantum.until_step) for claim in plan)
     return {claim.trial: claim.quantum.until_step for claim in plan}
 
