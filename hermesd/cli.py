@@ -146,6 +146,9 @@ def simulate(
         int | None, typer.Option(min=1, help="Default: the cores.", show_default=False)
     ] = None,
     output: Annotated[str, typer.Option("--output", "-o", help="table or json.")] = "table",
+    charts: Annotated[
+        Path | None, typer.Option(help="Draw charts into this folder.", show_default=False)
+    ] = None,
 ) -> None:
     """Compare policies on recorded curves, in virtual time."""
     from hermesd.refusal import Refused
@@ -155,8 +158,9 @@ def simulate(
     files = [*(curves or ()), *(more or ())]
     cores = processes or len(os.sched_getaffinity(0))
     words = command.Words(
-        files, policy, devices, bins, trials, orders, switch_cost, metric_loss, seed, cores, output
-    )
+        files, policy, devices, bins, trials, orders, switch_cost, metric_loss, seed, cores,
+        output, charts,
+    )  # fmt: skip
     try:
         command.simulate(words)
     except (Refused, Stalled) as error:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, TypeVar, cast, get_args
 
@@ -12,19 +14,29 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from hermesd.refusal import FieldError, Refused, nearest, one_of
-from hermesd.simulate.compare import Recorded, Scene, cases_of, compare, opened, order_of
+from hermesd.simulate.compare import (
+    Case,
+    Recorded,
+    Result,
+    Scene,
+    cases_of,
+    compare,
+    opened,
+    order_of,
+)
 from hermesd.simulate.contenders import FIFO, contenders
 from hermesd.simulate.curves import Loss
 from hermesd.simulate.orders import ALL, BINS
 from hermesd.simulate.report import as_json, tables
-from hermesd.simulate.rows import rows_of, summaries_of
+from hermesd.simulate.rows import Row, rows_of, summaries_of
 
 T = TypeVar("T")
 LOSSES: tuple[str, ...] = get_args(Loss)
 OUTPUTS = ("table", "json")
 BOTH = "1,2"
-# A table is never cut: figures that people copy must be whole.
-TABLE_COLUMNS = 140
+NO_CHARTS = "matplotlib, which draws them: install hermes-scheduler[plots]"
+# A table is never cut, however long its policies' settings: figures that people copy are whole.
+MOST_COLUMNS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +57,7 @@ class Words:
     seed: int
     processes: int
     output: str
+    charts: Path | None
 
 
 def simulate(words: Words) -> None:
@@ -55,6 +68,8 @@ def simulate(words: Words) -> None:
         Stalled: a policy failed.
     """
     output = _one_of("output", words.output, OUTPUTS)
+    if words.charts is not None and find_spec("matplotlib") is None:
+        raise Refused(FieldError("charts", str(words.charts), NO_CHARTS))
     chosen = contenders(words.policy)
     scenes = _scenes(words)
     cases = cases_of(scenes, chosen)
@@ -65,12 +80,28 @@ def simulate(words: Words) -> None:
     rows = rows_of(results, {scene: names[scene.recorded.path] for scene in scenes})
     rows = [row for row in rows if FIFO in chosen or row.policy != FIFO.label]
     summaries = summaries_of(rows)
+    if words.charts is not None:
+        _draw(words.charts, rows, results)
     if output == "json":
         print(as_json(rows, summaries))
         return
-    console = Console(width=max(Console().width, TABLE_COLUMNS))
-    for table in tables(rows, summaries):
+    shown = tables(rows, summaries)
+    widest = max(Console(width=MOST_COLUMNS).measure(table).maximum for table in shown)
+    console = Console(width=max(Console().width, widest))
+    for table in shown:
         console.print(table)
+
+
+def _draw(folder: Path, rows: Sequence[Row], results: Mapping[Case, Sequence[Result]]) -> None:
+    """Raises Refused if the pictures cannot be written."""
+    from hermesd.simulate.charts import draw_charts
+
+    try:
+        written = draw_charts(folder, rows, results)
+    except OSError as error:
+        expected = f"a folder that can be written to ({error.strerror})"
+        raise Refused(FieldError("charts", str(folder), expected)) from None
+    print(f"{len(written)} charts are in {folder}", file=sys.stderr)
 
 
 def _progress() -> Progress:

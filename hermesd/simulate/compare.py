@@ -14,15 +14,19 @@ from functools import lru_cache
 from multiprocessing import get_context  # noqa: TID251 - only to spawn
 from pathlib import Path
 
+import numpy as np
+
 from hermesd.simulate.bound import bound_of, check
 from hermesd.simulate.contenders import FIFO, Contender
 from hermesd.simulate.curves import Curves, Loss
-from hermesd.simulate.drive import Drive
-from hermesd.simulate.figures import Effort, Figures, effort_of, figures_of
+from hermesd.simulate.drive import Drive, Outcome
+from hermesd.simulate.figures import Effort, Figures, effort_of, figures_of, gaps_at
 from hermesd.simulate.orders import Goal, Order, draw, goal_of
 from hermesd.simulate.reading import read
 
 ORDERS_PER_PIECE = 10
+# Shares of the least makespan at which incumbents are compared; none is done by then.
+SAMPLED = np.linspace(0.0, 1.2, 121)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +60,16 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One order under one policy, beside what is the least possible."""
+    """One order under one policy, beside what is the least possible.
+
+    `incumbent` is how far the lowest loss so far stands above the lowest of all, at `SAMPLED`
+    shares of the least makespan.
+    """
 
     figures: Figures
     effort: Effort
     bound: Figures
+    incumbent: tuple[float, ...]
 
 
 @lru_cache(maxsize=8)
@@ -78,6 +87,12 @@ def order_of(scene: Scene, number: int) -> Order:
     return draw(curves, goal, scene.bin_type, scene.trials, number, scene.seed)
 
 
+def outcome_of(case: Case, order: Order) -> Outcome:
+    """The order under the case's policy. Raises Stalled."""
+    contender = case.contender
+    return Drive(order, case.scene.devices, contender.policy, contender.placement).run()
+
+
 def simulate(case: Case, first: int, last: int) -> list[Result]:
     """The orders `first` to `last - 1`.
 
@@ -88,11 +103,11 @@ def simulate(case: Case, first: int, last: int) -> list[Result]:
     results = []
     for number in range(first, last):
         order = order_of(case.scene, number)
-        contender, devices = case.contender, case.scene.devices
-        outcome = Drive(order, devices, contender.policy, contender.placement).run()
-        figures, bound = figures_of(order, outcome), bound_of(order, devices)
-        check(figures, bound, f"{contender.label} on order {number} of {case.scene}")
-        results.append(Result(figures, effort_of(outcome), bound))
+        outcome = outcome_of(case, order)
+        figures, bound = figures_of(order, outcome), bound_of(order, case.scene.devices)
+        check(figures, bound, f"order {number} of {case}")
+        sampled = gaps_at(order, outcome, SAMPLED * bound.makespan).tolist()
+        results.append(Result(figures, effort_of(outcome), bound, tuple(sampled)))
     return results
 
 

@@ -118,9 +118,23 @@ def lowest_so_far(times: Floats, losses: Floats) -> tuple[Floats, Floats]:
     return times[by_time], np.minimum.accumulate(losses[by_time])
 
 
-def area(order: Order, times: Floats, lowest: Floats) -> float:
-    """The area under an incumbent curve, in seconds; it ends when the lowest loss is found."""
+def gaps(order: Order, lowest: Floats) -> Floats:
+    """How far an incumbent stands above the lowest loss of all; the usual start is 1."""
     floor = min(float(job.smoothed.min()) for job in order.jobs)
     span = max(order.goal.start - floor, np.finfo(float).tiny)
-    above = np.concatenate(([1.0], np.clip(lowest - floor, 0.0, span) / span))
-    return float(np.sum(np.diff(np.concatenate(([0.0], times))) * above[:-1]))
+    above: Floats = np.clip(lowest - floor, 0.0, span) / span
+    return above
+
+
+def area(order: Order, times: Floats, lowest: Floats) -> float:
+    """The area under an incumbent curve, in seconds; it ends when the lowest loss is found."""
+    before = np.concatenate(([1.0], gaps(order, lowest)[:-1]))
+    return float(np.sum(np.diff(times, prepend=0.0) * before))
+
+
+def gaps_at(order: Order, outcome: Outcome, at: Floats) -> Floats:
+    """How far the incumbent stands above the lowest loss of all, at these times."""
+    times, lowest = incumbent(order, outcome)
+    known = np.concatenate(([1.0], gaps(order, lowest)))
+    sampled: Floats = known[np.searchsorted(times, at, side="right")]
+    return sampled

@@ -77,11 +77,16 @@ def bin_words(bin_type: int) -> str:
     return "all trials" if bin_type == ALL else f"bin {bin_type}"
 
 
+def device_words(devices: int) -> str:
+    """A number of devices, for a title."""
+    return f"{devices} device{'s' * (devices > 1)}"
+
+
 def _table(scene: Scene, rows: Sequence[Row]) -> Table:
     mine = [row for row in rows if row.scene == scene]
-    devices = f"{scene.devices} device{'s' * (scene.devices > 1)}"
+    where = f"{mine[0].file}, {bin_words(scene.bin_type)}, {device_words(scene.devices)}"
     table = _headed(
-        f"{mine[0].file}, {bin_words(scene.bin_type)}, {devices}: times as fast as FIFO",
+        f"{where}: times as fast as FIFO",
         ("policy",),
         (*DETAILED.values(), "P10..P90", "won", "of bound", "makespan", "mean end"),
         ("switches", "overhead", "us/decision"),

@@ -1,0 +1,185 @@
+"""`hermesd simulate` from its words to its figures."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from hermesd.cli import app
+from hermesd.simulate.compare import Recorded, Scene, cases_of, compare
+from hermesd.simulate.contenders import contenders
+from tests.simulate.small import trainings
+
+COMPARED = {"mean", "ratio", "median", "p10", "p90", "won", "bound_share"}
+
+
+def hermesd(*words: str | Path) -> Result:
+    return CliRunner().invoke(app, ["simulate", *map(str, words)])
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return trainings(tmp_path / "small.npz")
+
+
+def rows(*words: str | Path, processes: int = 1) -> list[dict[str, Any]]:
+    result = hermesd(*words, "--processes", str(processes), "-o", "json")
+    assert result.exit_code == 0, result.output
+    found: list[dict[str, Any]] = json.loads(result.stdout)["rows"]
+    return found
+
+
+def test_a_row_for_each_file_number_of_devices_bin_and_policy(file: Path, tmp_path: Path) -> None:
+    other = trainings(tmp_path / "other.npz", seed=6)
+    policies = "best_first,round_robin:quantum_seconds=1"
+    found = rows("--curves", file, other, "--policy", policies, "--orders", "2")
+    keys = [(row["file"], row["devices"], row["bin"], row["policy"]) for row in found]
+    assert sorted(keys) == sorted(
+        (name, devices, bin_type, policy)
+        for name in ("small", "other")
+        for devices in (1, 4)
+        for bin_type in (1, 2)
+        for policy in ("best_first", "round_robin:quantum_seconds=1")
+    )
+    row = found[0]
+    for name in ("time_to_good", "time_to_best", "top4", "auc", "makespan", "jct"):
+        assert set(row[name]) == COMPARED
+    assert row["makespan_ratio"] == row["makespan"]["ratio"]
+    assert row["jct_ratio"] == row["jct"]["ratio"]
+    assert row["orders"] == 2
+    assert {"switches", "overhead", "decision_us"} <= set(row)
+
+
+def test_fifo_is_its_own_measure(file: Path) -> None:
+    (row,) = rows(file, "--policy", "fifo", "--orders", "3", "--devices", "2", "--bin", "1")
+    for name in ("time_to_good", "time_to_best", "top4", "auc", "makespan", "jct"):
+        one = row[name]
+        assert (one["ratio"], one["median"], one["p10"], one["p90"]) == (1, 1, 1, 1)
+        assert one["won"] == 0
+        assert 0 < one["bound_share"] <= 1
+    assert (row["switches"], row["overhead"]) == (0, 0)
+
+
+def test_figures_follow_the_orders_of_fifo(file: Path) -> None:
+    """Ratio of the means, not mean of the ratios; the same orders for both."""
+    scene = Scene(Recorded(file, "base", None), 1, 1, 16, 5, 0)
+    results = compare(cases_of([scene], contenders("asha")), 1, lambda done: None)
+    fifo, asha = ([one.figures.time_to_good for one in each] for each in results.values())
+    (row,) = rows(file, "--policy", "asha", "--orders", "5", "--devices", "1", "--bin", "1")
+    one = row["time_to_good"]
+    assert one["mean"] == pytest.approx(sum(asha) / 5)
+    assert one["ratio"] == pytest.approx(sum(fifo) / sum(asha))
+    assert one["median"] == pytest.approx(sorted(a / b for a, b in zip(fifo, asha, strict=True))[2])
+    assert one["won"] == sum(b < a for a, b in zip(fifo, asha, strict=True)) / 5
+
+
+def steady(row: dict[str, Any]) -> dict[str, Any]:
+    """What a rerun must repeat to the last digit: all but the measured time of decisions."""
+    return {key: value for key, value in row.items() if key != "decision_us"}
+
+
+def test_the_same_words_give_the_same_figures_whatever_the_processes(file: Path) -> None:
+    words = ("--policy", "best_first,asha", "--orders", "12", "--devices", "2", "--bin", "2")
+    once = [steady(row) for row in rows(file, *words)]
+    assert [steady(row) for row in rows(file, *words)] == once
+    assert [steady(row) for row in rows(file, *words, processes=2)] == once
+    assert [steady(row) for row in rows(file, *words, "--seed", "1")] != once
+
+
+def test_the_switch_cost_and_the_loss_can_be_chosen(file: Path) -> None:
+    words = (file, "--policy", "round_robin:quantum_seconds=1", "--orders", "2", "--devices", "1")
+    paper, free = rows(*words), rows(*words, "--switch-cost", "0")
+    assert paper[0]["overhead"] > 0
+    assert free[0]["overhead"] == 0
+    assert free[0]["switches"] == paper[0]["switches"]
+    assert free[0]["makespan_ratio"] == pytest.approx(1.0)
+    assert rows(*words, "--metric-loss", "total")
+
+
+def test_the_table_is_whole_wherever_it_goes(file: Path) -> None:
+    settings = "hermes:placement=homes,g_thres=4,quantum_seconds=1"
+    result = hermesd(file, "--policy", settings, "--orders", "2", "--processes", "1")
+    assert result.exit_code == 0
+    assert "small, bin 1, 4 devices: times as fast as FIFO" in result.stdout
+    assert settings in result.stdout
+    assert "…" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--policy", "bestfirst"], "policy = bestfirst: expected one of"),
+        (["--devices", "0"], "devices = 0: expected whole numbers above 0"),
+        (["--devices", "1,x"], "devices = x: expected whole numbers above 0"),
+        (["--bin", "3"], "bin = 3: expected one of 1, 2, all"),
+        (["--orders", "0"], "orders = 0: expected 1 or more"),
+        (["--trials", "0"], "trials = 0: expected 1 or more"),
+        (["--trials", "90"], "trials = 90: expected what small has"),
+        (["--seed", "-1"], "seed = -1: expected 0 or more"),
+        (["--switch-cost", "papre"], "switch_cost = papre: expected paper, or seconds"),
+        (["--switch-cost", "-1"], "switch_cost = -1: expected paper, or seconds"),
+        (
+            ["--metric-loss", "totl"],
+            "metric_loss = totl: expected one of base, total (did you mean",
+        ),
+        (["-o", "yaml"], "output = yaml: expected one of json, table"),
+    ],
+)
+def test_words_that_will_not_do_are_refused_in_one_line(
+    words: list[str], why: str, file: Path
+) -> None:
+    result = hermesd(file, *words, "--processes", "1")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith(f"hermesd: {why}")
+    assert result.stderr.count("\n") == 1
+
+
+def test_without_curves_there_is_nothing_to_do() -> None:
+    result = hermesd()
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "at least one file of recorded curves" in result.stderr
+
+
+def test_charts_are_drawn_the_same_each_time(file: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    words = (file, "--policy", "best_first,fifo", "--orders", "2", "--devices", "2", "--bin", "2")
+    for folder in ("one", "two"):
+        done = hermesd(*words, "--processes", "1", "--charts", tmp_path / folder)
+        assert done.exit_code == 0, done.output
+        assert f"6 charts are in {tmp_path / folder}" in done.stderr
+    names = sorted(path.name for path in (tmp_path / "one").iterdir())
+    assert names == sorted(
+        f"{stem}.{kind}"
+        for stem in ("speedup-bin2-2dev", "incumbent-small-bin2-2dev", "devices-small-bin2-2dev")
+        for kind in ("png", "svg")
+    )
+    for name in names:
+        drawn = (tmp_path / "one" / name).read_bytes()
+        assert drawn == (tmp_path / "two" / name).read_bytes(), name
+        assert drawn[:4] == (b"\x89PNG" if name.endswith("png") else b"<?xm")
+    shown = (tmp_path / "one" / "devices-small-bin2-2dev.svg").read_text()
+    assert "best_first" in shown
+    assert "fifo" in shown
+
+
+def test_charts_need_a_folder_that_can_be_written_to(file: Path) -> None:
+    pytest.importorskip("matplotlib")
+    words = (file, "--policy", "fifo", "--orders", "1", "--devices", "1", "--processes", "1")
+    refused = hermesd(*words, "--charts", file / "below")
+    assert refused.exit_code == 2
+    assert "charts = " in refused.stderr
+
+
+def test_charts_name_the_package_that_is_missing(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    refused = hermesd(file, "--charts", tmp_path)
+    assert refused.exit_code == 2
+    assert "hermes-scheduler[plots]" in refused.stderr

@@ -1,0 +1,155 @@
+"""A study that a head exported, as the curves of a simulation."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from hermesd.cli import app
+from hermesd.core.model import Goal, Stage, Study, SwitchCost, Tier, TrialSpec, Use
+from hermesd.core.trial import Trial
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.record import Form
+from hermesd.refusal import Refused
+from hermesd.simulate.reading import read
+from tests.core.playbook import study
+from tests.head.heads import Node, world
+from tests.study_specs import spec
+
+STUDY: Form[Study] = Form(Study)
+TRIAL: Form[Trial] = Form(Trial)
+
+
+def trial(number: int, step: int, busy: float, **changes: Any) -> Trial:
+    point = TrialSpec(f"s/{number}", "s", number, (), (), number)
+    use = Use(busy_seconds=busy)
+    return Trial(point, submitted=0.0, rested=0.0, step=step, use=use, **changes)
+
+
+def points(number: int, attempt: int, steps: list[int], values: list[Any]) -> dict[str, Any]:
+    return {
+        "type": "points", "trial": f"s/{number}", "attempt": attempt, "metric": "loss",
+        "steps": steps, "values": values,
+    }  # fmt: skip
+
+
+def exported(path: Path, one: Study, trials: list[Trial], *lines: dict[str, Any]) -> Path:
+    head = [{"type": "study", "version": 1, "study": json.loads(STUDY.write(one))}]
+    middle = [{"type": "trial", "trial": json.loads(TRIAL.write(each))} for each in trials]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in [*head, *middle, *lines]))
+    return path
+
+
+def with_stages(each: Trial, **values: float) -> Trial:
+    return replace(each, spec=replace(each.spec, stages=(Stage(None, tuple(values.items())),)))
+
+
+def test_trials_are_jobs_at_their_measured_speed(tmp_path: Path) -> None:
+    trials = [
+        with_stages(trial(0, 4, busy=2.0), lr=0.1),
+        with_stages(trial(1, 2, busy=6.0), lr=0.2),
+        with_stages(trial(2, 0, busy=0.0), lr=0.3),
+    ]
+    path = exported(
+        tmp_path / "digits.jsonl",
+        study(),
+        trials,
+        points(0, 1, [1, 2], [4.0, 3.0]),
+        points(0, 2, [3, 4], [2.0, 1.0]),
+        points(1, 1, [1, 2], [5.0, 5.0]),
+        {"type": "entry", "seq": 1, "at": 0.0, "kind": "Launch", "body": {}},
+    )
+    curves = read(path)
+    assert (curves.name, curves.whole) == ("digits", True)
+    assert [job.losses for job in curves.jobs] == [(4.0, 3.0, 2.0, 1.0), (5.0, 5.0)]
+    assert [job.step_seconds for job in curves.jobs] == [0.5, 3.0]
+    assert curves.jobs[1].parameters == (("lr", 0.2),)
+
+
+def test_steps_that_were_trained_again_count_once_and_gaps_are_bridged(tmp_path: Path) -> None:
+    path = exported(
+        tmp_path / "s.jsonl",
+        study(),
+        [with_stages(trial(0, 6, busy=6.0))],
+        points(0, 1, [2, 4, 6], [10.0, 8.0, 100.0]),
+        points(0, 2, [5, 6], [7.0, 6.0]),
+    )
+    assert read(path).jobs[0].losses == (10.0, 10.0, 9.0, 8.0, 7.0, 6.0)
+
+
+def test_a_maximised_signal_is_turned_and_a_broken_one_ends_there(tmp_path: Path) -> None:
+    path = exported(
+        tmp_path / "s.jsonl",
+        study(signal_goal=Goal.MAXIMIZE),
+        [with_stages(trial(0, 3, busy=3.0)), with_stages(trial(1, 3, busy=3.0))],
+        points(0, 1, [1, 2, 3], [0.1, 0.5, 0.9]),
+        points(1, 1, [1, 2, 3], [0.1, 0.2, "nan"]),
+    )
+    first, second = read(path).jobs
+    assert first.losses == (-0.1, -0.5, -0.9)
+    assert (second.losses, second.diverges) == ((-0.1, -0.2), True)
+
+
+def test_the_cost_of_switching_is_the_one_that_was_measured(tmp_path: Path) -> None:
+    costs = {Tier.PARK: SwitchCost(0.25, 0.5)}
+    one = with_stages(trial(0, 1, busy=1.0, costs=costs))
+    line = points(0, 1, [1], [1.0])
+    assert read(exported(tmp_path / "a.jsonl", study(), [one], line)).switch_seconds == 0.75
+    never = with_stages(trial(0, 1, busy=1.0))
+    assert read(exported(tmp_path / "b.jsonl", study(), [never], line)).switch_seconds == 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "an export of a study: its first line has the type study"),
+        ("hello\n", "line 1 to be one that `hermesctl study export` writes"),
+        ('{"type":"study","version":2,"study":{}}\n', "an export of version 1, not 2"),
+        ('{"type":"study","version":1,"study":{}}\n', "line 1 to be one"),
+    ],
+)
+def test_what_is_no_export_is_refused(text: str, why: str, tmp_path: Path) -> None:
+    path = tmp_path / "odd.jsonl"
+    path.write_text(text)
+    with pytest.raises(Refused, match=why) as refused:
+        read(path)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_study_that_reported_nothing_is_refused(tmp_path: Path) -> None:
+    path = exported(tmp_path / "s.jsonl", study(), [with_stages(trial(0, 0, busy=0.0))])
+    with pytest.raises(Refused, match="at least one trial that reported loss"):
+        read(path)
+
+
+async def test_what_a_head_exports_can_be_run_under_other_policies(tmp_path: Path) -> None:
+    async with world(tmp_path / "head") as head:
+        node = Node(head)
+        await node.hello()
+        await head.submit(spec({"lr": {"values": [1.0, 2.0, 3.0]}}))
+        for floor in (3.0, 1.0, 2.0):
+            launch = await node.start()
+            await node.report(launch, 1, [floor + 8 / step for step in range(1, 31)])
+            await node.complete(launch, 30)
+        await node.settle()
+        call = head.control.ExportStudy(pb.ExportStudyRequest(study="digits"))
+        text = b"".join([response.data async for response in call])
+        node.call.cancel()
+    path = tmp_path / "digits.jsonl"
+    path.write_bytes(text)
+    assert sorted(job.steps for job in read(path).jobs) == [30, 30, 30]
+    words = ["simulate", str(path), "--policy", "round_robin,fifo", "--orders", "1"]
+    done = CliRunner().invoke(app, [*words, "--devices", "1", "--processes", "1", "-o", "json"])
+    assert done.exit_code == 0, done.output
+    rows = json.loads(done.stdout)["rows"]
+    assert [(row["file"], row["bin"], row["policy"]) for row in rows] == [
+        ("digits", "all", "round_robin"),
+        ("digits", "all", "fifo"),
+    ]
+    # 30 iterations in 0.5 s each time, and 0.64 s to start each of three.
+    assert rows[1]["makespan"]["mean"] == pytest.approx(3 * (0.5 + 0.64))
