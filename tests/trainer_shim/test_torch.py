@@ -167,3 +167,112 @@ def test_a_run_ended_at_every_boundary(
     runs = Runs(zygote, tmp_path, getattr(programs, name), seeded=False)
     undisturbed = runs.undisturbed()
     assert runs.suspended(*range(1, steps + 1)) == undisturbed
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        ("USUAL", (1, 7, 10, 14)),  # the last of an epoch, and amid the next
+        ("WORKERS", (3, 4)),  # amid a pass, and where it is broken off
+        ("MIXED", (2, 5, 11)),
+        ("PAIR", (4, 9)),
+    ],
+)
+def test_several_suspends_in_one_run(
+    zygote: Zygote, tmp_path: Path, name: str, steps: tuple[int, ...]
+) -> None:
+    """Each to a new process; the script has no seed of its own."""
+    runs = Runs(zygote, tmp_path, getattr(programs, name), seeded=False)
+    undisturbed = runs.undisturbed()
+    assert steps[-1] <= max(undisturbed[0])
+    assert runs.suspended(*steps) == undisturbed
+
+
+def test_a_loop_with_a_running_sum_is_never_called_exact(zygote: Zygote, tmp_path: Path) -> None:
+    """Plain variables come back, but what else a loop keeps in Python is not known."""
+    runs = Runs(zygote, tmp_path, programs.USUAL)
+    with ending(runs.trial("said").launch(zygote)) as trial:
+        trial.start(limit=2)
+        trial.until("parked")
+        trial.suspend("checkpoint")
+        saved = trial.until("suspended")["checkpoint"]
+        trial.start(restore=saved["path"], limit=3)
+        trial.until("parked")
+        said = fidelity(trial)
+    assert {level for level, _ in said} == {"parameters-exact"}
+    assert all("keeps in Python are not" in reason and "attach()" in reason for _, reason in said)
+    manifest = json.loads((Path(saved["path"]) / "manifest.json").read_text())
+    assert manifest["fidelity"] == "parameters-exact"
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("NO_LOADER", "for statement over a DataLoader"),
+        ("BY_HAND", "not taken by a for statement"),
+        ("ITERABLE", "position of the Stream"),
+        ("ZIPPED", "zip()"),
+        ("LOOKING_AHEAD", "generator ahead"),
+        ("RETURNED", "left by return"),
+        ("MADE_INSIDE", "made inside of a loop"),
+    ],
+)
+def test_what_cannot_be_rebuilt_only_parks(
+    zygote: Zygote, tmp_path: Path, name: str, word: str
+) -> None:
+    """It says why, and a suspend keeps the process."""
+    runs = Runs(zygote, tmp_path, getattr(programs, name))
+    with ending(runs.trial("only").launch(zygote)) as trial:
+        trial.start(limit=4)
+        assert trial.until("parked")["step"] == 4
+        level, reason = fidelity(trial)[-1]
+        assert level == "park-only"
+        assert word in reason
+        trial.suspend("checkpoint")
+        trial.resume()
+        trial.until("completed")
+        losses, _ = outcome(trial)
+    assert sorted(losses) == list(range(1, 7))
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ("", "[17, 6]"),  # another width
+        ("x = x[: 50 - 40 * os.path.exists('again')]; data = TensorDataset(x, y[: len(x)])", "end"),
+        ("again = os.path.exists('again') and list(DataLoader(data))", "a pass in"),
+    ],
+)
+def test_another_program_than_at_the_checkpoint_is_refused(
+    zygote: Zygote, tmp_path: Path, change: str, word: str
+) -> None:
+    """A program that is not repeatable must not go on as if it were."""
+    body = programs.USUAL
+    if not change:
+        body = body.replace("16", "(15 + 2 * os.path.exists('again'))")
+    body = f"{change}\n{body}"
+    runs = Runs(zygote, tmp_path, body)
+    with ending(runs.trial("other").launch(zygote)) as trial:
+        trial.start(limit=5)
+        trial.until("parked")
+        trial.suspend("checkpoint")
+        (trial.directory / "work" / "again").touch()
+        trial.start(restore=trial.until("suspended")["checkpoint"]["path"])
+        with pytest.raises(AssertionError, match="restore") as refused:
+            trial.until("completed")
+        assert word in str(refused.value)
+
+
+def test_a_program_that_speaks_for_itself_is_left_alone(zygote: Zygote, tmp_path: Path) -> None:
+    """With the explicit interface, the program says what a step is, saves and restores."""
+    runs = Runs(zygote, tmp_path, programs.EXPLICIT)
+    with ending(runs.trial("explicit").launch(zygote)) as trial:
+        trial.start(limit=3)
+        assert trial.until("parked")["step"] == 3
+        trial.suspend("checkpoint")
+        trial.start(restore=trial.until("suspended")["checkpoint"]["path"])
+        trial.until("completed")
+        assert {level for level, _ in fidelity(trial)} == {"author"}
+        resumed = outcome(trial)
+    assert sorted(resumed[0]) == [1, 2, 3, 4, 5]
+    assert resumed == runs.undisturbed()

@@ -248,6 +248,52 @@ final(digest(model))
 )
 
 
+RETURNED = (
+    _SMALL
+    + """
+def some(loader, count):
+    for number, batch in enumerate(loader, 1):
+        step(*batch)
+        if number == count:
+            return number
+    return 0
+total = sum(some(DataLoader(data, batch_size=8), 3) for _ in range(2))
+final(digest(model), total)
+"""
+)
+
+MADE_INSIDE = (
+    _SMALL
+    + """
+for epoch in range(2):
+    for batch in DataLoader(data, batch_size=17):
+        if epoch == 0:
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
+        step(*batch)
+final(digest(model))
+"""
+)
+
+# The explicit interface, which saves what the adapter cannot know of.
+EXPLICIT = (
+    _SMALL
+    + """
+import trainer_shim
+trial = trainer_shim.attach()
+done, loader = 0, DataLoader(data, batch_size=10)
+if trial.resume is not None:
+    done = trial.resume.step
+    model.load_state_dict(torch.load(trial.resume.path + "/model.pt"))
+def save(folder):
+    torch.save(model.state_dict(), folder + "/model.pt")
+for index, batch in enumerate(loader, 1):
+    if index > done:
+        trial.report(index, step(*batch), save)
+final(digest(model))
+"""
+)
+
+
 def program(body: str, seeded: bool = True) -> str:
     """The whole script."""
     return _HEAD.format(seed=_SEEDED if seeded else "") + body

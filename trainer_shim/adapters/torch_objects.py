@@ -18,7 +18,6 @@ from trainer_shim.adapters.torch_unpack import Unpacker
 from trainer_shim.agent import CannotCapture
 
 _ATTRIBUTE_BYTES = 1 << 20
-_LOADER_BYTES = 4096
 _LONGEST = 256
 _LOADERS_PARTS = ("dataset", "sampler", "batch_sampler", "collate_fn")
 _NOT_ATTRIBUTES = {
@@ -227,8 +226,8 @@ def _put_back_optimizer(optimizer: Any, copy: State, unpacker: Unpacker) -> None
 
 
 def copy_loader(loader: Any) -> dict[str, Tree]:
-    """What a loader's next pass depends on: its generators, and those of what it reads from."""
-    packer = Packer({}, _LOADER_BYTES, _LONGEST)
+    """What a loader's next pass depends on: the generators and counters of all its parts."""
+    packer = Packer({}, largest=0, longest=_LONGEST)
     parts = [("generator", loader.generator)]
     parts += [(name, getattr(loader, name)) for name in _LOADERS_PARTS]
     return packer.pack_some(parts)

@@ -47,14 +47,10 @@ class Raw:
 
     @classmethod
     def of(cls, tensor: Any) -> Raw:
-        """Copy a tensor. Raises Unplain for the kinds that are more than their values."""
+        """Copy a tensor. Raises Unplain as `check` does."""
         import torch
 
-        kind = type(tensor)
-        if kind not in (torch.Tensor, torch.nn.Parameter) or tensor.layout != torch.strided:
-            raise Unplain(f"a {tensor.layout} tensor of type {kind.__name__}")
-        if tensor.is_quantized or tensor.device.type == "meta":
-            raise Unplain(f"a tensor of type {tensor.dtype} on {tensor.device}")
+        check(tensor)
         data = torch.empty(tensor.shape, dtype=tensor.dtype)
         data.copy_(tensor.detach())
         return cls(data, list(tensor.stride()), str(tensor.device))
@@ -82,6 +78,17 @@ class Raw:
                 tuple(shape), tuple(self.stride), dtype=self.data.dtype, device=self.device
             )
         return made.copy_(self.data)
+
+
+def check(tensor: Any) -> None:
+    """Raise Unplain for a tensor that is more, or less, than values in memory."""
+    import torch
+
+    kind = type(tensor)
+    if kind not in (torch.Tensor, torch.nn.Parameter):
+        raise Unplain(f"a tensor of type {kind.__name__}")
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type == "meta":
+        raise Unplain(f"a tensor of {tensor.dtype}, {tensor.layout}, on {tensor.device}")
 
 
 def _is_dense(shape: list[int], stride: list[int]) -> bool:
@@ -143,7 +150,7 @@ class Packer:
             return {name: [self.pack(item) for item in self._short(value)]}
         if kind is bytes:
             return {"bytes": value.hex()}
-        packed = self._of_torch(kind, value) or _generator(self, value) or self._of_numpy(value)
+        packed = self._of_torch(kind, value) or _generator(value) or self._of_numpy(value)
         return packed if packed is not None else self._object(kind, value)
 
     def _short(self, collection: Any) -> Any:
@@ -157,6 +164,7 @@ class Packer:
         if isinstance(value, torch.Tensor):
             if id(value) in self._known:
                 return {"known": self._known[id(value)]}
+            check(value)
             if value.numel() * value.element_size() > self._largest:
                 raise Unplain(f"a tensor of shape {tuple(value.shape)}")
             return {"tensor": Raw.of(value), "leaf": value.requires_grad and value.is_leaf}
@@ -172,7 +180,7 @@ class Packer:
             return None
         if type(value) is not numpy.ndarray and not isinstance(value, numpy.generic):
             raise Unplain(f"a {type(value).__name__}")
-        if value.dtype.isbuiltin != 1 or value.dtype.hasobject or value.nbytes > self._largest:
+        if value.dtype.kind not in "biufcmMSU" or value.nbytes > self._largest:
             raise Unplain(f"an array of {value.dtype}, {value.nbytes} bytes")
         tag = "array" if isinstance(value, numpy.ndarray) else "scalar"
         raw = Raw.of_bytes(value.tobytes())
@@ -201,11 +209,11 @@ def _is_walked(kind: type) -> bool:
     return module is not None and is_programs_own(getattr(module, "__file__", None))
 
 
-def _generator(packer: Packer, value: Any) -> Tree:
+def _generator(value: Any) -> Tree:
     """Generators of random numbers: their state, to be put back into the same object."""
     import torch
 
-    numpy = sys.modules.get("numpy")
+    numpy, packer = sys.modules.get("numpy"), Packer({})
     if isinstance(value, torch.Generator):
         return {"Generator": Raw.of(value.get_state())}
     if type(value) is random.Random:

@@ -62,26 +62,26 @@ def _counters(sources: list[Any]) -> list[Any]:
     found: list[Any] = []
     for source in sources:
         for holder in gc.get_referrers(source):
-            kind = type(holder)
-            if kind is enumerate:
+            if type(holder) is enumerate:
                 sources.append(holder)
                 found.append(holder)
-            elif (
-                kind.__module__ in ("builtins", "itertools")
-                and issubclass(kind, Iterator)
-                and kind is not types.GeneratorType
-                and not _is_of_container(kind)
-            ):
-                raise OtherWay(f"the batches pass through {kind.__name__}()")
+            # A zip holds what it reads from in a tuple.
+            outer = gc.get_referrers(holder) if type(holder) is tuple else [holder]
+            through = [type(one).__name__ for one in outer if _is_passage(type(one))]
+            if through:
+                raise OtherWay(f"the batches pass through {through[0]}()")
     for counter in found:
         if _index(counter).value != _said_index(counter):
             raise OtherWay("the index of enumerate() is not where it is expected")
     return found
 
 
-def _is_of_container(kind: type) -> bool:
-    """An iterator over a list or a dict that happens to hold ours, as a debugger's may."""
-    return kind.__name__.endswith("_iterator")
+def _is_passage(kind: type) -> bool:
+    """Whether this is one of Python's own iterators over another; a generator is told apart by
+    its frame, and one over a list or a dict (a debugger's) takes nothing from it."""
+    if kind in (enumerate, types.GeneratorType) or kind.__name__.endswith("_iterator"):
+        return False
+    return kind.__module__ in ("builtins", "itertools") and issubclass(kind, Iterator)
 
 
 def _index(counter: Any) -> ctypes.c_ssize_t:

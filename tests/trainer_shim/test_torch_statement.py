@@ -1,0 +1,202 @@
+"""The ways in which a script reads its batches are told apart by how the iterator is called."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from trainer_shim.adapters import torch_statement as statements
+
+
+class Source:
+    """An iterator over 0 to 5 that looks, at its first item, who asks for it."""
+
+    def __init__(self) -> None:
+        self.given = 0
+        self.said: str | None = None
+        self.where: tuple[types.CodeType, int] | None = None
+        self.counters: list[Any] = []
+
+    def __iter__(self) -> Source:
+        return self
+
+    def __next__(self) -> int:
+        if self.where is None and self.said is None:
+            self._look(sys._getframe(1))
+        if self.given == 6:
+            raise StopIteration
+        self.given += 1
+        return self.given - 1
+
+    def _look(self, frame: types.FrameType) -> None:
+        try:
+            where, self.counters = statements.statement(frame, self)
+        except statements.OtherWay as error:
+            self.said = str(error)
+        else:
+            self.where = where.f_code, where.f_lasti
+
+
+def plainly(source: Source) -> None:
+    for _ in source:
+        pass
+
+
+def counted(source: Source) -> None:
+    for _ in enumerate(source):
+        pass
+
+
+def counted_twice(source: Source) -> None:
+    for _ in enumerate(enumerate(source, 5)):
+        pass
+
+
+@pytest.mark.parametrize(("read", "counters"), [(plainly, 0), (counted, 1), (counted_twice, 2)])
+def test_a_for_statement_is_found(read: Callable[[Source], None], counters: int) -> None:
+    source = Source()
+    read(source)
+    assert source.said is None
+    assert source.where is not None
+    assert source.where[0] is read.__code__
+    assert len(source.counters) == counters
+
+
+def by_hand(source: Source) -> None:
+    while next(source, None) is not None:
+        pass
+
+
+def comprehended(source: Source) -> None:
+    assert [item for item in source]  # noqa: C416 - what is tested
+
+
+def consumed(source: Source) -> None:
+    assert sum(source)
+
+
+def generated(source: Source) -> None:
+    def ahead() -> Iterator[int]:
+        for item in source:
+            yield item + 1
+
+    for _ in ahead():
+        pass
+
+
+def zipped(source: Source) -> None:
+    for _ in zip(range(9), source, strict=False):
+        pass
+
+
+def sliced(source: Source) -> None:
+    for _ in itertools.islice(source, 3):
+        pass
+
+
+def mapped(source: Source) -> None:
+    for _ in enumerate(map(str, source)):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("read", "word"),
+    [
+        (by_hand, "not taken by a for statement"),
+        (comprehended, "comprehension"),
+        (consumed, "not taken by a for statement"),
+        (generated, "generator ahead"),
+        (zipped, "zip()"),
+        (sliced, "islice()"),
+        (mapped, "map()"),
+    ],
+)
+def test_another_way_is_named(read: Callable[[Source], None], word: str) -> None:
+    source = Source()
+    read(source)
+    assert source.said is not None
+    assert word in source.said
+
+
+def test_an_enumerate_counts_on_as_if_it_had_given_more() -> None:
+    class Advancing(Source):
+        def _look(self, frame: types.FrameType) -> None:
+            super()._look(frame)
+            for counter in self.counters:
+                statements.advance(counter, 3)
+            self.given = 3
+
+    assert [pair for pair in enumerate(Source())][3:] == [(3, 3), (4, 4), (5, 5)]  # noqa: C416
+    found = []
+    for pair in enumerate(Advancing(), 10):
+        found.append(pair)
+    assert found == [(13, 3), (14, 4), (15, 5)]
+
+
+class Dropped:
+    """An iterator without end that tells, as it is dropped, whether that was a break."""
+
+    def __init__(self, told: list[bool]) -> None:
+        self.told = told
+        self.where: tuple[types.CodeType, int] | None = None
+
+    def __iter__(self) -> Dropped:
+        return self
+
+    def __next__(self) -> int:
+        frame = sys._getframe(1)
+        self.where = frame.f_code, frame.f_lasti
+        return 0
+
+    def __del__(self) -> None:
+        assert self.where is not None
+        self.told.append(statements.is_break(sys._getframe(1), *self.where))
+
+
+def broken_off(told: list[bool]) -> None:
+    for item in Dropped(told):
+        if item == 0:
+            break
+    told.append(len(told) == 1)
+
+
+def broken_off_last(told: list[bool]) -> None:
+    for item in Dropped(told):
+        if item == 0:
+            break
+
+
+def returned_from(told: list[bool]) -> int:
+    for item in Dropped(told):
+        if item == 0:
+            return 1
+    return 2
+
+
+def returned_early(told: list[bool]) -> None:
+    for item in Dropped(told):
+        if item == 0:
+            return
+    told.append(True)
+
+
+@pytest.mark.parametrize(
+    ("leave", "expected"),
+    [
+        (broken_off, [True, True]),
+        (broken_off_last, [True]),
+        (returned_from, [False]),
+        (returned_early, [False]),
+    ],
+)
+def test_a_break_is_told_from_a_return(
+    leave: Callable[[list[bool]], object], expected: list[bool]
+) -> None:
+    told: list[bool] = []
+    leave(told)
+    assert told == expected

@@ -1,0 +1,177 @@
+"""What is packed comes back the same, into what is there, and nothing that could run code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.trainer_shim.driving import ROOT, environment
+
+pytestmark = pytest.mark.torch
+
+# In a process of its own: an import of PyTorch warns, and would stay. A program's own file, so
+# that its classes are known as its own.
+_HEAD = """
+import random, sys
+from collections import Counter, OrderedDict, defaultdict, deque
+import numpy as np
+import torch
+from trainer_shim.adapters.torch_pack import Packer, Unplain
+from trainer_shim.adapters.torch_state import Snapshot, copy_random, load, set_random
+from trainer_shim.adapters.torch_unpack import Unpacker
+from trainer_shim.snapshot import Builder
+
+def through_a_file(tree):
+    builder = Builder(sys.argv[1], "one")
+    Snapshot({"tree": tree}).write(builder)
+    builder.finish({"step": 0})
+    return load(builder.path)["tree"]
+
+def again(value, current=None, known=()):
+    tree = through_a_file(Packer({id(one): i for i, one in enumerate(known)}).pack(value))
+    return Unpacker(list(known)).unpack(tree, current)
+
+def refused(value, **limits):
+    try:
+        Packer({}, **limits).pack(value)
+    except Unplain:
+        return True
+    return False
+"""
+
+SAME = """
+for value in (None, True, 3, -1.5, float("inf"), "a", b"b", [1, [2]], (1, (2,)), {1: "x", "y": {}},
+              {1, 2}, frozenset({3}), Counter("aab"), OrderedDict(z=1, a=2), torch.Size([1, 2]),
+              torch.float16, torch.device("cpu"), np.float32(0.1), 10**30):
+    got = again(value)
+    assert got == value and type(got) is type(value), value
+assert str(again(float("nan"))) == "nan"
+for tensor in (torch.randn(3, 4), torch.randn(3, 4).T, torch.tensor(7), torch.zeros(0, 2),
+               torch.ones(2, 3).bfloat16(), torch.tensor([True, False]),
+               torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last),
+               torch.randn(2, dtype=torch.complex64), torch.randn(1).expand(4)):
+    got = again(tensor)
+    assert got.dtype == tensor.dtype and torch.equal(got, tensor), tensor
+    assert got.stride() == tensor.stride() or tensor.stride() == (0,)
+array = np.arange(6, dtype=">i2").reshape(2, 3)
+assert np.array_equal(again(array), array) and again(np.zeros((0, 3))).shape == (0, 3)
+"""
+
+IN_PLACE = """
+class Meter:
+    def __init__(self):
+        self.sum, self.parts, self.made = 0.0, [], torch.Generator()
+
+there, held = [0], {"a": [1]}
+inner = held["a"]
+assert again([1, 2], there) is there and there == [1, 2]
+assert again({"a": [5], "b": 6}, held) is held and held["a"] is inner and inner == [5]
+meter, other = Meter(), Meter()
+meter.sum, meter.parts = 2.5, [1]
+meter.made.manual_seed(4)
+expected = torch.rand(1, generator=meter.made.clone_state())
+assert again(meter, other) is other and (other.sum, other.parts) == (2.5, [1])
+assert torch.equal(torch.rand(1, generator=other.made), expected)
+for one, two in ((np.random.default_rng(1), np.random.default_rng(2)),
+                 (np.random.RandomState(1), np.random.RandomState(2)),
+                 (random.Random(1), random.Random(2))):
+    again(one, two)
+    assert one.normal(0, 1) == two.normal(0, 1) if hasattr(one, "normal") else (
+        one.random() == two.random())
+weight = torch.nn.Parameter(torch.ones(2))
+assert again([weight], known=[weight])[0] is weight
+leaf = torch.zeros(2, requires_grad=True)
+assert again(weight, leaf) is leaf and torch.equal(leaf, weight)
+assert again(torch.ones(2), weight, known=[weight]) is not weight
+queue = deque([1], maxlen=3)
+assert again(deque([4, 5]), queue) is queue and list(queue) == [4, 5]
+"""
+
+REFUSED = """
+loop = []
+loop.append(loop)
+class Model(torch.nn.Linear):
+    pass
+for value in (loop, print, lambda: 0, sys, sys.stdout, torch.nn.Linear(1, 1), Model(1, 1),
+              np.array([object()]), torch.ones(2).to_sparse(), torch.empty(2, device="meta"),
+              torch.nn.parameter.UninitializedParameter()):
+    assert refused(value), value
+assert refused(torch.ones(3), largest=8) and not refused(torch.ones(2), largest=8)
+assert refused([1, 2, 3], longest=2) and refused([[1, 2, 3]], longest=2)
+"""
+
+RANDOM = """
+random.seed(1), np.random.seed(2), torch.manual_seed(3)
+state = through_a_file(copy_random())
+def drawn():
+    return random.random(), random.gauss(0, 1), np.random.normal(), torch.randn(2).tolist()
+first = drawn()
+set_random(state)
+assert drawn() == first
+set_random(state)
+assert drawn() == first
+"""
+
+
+def test_values(tmp_path: Path) -> None:
+    """All in one process: importing PyTorch takes longer than any of them."""
+    script = tmp_path / "values.py"
+    script.write_text(_HEAD + SAME + IN_PLACE + REFUSED + RANDOM + "print('right')\n")
+    run = subprocess.run(
+        [sys.executable, str(script), str(tmp_path)],
+        env=environment(PYTHONPATH=str(ROOT)),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    assert run.stdout == "right\n"
+
+
+CHECK = """
+from trainer_shim.adapters import torch_private as private
+print(private.missing(), "/", private.untested())
+private.NAMES += (("torch.optim", "Optimizer.no_such_method"),)
+print(private.missing())
+for package in ("torch", "python"):
+    private.TESTED = {package: ("2.0",)}
+    print(private.untested())
+"""
+
+
+def test_a_name_that_is_gone_and_a_version_untested_are_named() -> None:
+    env = environment(PYTHONPATH=str(ROOT))
+    run = subprocess.run(
+        [sys.executable, "-c", CHECK], env=env, stdout=subprocess.PIPE, text=True, check=True
+    )
+    here, gone, torch, python = run.stdout.splitlines()
+    assert here == "None / None"
+    assert "torch.optim.Optimizer.no_such_method" in gone
+    assert torch.startswith("resuming is tested with torch 2.0, this is ")
+    assert python.startswith("resuming is tested with python 2.0, this is 3.")
+
+
+def test_a_checkpoint_holds_no_pickle(tmp_path: Path) -> None:
+    script = tmp_path / "values.py"
+    script.write_text(_HEAD + "through_a_file(Packer({}).pack({'a': torch.arange(3)}))\n")
+    subprocess.run(
+        [sys.executable, str(script), str(tmp_path)],
+        env=environment(PYTHONPATH=str(ROOT)),
+        check=True,
+    )
+    saved = tmp_path / "one"
+    assert sorted(path.name for path in saved.iterdir()) == [
+        "manifest.json",
+        "torch.arrays",
+        "torch.json",
+    ]
+    content = (saved / "torch.json").read_bytes()
+    length = int.from_bytes(content[:8], "big")
+    assert json.loads(content[8 : 8 + length]) == [24]
+    assert json.loads(content[8 + length :])["state"]["tree"]["dict"][0][0] == "a"
+    assert (saved / "torch.arrays").read_bytes()[:24] == bytes.fromhex(
+        "000000000000000001000000000000000200000000000000"
+    )
