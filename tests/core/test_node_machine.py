@@ -485,3 +485,16 @@ def test_leaving_writes_everything_down() -> None:
     assert isinstance(demote, Demote)
     assert halt == Halt(RIVAL, Tier.CHECKPOINT, 5.0)
     assert node.says(order(RunId("digits/3", 1), OTHER)) == [], "nothing is started any more"
+
+
+def test_what_the_kernel_ended_for_memory_is_told_so_unless_it_was_parked() -> None:
+    node = Told()
+    node.running()
+    node.parked(RIVAL, OTHER)
+    words = "killed by the kernel: out of memory"
+    assert events(node.says(Failed(ONE, "out_of_memory", words, words, 4))) == [
+        RunFailed(ONE, "out_of_memory", words, words, 4)
+    ]
+    assert events(node.says(Failed(RIVAL, "out_of_memory", words, words, 7))) == [
+        ParkLost(RIVAL, words)
+    ]

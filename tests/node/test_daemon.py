@@ -524,3 +524,46 @@ async def test_an_outcome_survives_the_death_of_all_who_knew_it(
         await becomes((folder / "last.pb").exists)
         head.send(Release(run.trial, "n1", forget=True))
         await becomes(lambda: not folder.exists())
+
+
+THREADED = """
+import threading, time, trainer_shim
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+trial = trainer_shim.attach()
+step = 0
+while True:
+    step += 1
+    time.sleep(0.002)
+    trial.report(step, loss=1.0)
+"""
+
+
+def cores_of_threads(pid: int) -> list[set[int]]:
+    return [os.sched_getaffinity(int(task.name)) for task in Path(f"/proc/{pid}/task").iterdir()]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core here")
+async def test_a_program_stays_on_its_slots_cores_wherever_it_goes_on(
+    head: Head,
+    config: NodeConfig,
+    launch: Launch,
+    running: Running,
+    suspended: Suspended,
+    no_survivors: None,
+) -> None:
+    one, other = sorted(os.sched_getaffinity(0))[:2]
+    slots = config.model_copy(update={"cpu_slots": ((one,), (one, other))})
+    async with Node(slots):
+        joined = await head.hears(NodeJoined)
+        assert [device.cores for device in joined.devices] == [(one,), (one, other)]
+        first = await running(program=THREADED, device=CPU0)
+        _, worker = worker_of(config)
+        assert cores_of_threads(worker) == [{one}, {one}]
+        await suspended(first, Tier.PARK)
+        second = launch(attempt=2, parked=first, device=CPU1, program=THREADED)
+        await head.hears(RunStarted, second)
+        assert cores_of_threads(worker) == [{one, other}, {one, other}]
+        await suspended(second, Tier.PARK)
+        third = launch(attempt=3, parked=second, device=CPU0, program=THREADED)
+        await head.hears(RunStarted, third)
+        assert cores_of_threads(worker) == [{one}, {one}]

@@ -83,6 +83,22 @@ def progress(frame: Frame, goal: Goal = Goal.MINIMIZE) -> Progress:
             {"kind": "failed", "error_kind": "exit", "detail": "d", "error_signature": "s"},
             Failed(RUN, "exit", "d", "s"),
         ),
+        (
+            {
+                "kind": "failed",
+                "error_kind": "out_of_memory",
+                "detail": "killed by the kernel: out of memory",
+                "error_signature": "killed by the kernel: out of memory",
+                "step": 7,
+            },
+            Failed(
+                RUN,
+                "out_of_memory",
+                "killed by the kernel: out of memory",
+                "killed by the kernel: out of memory",
+                7,
+            ),
+        ),
         ({"kind": "of a newer host"}, None),
     ],
 )
