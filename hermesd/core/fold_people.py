@@ -16,7 +16,8 @@ from hermesd.core.events import (
     Submitted,
     Unpaused,
 )
-from hermesd.core.model import Ending, Phase, StudyId, Time, TrialId
+from hermesd.core.history import Ending
+from hermesd.core.model import Phase, StudyId, Time, TrialId
 from hermesd.core.policy import Facts
 from hermesd.core.tables import Rejected, Tables
 from hermesd.core.trial import Trial

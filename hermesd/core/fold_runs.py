@@ -19,7 +19,8 @@ from hermesd.core.events import (
     RunStarted,
     RunSuspended,
 )
-from hermesd.core.model import Ending, Phase, Tier, Time
+from hermesd.core.history import Ending
+from hermesd.core.model import Phase, Tier, Time
 from hermesd.core.tables import Rejected, Tables
 from hermesd.core.trial import Trial
 

@@ -6,19 +6,9 @@ import math
 
 from hermesd.core.change import replace
 from hermesd.core.events import Reported, RunFailed, RunStarted, RunSuspended
+from hermesd.core.history import Ending, Failure, Kept, MetricSummary, SwitchCost
 from hermesd.core.losses import QuantumLosses, extend, truncate
-from hermesd.core.model import (
-    Checkpoint,
-    Ending,
-    Failure,
-    Kept,
-    MetricSummary,
-    Phase,
-    Study,
-    SwitchCost,
-    Tier,
-    Time,
-)
+from hermesd.core.model import Checkpoint, Phase, Study, Tier, Time
 from hermesd.core.trial import Trial
 
 # Failures for which the program cannot be blamed: its process could not be made, or went with its

@@ -5,24 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hermesd.core.commands import Stop, Suspend
+from hermesd.core.history import Ending, Failure, Kept, MetricSummary, SwitchCost, Use
 from hermesd.core.losses import Chunk, QuantumLosses, recent
 from hermesd.core.model import (
     Checkpoint,
     DeviceId,
-    Ending,
-    Failure,
     Fidelity,
-    Kept,
-    MetricSummary,
     Phase,
     Quantum,
     RunId,
-    SwitchCost,
     Tier,
     Time,
     TrialId,
     TrialSpec,
-    Use,
 )
 
 

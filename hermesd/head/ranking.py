@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from hermesd.core.model import Goal, MetricMode, MetricSummary, Phase, Study, TrialId
+from hermesd.core.history import MetricSummary
+from hermesd.core.model import Goal, MetricMode, Phase, Study, TrialId
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.pb.hermes.v1 import types_pb2 as types

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from hermesd import wire
-from hermesd.core.model import Goal, MetricMode, MetricSummary, Node, Phase, Study
+from hermesd.core.history import MetricSummary
+from hermesd.core.model import Goal, MetricMode, Node, Phase, Study
 from hermesd.core.scheduler import PAUSED
 from hermesd.core.state import State
 from hermesd.core.trial import Trial

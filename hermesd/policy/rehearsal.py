@@ -10,20 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from hermesd.core.history import Ending, SwitchCost, Use
 from hermesd.core.losses import Chunk, QuantumLosses, chunked, extend
-from hermesd.core.model import (
-    Ending,
-    Phase,
-    Quantum,
-    RunId,
-    Stage,
-    SwitchCost,
-    Tier,
-    Time,
-    TrialId,
-    TrialSpec,
-    Use,
-)
+from hermesd.core.model import Phase, Quantum, RunId, Stage, Tier, Time, TrialId, TrialSpec
 from hermesd.core.policy import Facts, Planning, Policy, View
 from hermesd.core.trial import Run, Trial
 

@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from hermesd.core.model import Quantum, Use
+from hermesd.core.history import Use
+from hermesd.core.model import Quantum
 from hermesd.core.policy import Facts
 from hermesd.core.trial import Trial
 from hermesd.policy.best_first import BestFirst

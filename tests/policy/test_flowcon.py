@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hermesd.core.model import Use
+from hermesd.core.history import Use
 from hermesd.core.trial import Trial
 from hermesd.policy.flowcon import FlowCon, efficiency
 from tests.policy.trials import losses, on_device, trained, trial, view

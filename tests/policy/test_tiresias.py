@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hermesd.core.model import Quantum, Use
+from hermesd.core.history import Use
+from hermesd.core.model import Quantum
 from hermesd.core.policy import Facts
 from hermesd.core.trial import Trial
 from hermesd.policy.tiresias import Tiresias, gittins

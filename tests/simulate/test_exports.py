@@ -11,7 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from hermesd.cli import app
-from hermesd.core.model import Goal, Stage, Study, SwitchCost, Tier, TrialSpec, Use
+from hermesd.core.history import SwitchCost, Use
+from hermesd.core.model import Goal, Stage, Study, Tier, TrialSpec
 from hermesd.core.trial import Trial
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.record import Form

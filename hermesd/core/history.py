@@ -1,0 +1,82 @@
+"""What lies behind a trial: how it is kept, what it used and measured, how its runs ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from hermesd.core.model import DeviceId, Phase, RunId, Tier, Time
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """How a suspended trial is kept: parked as `run` on `device`, or by its checkpoint."""
+
+    tier: Tier
+    run: RunId
+    device: DeviceId
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failed attempt, with enough to tell the device's fault from the program's."""
+
+    attempt: int
+    device: DeviceId
+    error_kind: str
+    detail: str
+    signature: str
+    step: int
+    at: Time
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchCost:
+    """Measured seconds of the last suspend and resume in one tier."""
+
+    suspend_seconds: float = 0.0
+    resume_seconds: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return self.suspend_seconds + self.resume_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a trial has used so far, in seconds of its device, from its own reports.
+
+    `overhead_seconds` went into suspending and resuming it; its first start is not counted.
+    """
+
+    busy_seconds: float = 0.0
+    overhead_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    examples: int = 0
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSummary:
+    """Last, lowest and highest value of a metric; NaN never replaces a number as an extreme.
+
+    While no number was seen, `low` is above every number and `high` below.
+    """
+
+    step: int
+    last: float
+    low: float
+    high: float
+
+    @property
+    def measured(self) -> bool:
+        """Whether any number was seen."""
+        return self.low <= self.high
+
+
+class Ending(NamedTuple):
+    """A final phase that awaits the release of the device, and why."""
+
+    phase: Phase
+    reason: str
