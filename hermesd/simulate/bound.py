@@ -18,6 +18,7 @@ from hermesd.simulate.figures import (
     Figures,
     area,
     best_place,
+    first_near,
     lowest_so_far,
     steps_to_goal,
     top_places,
@@ -56,6 +57,7 @@ def bound_of(order: Order, devices: int) -> Figures:
         time_to_best=whole[best_place(order)],
         top4=mean_reach(top_places(order)),
         auc=area(order, *curve),
+        near_best=first_near(order, *curve),
         makespan=max(max(whole), sum(whole) / devices),
         jct=sum(shortest_first(whole, devices)) / len(jobs),
     )

@@ -16,6 +16,7 @@ from hermesd.simulate.drive import Outcome
 from hermesd.simulate.orders import Order
 
 TOP = 4
+NEAR = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,8 @@ class Figures:
     `time_to_good`: mean over the good trials of the time at which each reaches the goal. `top4`:
     the same over the four good trials that end with the lowest loss. `time_to_best`: when the
     trial that ends with the lowest loss of all is fully trained. `auc`: the seconds for which the
-    lowest loss so far stood above the lowest of all, weighted by how far, the usual start being 1.
+    lowest loss so far stood above the lowest of all, weighted by how far, the usual start being 1;
+    `near_best`: when it first stood less than 2 % above, which trials of equal merit do not blur.
     `jct`: mean time at which a trial is finished.
     """
 
@@ -33,6 +35,7 @@ class Figures:
     time_to_best: float
     top4: float
     auc: float
+    near_best: float
     makespan: float
     jct: float
 
@@ -73,11 +76,13 @@ def top_places(order: Order) -> list[int]:
 def figures_of(order: Order, outcome: Outcome) -> Figures:
     """The figures of a simulated order."""
     reached = {place: time_of(outcome, place, step) for place, step in steps_to_goal(order).items()}
+    curve = incumbent(order, outcome)
     return Figures(
         time_to_good=float(np.mean(list(reached.values()))),
         time_to_best=outcome.finished[best_place(order)],
         top4=float(np.mean([reached[place] for place in top_places(order)])),
-        auc=area(order, *incumbent(order, outcome)),
+        auc=area(order, *curve),
+        near_best=first_near(order, *curve),
         makespan=max(outcome.finished),
         jct=float(np.mean(outcome.finished)),
     )
@@ -130,6 +135,11 @@ def area(order: Order, times: Floats, lowest: Floats) -> float:
     """The area under an incumbent curve, in seconds; it ends when the lowest loss is found."""
     before = np.concatenate(([1.0], gaps(order, lowest)[:-1]))
     return float(np.sum(np.diff(times, prepend=0.0) * before))
+
+
+def first_near(order: Order, times: Floats, lowest: Floats) -> Time:
+    """When an incumbent curve first is within 2 % of the lowest loss of all."""
+    return float(times[np.argmax(gaps(order, lowest) <= NEAR)])
 
 
 def gaps_at(order: Order, outcome: Outcome, at: Floats) -> Floats:

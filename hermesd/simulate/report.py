@@ -23,6 +23,7 @@ DETAILED = {
     "time_to_best": "to best",
     "top4": "top 4",
     "auc": "AUC",
+    "near_best": "to 2 %",
 }
 
 

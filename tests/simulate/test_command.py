@@ -47,7 +47,7 @@ def test_a_row_for_each_file_number_of_devices_bin_and_policy(file: Path, tmp_pa
         for policy in ("best_first", "round_robin:quantum_seconds=1")
     )
     row = found[0]
-    for name in ("time_to_good", "time_to_best", "top4", "auc", "makespan", "jct"):
+    for name in ("time_to_good", "time_to_best", "top4", "auc", "near_best", "makespan", "jct"):
         assert set(row[name]) == COMPARED
     assert row["makespan_ratio"] == row["makespan"]["ratio"]
     assert row["jct_ratio"] == row["jct"]["ratio"]
@@ -57,7 +57,7 @@ def test_a_row_for_each_file_number_of_devices_bin_and_policy(file: Path, tmp_pa
 
 def test_fifo_is_its_own_measure(file: Path) -> None:
     (row,) = rows(file, "--policy", "fifo", "--orders", "3", "--devices", "2", "--bin", "1")
-    for name in ("time_to_good", "time_to_best", "top4", "auc", "makespan", "jct"):
+    for name in ("time_to_good", "time_to_best", "top4", "auc", "near_best", "makespan", "jct"):
         one = row[name]
         assert (one["ratio"], one["median"], one["p10"], one["p90"]) == (1, 1, 1, 1)
         assert one["won"] == 0

@@ -17,7 +17,7 @@ from hermesd.simulate.bound import Beaten, bound_of, check, shortest_first
 from hermesd.simulate.curves import Curves, Job
 from hermesd.simulate.figures import Figures, effort_of, figures_of, top_places
 from hermesd.simulate.orders import ALL, draw, goal_of
-from tests.simulate.small import EXAMPLE, STEEP, order, play
+from tests.simulate.small import EXAMPLE, SLOW, STEEP, order, play
 
 TURNS = Plugin("round_robin", (("quantum_seconds", 2.0),))
 
@@ -31,7 +31,7 @@ def test_the_figures_of_fifo() -> None:
     # The lowest loss stands at 10, 9, 8, 7 from 1.64, 2.64, 3.64, 4.64 s on and at 4, 2, 1 from
     # 7.28, 8.28, 9.28 s on; the floor is 1, and 10 counts as 1.
     auc = 2.64 + 8 / 9 + 7 / 9 + 2.64 * 6 / 9 + 3 / 9 + 1 / 9
-    expected = Figures(7.28, 9.28, 7.28, auc, 9.28, (4.64 + 9.28) / 2)
+    expected = Figures(7.28, 9.28, 7.28, auc, 9.28, 9.28, (4.64 + 9.28) / 2)
     assert_near(figures, expected)
 
 
@@ -39,7 +39,7 @@ def test_the_figures_of_turns() -> None:
     outcome = play(EXAMPLE, TURNS)
     # 10 and 9 at 1.64 and 2.64 s, 4 at 5.64 s, 2 and 1 at 10.28 and 11.28 s.
     auc = 2.64 + 3.0 * 8 / 9 + 4.64 * 3 / 9 + 1 / 9
-    assert_near(figures_of(EXAMPLE, outcome), Figures(5.64, 11.28, 5.64, auc, 11.28, 9.96))
+    assert_near(figures_of(EXAMPLE, outcome), Figures(5.64, 11.28, 5.64, auc, 11.28, 11.28, 9.96))
     effort = effort_of(outcome)
     assert effort.switches == 2
     assert effort.overhead == pytest.approx(2.0 / 11.28)
@@ -48,7 +48,7 @@ def test_the_figures_of_turns() -> None:
 def test_the_bound_of_one_device() -> None:
     """The good trial at once; each device-second is needed; both curves side by side."""
     auc = 2.64 + 3 / 9 + 1 / 9
-    expected = Figures(2.64, 4.64, 2.64, auc, 9.28, (4.64 + 9.28) / 2)
+    expected = Figures(2.64, 4.64, 2.64, auc, 4.64, 9.28, (4.64 + 9.28) / 2)
     assert_near(bound_of(EXAMPLE, 1), expected)
 
 
@@ -57,6 +57,13 @@ def test_the_bound_counts_what_it_takes_to_leave() -> None:
     two = order(STEEP, (3.0, 3.0, 3.0, 3.0))
     assert bound_of(two, 1).time_to_good == pytest.approx((1.64 + (1.64 + 0.36 + 2.64)) / 2)
     assert bound_of(two, 2).time_to_good == pytest.approx((1.64 + 2.64) / 2)
+
+
+def test_within_two_percent_of_the_best_comes_before_the_best() -> None:
+    close = order(SLOW, (10.0, 1.17, 1.0))
+    assert figures_of(close, play(close, Plugin("fifo"))).near_best == pytest.approx(7.28)
+    wide = order(SLOW, (10.0, 1.19, 1.0))
+    assert figures_of(wide, play(wide, Plugin("fifo"))).near_best == pytest.approx(8.28)
 
 
 def test_the_top_are_the_good_trials_that_end_lowest() -> None:
