@@ -20,7 +20,6 @@ FUNCTION_LINES = 75
 # Files that still hold two ideas, with the length they must not outgrow until they are split; one
 # that fits again must leave the list.
 OVERLONG = {
-    "hermesd/sim/host.py": 355,
     "trainer_shim/agent.py": 385,
     "trainer_shim/supervisor.py": 440,
 }

@@ -1,16 +1,13 @@
 """A trial's host and its training program in virtual time, following a recorded training.
 
 It does what the real one does, as a node daemon can see it: iterations, reports, parks,
-checkpoints and outcomes, events kept until they are acknowledged, a lease that it watches
-itself. It outlives its daemon.
+checkpoints and outcomes, and a lease that it watches itself. It outlives its daemon.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from hermesd.core.model import Checkpoint, DeviceId, Fidelity, RunId, Tier, Time
 from hermesd.core.node_messages import (
@@ -25,11 +22,12 @@ from hermesd.core.node_messages import (
     Saved,
     Started,
 )
-from hermesd.sim.agenda import Agenda, Deed
+from hermesd.sim.agenda import Agenda
 from hermesd.sim.curves import Recording
 from hermesd.sim.disk import Folder
 from hermesd.sim.ground import Ground
 from hermesd.sim.training import Training
+from hermesd.sim.voice import Turns, Voice
 
 REPORT_SECONDS = 1.0
 START_SECONDS = 0.6
@@ -38,8 +36,6 @@ PARK_SECONDS = 0.01
 SAVE_SECONDS = 0.4
 KILL_SECONDS = 0.05
 PARKED_BYTES = 100
-
-Heard: TypeAlias = Callable[[int, HostFact], None]
 
 
 @dataclass(slots=True, eq=False)
@@ -63,7 +59,6 @@ class Host:
         fidelity: Fidelity,
         grace_seconds: float,
     ) -> None:
-        self.alive = True
         self.phase = "idle"
         self.run = RunId(folder.trial, 0)
         self.lease: Time = -math.inf
@@ -75,20 +70,10 @@ class Host:
         self._grace = grace_seconds
         self._started = False
         self._goal: Goal | None = None
-        self._turn = self._process = 0
-        self._seq = 0
-        self._log: list[tuple[int, HostFact]] = []
-        self._heard: Heard | None = None
-        self._heard_since: Time = 0.0
+        self._turns = Turns(agenda)
+        self.voice = Voice(agenda)
 
     # -- the daemon's side ---------------------------------------------------------------------
-
-    def attach(self, heard: Heard | None, after: int = 0) -> None:
-        """Tell everything behind `after` that was not acknowledged, and all that follows."""
-        self._heard, self._heard_since = heard, self._agenda.now
-        for seq, fact in list(self._log):
-            if heard is not None and seq > after:
-                heard(seq, fact)
 
     def standing(self) -> list[HostFact]:
         """What was said once and for all of the program that there is now."""
@@ -96,10 +81,6 @@ class Host:
             return []
         judged = Judged(self.run, self._fidelity, "", "none")
         return [judged, Planned(self.run, self._training.recording.steps)]
-
-    def ack(self, seq: int) -> None:
-        """Events up to this one are safe at the head."""
-        self._log = [entry for entry in self._log if entry[0] > seq]
 
     def extend(self, expires: Time) -> None:
         """Go on until then, unless told again."""
@@ -129,7 +110,7 @@ class Host:
         elif self.phase == "running" and self._goal is None:
             kept = tier if self.can_be_rebuilt else Tier.PARK
             self._goal = goal = Goal(kept, cause, f"a{run.attempt}-s{self.step}")
-            self._soon(seconds, lambda: self._deadline(goal), process=True)
+            self._turns.after(seconds, lambda: self._deadline(goal), process=True)
             if self._started:
                 self._aim_for_boundary()
 
@@ -139,7 +120,7 @@ class Host:
             return
         if self.can_be_rebuilt and self.phase in ("running", "parked"):
             step, present = self.step, self.run
-            self._soon(SAVE_SECONDS, lambda: self._saved(present, name, step), process=True)
+            self._turns.after(SAVE_SECONDS, lambda: self._saved(present, name, step), process=True)
 
     def demote(self, run: RunId, name: str, cause: str = "request") -> None:
         """Write the parked program down and end it."""
@@ -147,24 +128,24 @@ class Host:
             return
         if self.can_be_rebuilt:
             self._goal = Goal(Tier.CHECKPOINT, cause, name)
-            self._soon(SAVE_SECONDS, self._leave)
+            self._turns.after(SAVE_SECONDS, self._leave)
 
     def kill(self, run: RunId, cause: str = "request") -> None:
         """End the program now."""
         if run.attempt < self.run.attempt:
             return
         if self.phase in ("running", "parked"):
-            self._turn += 1
+            self._turns.next()
             self._goal = Goal(Tier.KILL, cause, "")
-            self._soon(KILL_SECONDS, self._killed)
+            self._turns.after(KILL_SECONDS, self._killed)
         elif self.phase == "idle":
             self._say_killed(cause)
 
     def die(self) -> None:
         """The host and everything of it are gone, without a word."""
         self._gone("dead")
-        self.alive = False
-        self._heard = None
+        self._turns.end()
+        self.voice.attach(None)
 
     # -- faults ----------------------------------------------------------------------------------
 
@@ -179,7 +160,7 @@ class Host:
     def stall(self, seconds: float) -> None:
         """The present iteration takes that much longer."""
         if self.phase == "running" and self._training.stall(self._agenda.now, seconds):
-            self._turn += 1
+            self._turns.next()
             if self._goal is None:
                 self._plan_work()
             else:
@@ -196,33 +177,20 @@ class Host:
         """Iterations done by now."""
         return self._training.step(self._agenda.now)
 
-    def overdue_seconds(self, durability_seconds: float) -> float:
-        """By how much more than allowed was trained since the last durable checkpoint.
-
-        A daemon that has just come starts to count anew; a program that cannot be rebuilt and
-        a disk that rots are not its fault.
-        """
-        attended = self._agenda.now - self._heard_since if self._heard else 0.0
-        bound = durability_seconds + SAVE_SECONDS + 2 * self._training.recording.step_seconds + 0.1
-        if attended < bound or not self.can_be_rebuilt or self.folder.damaged:
-            return 0.0
-        kept = self.folder.newest.step if self.folder.newest else 0
-        return (self.step - kept) * self._training.recording.step_seconds - bound
-
     def _go(self, run: RunId, devices: tuple[DeviceId, ...], seconds: float) -> None:
         self._ground.begin(run, devices)
         self.run, self.phase = run, "running"
-        self._turn += 1
+        self._turns.next()
         self._goal = None
-        self._soon(seconds, self._first_boundary)
+        self._turns.after(seconds, self._first_boundary)
 
     def _first_boundary(self) -> None:
         fresh, self._started = not self._started, True
-        self._emit(Started(self.run, self.step))
+        self.voice.say(Started(self.run, self.step))
         self._training.go(self._agenda.now)
         if fresh:
             for fact in self.standing():
-                self._emit(fact)
+                self.voice.say(fact)
         if self._goal is None:
             self._plan_work()
         else:
@@ -230,7 +198,7 @@ class Host:
 
     def _plan_work(self) -> None:
         period = max(REPORT_SECONDS, self._training.recording.step_seconds)
-        self._soon(min(period, self._training.seconds_left(self._agenda.now)), self._work)
+        self._turns.after(min(period, self._training.seconds_left(self._agenda.now)), self._work)
 
     def _work(self) -> None:
         self._report()
@@ -243,12 +211,12 @@ class Host:
         report = self._training.report(self.run, self._agenda.now)
         if report is not None:
             self._ground.train(self.run.trial, report.busy_seconds)
-            self._emit(Progress(report))
+            self.voice.say(Progress(report))
 
     def _aim_for_boundary(self) -> None:
-        self._turn += 1
+        self._turns.next()
         seconds = self._training.seconds_to_boundary(self._agenda.now)
-        self._soon(seconds, self._at_boundary)
+        self._turns.after(seconds, self._at_boundary)
 
     def _at_boundary(self) -> None:
         goal = self._goal
@@ -257,9 +225,9 @@ class Host:
         if self._training.over(self._agenda.now):
             self._complete()
         elif goal.tier is Tier.PARK:
-            self._soon(PARK_SECONDS, self._park)
+            self._turns.after(PARK_SECONDS, self._park)
         else:
-            self._soon(SAVE_SECONDS, self._leave)
+            self._turns.after(SAVE_SECONDS, self._leave)
 
     def _pause(self) -> None:
         self._report()
@@ -279,16 +247,16 @@ class Host:
     def _park(self) -> None:
         assert self._goal is not None
         cause, self._goal = self._goal.cause, None
-        self._turn += 1
+        self._turns.next()
         self.phase = "parked"
         self._ground.end(self.run)
         if not self._started:
             self._started = True
-            self._emit(Started(self.run, self.step))
-        self._emit(Parked(self.run, self.step, PARKED_BYTES, cause))
+            self.voice.say(Started(self.run, self.step))
+        self.voice.say(Parked(self.run, self.step, PARKED_BYTES, cause))
 
     def _saved(self, run: RunId, name: str, step: int) -> None:
-        self._emit(Saved(run, self.folder.save(run, name, step)))
+        self.voice.say(Saved(run, self.folder.save(run, name, step)))
 
     def _leave(self) -> None:
         goal, step = self._goal, self.step
@@ -318,34 +286,15 @@ class Host:
     def _gone(self, phase: str) -> None:
         """The program's process is no more."""
         self._training.stand(self._agenda.now)
-        self._turn += 1
-        self._process += 1
+        self._turns.next(process=True)
         self._goal = None
         self.phase = phase
         self._ground.end(self.run)
 
     def _end(self, outcome: HostFact) -> None:
         self.folder.outcomes[self.run.attempt] = outcome
-        self._emit(outcome)
+        self.voice.say(outcome)
 
     def _watch_lease(self) -> None:
         if self.phase == "running" and self._goal is None and self._agenda.now >= self.lease:
             self.suspend(self.run, Tier.CHECKPOINT, self._grace, "lease")
-
-    # -- saying and waiting ------------------------------------------------------------------------
-
-    def _emit(self, fact: HostFact) -> None:
-        self._seq += 1
-        self._log.append((self._seq, fact))
-        if self._heard is not None:
-            self._heard(self._seq, fact)
-
-    def _soon(self, seconds: float, deed: Deed, process: bool = False) -> None:
-        """Later, unless the program was interrupted since (`process`: unless it ended)."""
-        turn, ended = self._turn, self._process
-
-        def if_still() -> None:
-            if self.alive and (self._process == ended if process else self._turn == turn):
-                deed()
-
-        self._agenda.after(seconds, if_still)

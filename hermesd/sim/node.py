@@ -45,7 +45,7 @@ class Daemon:
         """kill -9 of the daemon alone."""
         self.alive = False
         for host in self._box.hosts.values():
-            host.attach(None)
+            host.voice.attach(None)
         if self.stream is not None:
             self.stream.cut()
 

@@ -84,7 +84,7 @@ class Trainers:
                 done = marks.popleft()[1]
             host = self._box.hosts.get(trial)
             if done and host is not None:
-                host.ack(done)
+                host.voice.ack(done)
 
     def settle(self, trial: TrialId) -> None:
         """The head has the outcome of the newest run safe."""
@@ -174,7 +174,7 @@ class Trainers:
         def heard(seq: int, fact: HostFact) -> None:
             self._later(LOCAL_SECONDS, lambda: self._heard(host, seq, fact))
 
-        host.attach(heard, after)
+        host.voice.attach(heard, after)
 
     def _heard(self, host: Host, seq: int, fact: HostFact) -> None:
         trial = host.folder.trial

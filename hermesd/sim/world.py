@@ -19,7 +19,7 @@ from hermesd.sim.box import Box, Site, Work
 from hermesd.sim.faults import Chance, Faults
 from hermesd.sim.ground import Broken, Ground
 from hermesd.sim.head import Disk, Head, replayed
-from hermesd.sim.host import Host
+from hermesd.sim.host import SAVE_SECONDS, Host
 from hermesd.sim.node import Daemon
 from hermesd.sim.stream import Stream
 
@@ -191,8 +191,18 @@ class World:
                 raise Broken(f"{run} is {phase} since {since:.1f} s")
 
     def check_loss(self, host: Host) -> None:
-        """One fault costs a trial what it trained since a checkpoint was last due, at most."""
-        late = host.overdue_seconds(self._durability)
+        """One fault costs a trial what it trained since a checkpoint was last due, at most.
+
+        A daemon that has just come starts to count anew; a program that cannot be rebuilt and
+        a disk that rots are not its fault.
+        """
+        each = self.work[host.run.trial].recording.step_seconds
+        bound = self._durability + SAVE_SECONDS + 2 * each + 0.1
+        folder = host.folder
+        if host.voice.heard_seconds < bound or not host.can_be_rebuilt or folder.damaged:
+            return
+        kept = folder.newest.step if folder.newest else 0
+        late = (host.step - kept) * each - bound
         if late > 0:
             raise Broken(f"{host.run}: a durable checkpoint is overdue by {late:.1f} s")
 
