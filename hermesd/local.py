@@ -2,7 +2,8 @@
 
 Both are processes of their own, restarted when they die. They end when told to, and when this
 process is gone: each holds the other end of a pipe. Whoever looks for them reads `local.json`,
-which is there while both are ready.
+which is there while both are ready; whoever wants to end them reads `running.lock`, which holds the
+number of this process, and is locked, for as long as it lives.
 """
 
 from __future__ import annotations
@@ -135,6 +136,8 @@ def _alone(folder: Path) -> Iterator[None]:
     lock = os.open(folder / "running.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(lock, 0)
+        os.write(lock, f"{os.getpid()}\n".encode())
         yield
     except BlockingIOError:
         raise LocalRefused(f"{folder}: a local head runs here already") from None

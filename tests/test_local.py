@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import select
@@ -159,3 +160,18 @@ async def test_a_journal_that_cannot_be_used_ends_it_with_the_reason(folder: Pat
         log = (folder / "log").read_text()
         assert "is empty: nothing of it was changed" in log
         assert "the head refuses to start" in log
+
+
+async def test_its_number_is_known_while_a_child_does_not_get_on_its_feet(folder: Path) -> None:
+    (folder / "state").mkdir()
+    (folder / "state" / "node").write_text("a file where a directory should be")
+    async with started(folder) as local:
+        while "process=node" not in (folder / "log").read_text():
+            assert local.process.returncode is None
+            await asyncio.sleep(0.01)
+        assert not (local.state / "local.json").exists()
+        with (local.state / "running.lock").open("rb") as lock:
+            with pytest.raises(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            os.kill(int(lock.read()), signal.SIGTERM)
+        assert await local.process.wait() == 0
