@@ -1,5 +1,6 @@
 """Warm starts: one interpreter for many hosts, and a cold start whenever that cannot be."""
 
+import contextlib
 import os
 import sys
 from collections.abc import AsyncIterator
@@ -9,7 +10,7 @@ import pytest
 
 import trainer_shim
 from hermesd.node import hostlink, processes
-from hermesd.node.environment import host_environment
+from hermesd.node.environment import OWNER, host_environment
 from hermesd.node.folder import TrialFolder
 from hermesd.node.zygotes import LIMIT, Zygotes
 
@@ -111,17 +112,23 @@ async def test_a_script_that_sets_such_variables_starts_cold(
     assert b"trainer_shim.host" in command
 
 
+def named(path: Path) -> list[int]:
+    """The processes that have a path in their command line."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if str(path).encode() in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+    return found
+
+
 async def test_an_interpreter_that_died_is_replaced(
     tmp_path: Path, zygotes: Zygotes, shim: Path, program: dict[str, str]
 ) -> None:
     await start(make(tmp_path, 1, program), zygotes, shim, program)
-    for entry in Path("/proc").iterdir():
-        if (
-            entry.name.isdigit()
-            and str(tmp_path / "run/zygote0").encode() in (entry / "cmdline").read_bytes()
-        ):
-            processes.kill([int(entry.name)])
-            await processes.exited(int(entry.name))
+    for pid in named(tmp_path / "run/zygote0"):
+        processes.kill([pid])
+        await processes.exited(pid)
     assert b"trainer_shim.host" in await start(make(tmp_path, 2, program), zygotes, shim, program)
     assert b"zygote1.sock" in await start(make(tmp_path, 3, program), zygotes, shim, program)
 
@@ -146,13 +153,16 @@ async def test_only_so_many_are_kept(
     for number in range(LIMIT + 1):
         env = {**program, "OMP_NUM_THREADS": str(number + 1)}
         await start(make(tmp_path, number, env), zygotes, shim, env)
-    run = str(tmp_path / "run").encode()
-    alive = [
-        entry.name
-        for entry in Path("/proc").iterdir()
-        if entry.name.isdigit() and run in (entry / "cmdline").read_bytes()
-    ]
-    assert len(alive) == LIMIT
+    assert len(named(tmp_path / "run")) == LIMIT
+
+
+async def test_what_it_forks_bears_the_mark_of_the_node_and_of_no_trial(
+    tmp_path: Path, zygotes: Zygotes, shim: Path, program: dict[str, str]
+) -> None:
+    trial = {**program, OWNER: str(tmp_path / "trials/t/1")}
+    await start(make(tmp_path, 1, trial), zygotes, shim, trial)
+    (interpreter,) = named(tmp_path / "run/zygote0")
+    assert processes.started_with(interpreter, OWNER) == str(shim.parent)
 
 
 def test_a_hosts_path_has_the_shim_first(shim: Path, program: dict[str, str]) -> None:
