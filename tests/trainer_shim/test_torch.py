@@ -228,6 +228,8 @@ def test_what_cannot_be_rebuilt_only_parks(
         level, reason = fidelity(trial)[-1]
         assert level == "park-only"
         assert word in reason
+        # What is known from the first batch on is said at once.
+        assert len(fidelity(trial)) == (1 if name not in ("RETURNED", "MADE_INSIDE") else 2)
         trial.suspend("checkpoint")
         trial.resume()
         trial.until("completed")

@@ -187,6 +187,7 @@ def step(data, target):
     loss = nn.functional.cross_entropy(model(data), target)
     loss.backward()
     optimizer.step()
+    return loss.item()
 """
 
 # What cannot be brought back.
@@ -241,7 +242,7 @@ def ahead(loader):
             yield waiting
         waiting = batch
     yield waiting
-for batch in ahead(DataLoader(data, batch_size=8)):
+for batch in ahead(DataLoader(data, batch_size=9)):
     step(*batch)
 final(digest(model))
 """

@@ -203,21 +203,22 @@ class Session:
         if self.is_aside or self.replaying:
             return
         agent = self.agent
+        current = self._inside[-1] if self._inside else None
         self.iteration.stepped(optimizer)
+        if current is None:
+            self.obstacle(self.other_way or "training is not in a for statement over a DataLoader")
+        for one in self._inside:
+            if one.obstacle is not None:
+                self.obstacle(one.obstacle)
         if not agent.page.looping:
             self._look()
             agent.page.step = self.steps
             agent.loop(True)
-        for one in self._inside:
-            if one.obstacle is not None:
-                self.obstacle(one.obstacle)
-        if self._inside:
-            self._inside[-1].stepped = self._inside[-1].trained = True
-        else:
-            self.obstacle(self.other_way or "training is not in a for statement over a DataLoader")
-            if self.iteration.is_counted_by(optimizer):
-                self.count(None)
-                agent.boundary(self.steps)
+        if current is not None:
+            current.stepped = current.trained = True
+        elif self.iteration.is_counted_by(optimizer):
+            self.count(None)
+            agent.boundary(self.steps)
 
     # -- boundaries
 

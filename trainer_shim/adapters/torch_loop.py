@@ -134,12 +134,10 @@ class Pass:
     def _dropped(self, frame: types.FrameType) -> None:
         if not self.is_statement or not self._session.is_inside(self):
             return
-        if statements.is_break(frame, self._code, self._at):
-            self._session.over(self, self._left(frame))
-            if self.stepped:
-                self._session.boundary(self, frame)
-        else:
-            self._session.over(self, None)
+        is_break = statements.is_break(frame, self._code, self._at)
+        self._session.over(self, self._left(frame) if is_break else None)
+        if self.stepped and frame.f_code is self._code:
+            self._session.boundary(self, frame)
 
 
 def _obstacle(loader: Any) -> str | None:
