@@ -71,6 +71,8 @@ class Agent:
         self.level, self.reason = "park-only", "no boundaries seen yet"
         self.last_values: dict[str, Any] = {}
         self.last_checkpoint: Message | None = None
+        # Run again from its first line, the program has not come to its checkpoint's place yet.
+        self.is_returning = False
         self._began = False
         self._mail_read = 0
         self._early: list[Message] = []
@@ -186,6 +188,10 @@ class Agent:
 
     def completed(self, exit_code: int) -> None:
         """The program ended well: last report, last checkpoint, last values."""
+        if self.is_returning:
+            detail = "the program ended before it came to where its checkpoint was taken"
+            self.failed("restore", detail, detail)
+            return
         self.closing()
         self._send(
             {
@@ -203,7 +209,9 @@ class Agent:
         self._join_writer()
 
     def failed(self, error_kind: str, detail: str, signature: str) -> None:
-        """The program ended badly."""
+        """The program ended badly; before it was restored, that is what failed."""
+        if self.is_returning:
+            error_kind = "restore"
         self.page.looping = False
         self.report()
         self._send(
