@@ -243,6 +243,8 @@ def test_what_cannot_be_rebuilt_only_parks(
         ("", "[17, 6]"),  # another width
         ("x = x[: 50 - 40 * os.path.exists('again')]; data = TensorDataset(x, y[: len(x)])", "end"),
         ("again = os.path.exists('again') and list(DataLoader(data))", "a pass in"),
+        ("if os.path.exists('again'): raise KeyError('again')", "KeyError: 'again'"),
+        ("if os.path.exists('again'): raise SystemExit", "before it came to where"),
     ],
 )
 def test_another_program_than_at_the_checkpoint_is_refused(

@@ -18,7 +18,7 @@ from typing import Any
 
 from trainer_shim.adapters import torch_private as private
 from trainer_shim.adapters.torch_iteration import Iteration
-from trainer_shim.adapters.torch_loop import Ended, Pass, begin_again
+from trainer_shim.adapters.torch_loop import LEFT_UNSEEN, Ended, Pass, begin_again
 from trainer_shim.adapters.torch_objects import Inventory, Objects
 from trainer_shim.adapters.torch_pack import Packer
 from trainer_shim.adapters.torch_program import copy_variables, fit, place, put_back_variables
@@ -69,7 +69,6 @@ class Session:
         self.passes: weakref.WeakKeyDictionary[Any, Pass] = weakref.WeakKeyDictionary()
         self.next_batch: Any = None
         self.other_way: str | None = None
-        self.replaying = False
         self.steps = 0
         self._records: list[State] = []
         self._inside: list[Pass] = []
@@ -85,7 +84,8 @@ class Session:
             with self.restoring():
                 past = load(agent.restore)
                 if past is not None:
-                    self._past, self.replaying = past, True
+                    self._past = past
+                    agent.is_returning = True
 
     # -- what a resume promises
 
@@ -127,7 +127,7 @@ class Session:
             return make(loader)
         number, past = len(self._records), None
         site = f"{place(frame)} over loader {self.objects.number('loader', loader)}"
-        if self.replaying:
+        if self.agent.is_returning:
             with self.restoring():
                 past = self._expected(number, site)
             if past["kind"] == "ended":
@@ -155,7 +155,7 @@ class Session:
     def enter(self, opened: Pass, where: types.FrameType) -> None:
         """A `for` statement begins with this pass, inside of those it is in."""
         while self._inside and not self._inside[-1].encloses(where):
-            self.over(self._inside[-1], None)
+            self.over(self._inside[-1], LEFT_UNSEEN)
         opened.made_before = self.objects.made
         self._inside.append(opened)
 
@@ -171,11 +171,11 @@ class Session:
         """Whether the checkpoint was taken in this pass, the last one there was."""
         return number == len(self._past["records"]) - 1
 
-    def over(self, ended: Pass, left: State | None) -> None:
-        """A pass is over; None where what it left is not known."""
+    def over(self, ended: Pass, left: State | str) -> None:
+        """A pass is over; with the reason where it is not known what it left."""
         self._inside.remove(ended)
-        if left is None:
-            self.obstacle("a for statement over a DataLoader was left by return or an exception")
+        if isinstance(left, str):
+            self.obstacle(left)
             return
         record = self._records[ended.number]
         self._records[ended.number] = {"kind": "ended", "site": record["site"], "left": left}
@@ -200,7 +200,7 @@ class Session:
 
     def stepped(self, optimizer: Any) -> None:
         """An optimizer has changed its parameters (or a GradScaler has skipped that)."""
-        if self.is_aside or self.replaying:
+        if self.is_aside or self.agent.is_returning:
             return
         agent = self.agent
         current = self._inside[-1] if self._inside else None
@@ -278,7 +278,7 @@ class Session:
         put_back_variables(frame, past["variables"], unpacker)
         set_random(past["random"])
         self.steps = self.agent.page.step = past["steps"]
-        self.replaying = False
+        self.agent.is_returning = False
         self._past = {"records": []}
         self._look()
         self.agent.restored()

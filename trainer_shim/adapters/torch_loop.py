@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 # What a pass that is over left in variables, kept once for each: only what is small.
 _LEFT_BYTES = 4096
 _LEFT_ITEMS = 256
+LEFT_UNSEEN = "a for statement over a DataLoader was left by return or an exception"
 
 
 class Pass:
@@ -122,20 +123,24 @@ class Pass:
             # What the workers draw must be drawn again, by the same workers.
             self._session.next_batch(iterator)
 
-    def _left(self, frame: types.FrameType) -> State:
-        """What this pass leaves behind."""
+    def _left(self, frame: types.FrameType) -> State | str:
+        """What this pass leaves behind, or why that cannot be known."""
         loader = self._loader()
-        return {
-            "random": copy_random(),
-            "loader": {} if loader is None else copy_loader(loader),
-            "variables": copy_variables(frame, Packer({}, _LEFT_BYTES, _LEFT_ITEMS)),
-        }
+        packer = Packer({}, _LEFT_BYTES, _LEFT_ITEMS)
+        try:
+            return {
+                "random": copy_random(),
+                "loader": {} if loader is None else copy_loader(loader),
+                "variables": copy_variables(frame, packer),
+            }
+        except Exception as error:  # whatever the program's own classes raise: it trains on
+            return f"the variables of the program cannot be read: {type(error).__name__}: {error}"
 
     def _dropped(self, frame: types.FrameType) -> None:
         if not self.is_statement or not self._session.is_inside(self):
             return
         is_break = statements.is_break(frame, self._code, self._at)
-        self._session.over(self, self._left(frame) if is_break else None)
+        self._session.over(self, self._left(frame) if is_break else LEFT_UNSEEN)
         if self.stepped and frame.f_code is self._code:
             self._session.boundary(self, frame)
 
