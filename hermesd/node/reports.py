@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from hermesd.core.events import Reported
 from hermesd.core.losses import REPORT_CHUNKS, Chunk, chunked
@@ -32,14 +33,15 @@ LARGEST_STEP = 2**63 - 1
 def fact_of(frame: Frame, trial: str, goal: Goal, signal: str, node: NodeId) -> HostFact | None:
     """The fact that a host's event states; None for kinds that state none.
 
-    Raises KeyError, TypeError or ValueError when a field is missing or of the wrong kind.
+    Raises KeyError, TypeError, ValueError or OverflowError when a field is missing or of the wrong
+    kind.
     """
     run = RunId(trial, int(frame["attempt"]))
     match frame["kind"]:
         case "started" | "resumed":
-            return Started(run, int(frame["step"]))
+            return Started(run, _count(frame["step"]))
         case "planned":
-            return Planned(run, int(frame["steps"]))
+            return Planned(run, _count(frame["steps"]))
         case "fidelity":
             return Judged(
                 run,
@@ -50,9 +52,9 @@ def fact_of(frame: Frame, trial: str, goal: Goal, signal: str, node: NodeId) -> 
         case "reported":
             return progress(run, frame, goal, signal)
         case "parked":
-            memory, cause = int(frame.get("memory_bytes") or 0), str(frame.get("cause") or "")
+            memory, cause = _count(frame.get("memory_bytes") or 0), str(frame.get("cause") or "")
             waited = float(frame.get("boundary_seconds") or 0.0)
-            return Parked(run, int(frame["step"]), memory, cause, waited)
+            return Parked(run, _count(frame["step"]), memory, cause, waited)
         case "checkpointed":
             return Saved(run, checkpoint_of(frame, run, node))
         case "suspended":
@@ -60,24 +62,31 @@ def fact_of(frame: Frame, trial: str, goal: Goal, signal: str, node: NodeId) -> 
             return Left(
                 run,
                 Tier(frame["tier"]),
-                int(frame["step"]),
+                _count(frame["step"]),
                 checkpoint_of(kept, run, node) if kept else None,
                 str(frame.get("cause") or ""),
             )
         case "completed":
             kept = frame.get("checkpoint")
             final = checkpoint_of(kept, run, node) if kept else None
-            return Completed(run, int(frame["step"]), final)
+            return Completed(run, _count(frame["step"]), final)
         case "failed":
             return Failed(
                 run,
                 str(frame["error_kind"]),
                 str(frame.get("detail") or ""),
                 str(frame.get("error_signature") or ""),
-                int(frame.get("step") or 0),
+                _count(frame.get("step") or 0),
             )
         case _:
             return None
+
+
+def _count(value: Any) -> int:
+    """A number of things, as the wire can carry it."""
+    if not 0 <= (number := int(value)) <= LARGEST_STEP:
+        raise ValueError(f"{number}: expected a number from 0 to {LARGEST_STEP}")
+    return number
 
 
 def checkpoint_of(frame: Frame, run: RunId, node: NodeId) -> Checkpoint:
@@ -86,9 +95,9 @@ def checkpoint_of(frame: Frame, run: RunId, node: NodeId) -> Checkpoint:
         f"{run.trial}@{frame['id']}",
         run.trial,
         run.attempt,
-        int(frame["step"]),
+        _count(frame["step"]),
         str(frame["sha256"]),
-        int(frame["bytes"]),
+        _count(frame["bytes"]),
         (node,),
     )
 
@@ -113,13 +122,13 @@ def progress(run: RunId, frame: Frame, goal: Goal, signal: str) -> Progress:
     return Progress(
         Reported(
             run,
-            int(frame["last_step"]),
+            _count(frame["last_step"]),
             chunks,
             tuple((one.metric, one.values[-1]) for one in series),
             busy_seconds=float(frame["busy_seconds"]),
             cpu_seconds=float(frame.get("cpu_seconds") or 0.0),
-            examples=int(frame.get("examples") or 0),
-            memory_bytes=int(frame.get("memory_bytes") or 0),
+            examples=_count(frame.get("examples") or 0),
+            memory_bytes=_count(frame.get("memory_bytes") or 0),
             not_finite=not finite,
         ),
         series,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hermesd.config import NodeConfig
-from hermesd.core.commands import Kill, Release, Stop
+from hermesd.core.commands import Kill, Release, Renew, Stop
 from hermesd.core.events import (
     Checkpointed,
     FidelityKnown,
@@ -115,6 +115,22 @@ async def test_quanta_end_and_exact_ones_park_by_themselves(
     parked = await head.hears(RunSuspended, exactly)
     assert (parked.tier, parked.step, parked.cause) == (Tier.PARK, 30, "limit")
     assert head.steps("digits/2")[-1] == 30
+
+
+async def test_an_exact_limit_moved_while_the_program_runs_is_kept_exactly(
+    head: Head, node: Node, launch: Launch
+) -> None:
+    run = launch(
+        argv=("python", "train.py", "100000", "0.02"),
+        quantum=Quantum(until_step=100, exact=True),
+    )
+    first = await head.hears(Reported, run)
+    assert first.step < 100
+    further = Quantum(until_step=150, exact=True)
+    head.send(Renew(run, 1, further, "a milestone was passed", extends=True))
+    parked = await head.hears(RunSuspended, run)
+    assert (parked.tier, parked.step, parked.cause) == (Tier.PARK, 150, "limit")
+    assert head.steps(run.trial) == list(range(1, 151))
 
 
 async def test_stop_kill_and_release(

@@ -169,10 +169,14 @@ def test_a_report_without_the_signal_still_tells_the_rest() -> None:
         {"kind": "started"},
         {"kind": "fidelity", "level": "perfect"},
         {"kind": "suspended", "tier": "x", "step": 1},
+        {"kind": "planned", "steps": 2**70},
+        {"kind": "completed", "step": -1},
+        {"kind": "parked", "step": float("inf")},
+        {"kind": "checkpointed", **KEPT, "bytes": 2**63},
     ],
 )
 def test_an_event_that_makes_no_sense_is_refused(frame: Frame) -> None:
-    with pytest.raises((KeyError, ValueError)):
+    with pytest.raises((KeyError, ValueError, OverflowError)):
         fact(**frame)
 
 
