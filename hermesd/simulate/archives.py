@@ -17,7 +17,7 @@ import numpy as np
 
 from hermesd.core.model import Scalar
 from hermesd.refusal import FieldError, Refused, nearest
-from hermesd.simulate.curves import Curves, Floats, Job, Loss, until_broken
+from hermesd.simulate.curves import Curves, Floats, Job, Loss, Switch, until_broken
 
 JOB_ITERATIONS = 1_000
 SMOOTHED_ITERATIONS = 20
@@ -129,7 +129,7 @@ def _trainings(path: Path, arrays: Mapping[str, Any], loss: Loss) -> Curves:
         for curve, each, row in zip(curves, seconds, settings, strict=True)
         if np.isfinite(curve[0])
     )
-    return Curves(path.stem, jobs, timing.switch)
+    return Curves(path.stem, jobs, Switch.split(timing.switch))
 
 
 def _relative_seconds(measured: Floats, settings: Floats) -> Floats:
@@ -182,7 +182,7 @@ def _logged_runs(path: Path, arrays: Mapping[str, Any], loss: Loss) -> Curves:
                 _logged_parameters(meta, number),
             )
         )
-    return Curves(path.stem, tuple(jobs), OTHERWISE.switch)
+    return Curves(path.stem, tuple(jobs), Switch.split(OTHERWISE.switch))
 
 
 def _logged_parameters(meta: Any, number: int) -> tuple[tuple[str, Scalar], ...]:

@@ -13,7 +13,6 @@ from dataclasses import asdict
 import numpy as np
 
 from hermesd.core.model import Time
-from hermesd.simulate.drive import LEAVING, STARTING
 from hermesd.simulate.figures import (
     Figures,
     area,
@@ -36,7 +35,7 @@ class Beaten(AssertionError):
 def bound_of(order: Order, devices: int) -> Figures:
     """The least of each figure, each by itself: no one schedule need reach them all."""
     jobs = order.jobs
-    start, leave = STARTING * order.switch_seconds, LEAVING * order.switch_seconds
+    start, leave = order.switch.starting, order.switch.leaving
     whole = [start + job.steps * job.step_seconds + leave * job.diverges for job in jobs]
     reach = steps_to_goal(order)
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from hermesd.simulate.bound import bound_of, check
 from hermesd.simulate.contenders import FIFO, Contender
-from hermesd.simulate.curves import Curves, Loss
+from hermesd.simulate.curves import Curves, Loss, Switch
 from hermesd.simulate.drive import Drive, Outcome
 from hermesd.simulate.figures import Effort, Figures, effort_of, figures_of, gaps_at
 from hermesd.simulate.orders import Goal, Order, draw, goal_of
@@ -31,7 +31,7 @@ SAMPLED = np.linspace(0.0, 1.2, 121)
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A file of curves and how it is read; `switch_seconds` None means as the paper has it."""
+    """A file of curves and how it is read; `switch_seconds` None: as the file says."""
 
     path: Path
     loss: Loss
@@ -77,7 +77,7 @@ def opened(recorded: Recorded) -> tuple[Curves, Goal]:
     """A file and its goal, read once in each process. Raises Refused."""
     curves = read(recorded.path, recorded.loss)
     if recorded.switch_seconds is not None:
-        curves = replace(curves, switch_seconds=recorded.switch_seconds)
+        curves = replace(curves, switch=Switch.split(recorded.switch_seconds))
     return curves, goal_of(curves)
 
 

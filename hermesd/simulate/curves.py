@@ -14,6 +14,9 @@ from hermesd.core.model import Scalar
 Floats: TypeAlias = NDArray[np.float64]
 Loss: TypeAlias = Literal["base", "total"]
 
+# Of the seconds of a switch, what is paid when a trial is suspended, and at every start.
+LEAVING, STARTING = 0.36, 0.64
+
 
 @dataclass(frozen=True)
 class Job:
@@ -44,15 +47,29 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
+class Switch:
+    """Seconds to suspend a trial, to resume it, and to start it for the first time."""
+
+    leaving: float
+    resuming: float
+    starting: float
+
+    @classmethod
+    def split(cls, seconds: float) -> Switch:
+        """A suspend and a resume in so many seconds; a first start takes what a resume does."""
+        return cls(LEAVING * seconds, STARTING * seconds, STARTING * seconds)
+
+
+@dataclass(frozen=True, slots=True)
 class Curves:
-    """A file of recorded trainings; `switch_seconds` is what it takes to suspend and resume one.
+    """A file of recorded trainings, and what it takes to switch between them.
 
     `whole` if they are one study's own, to be run again as they are, not a stock to draw from.
     """
 
     name: str
     jobs: tuple[Job, ...]
-    switch_seconds: float
+    switch: Switch
     whole: bool = False
 
 

@@ -2,8 +2,8 @@
 
 The node's part is played here. It says what a node says (started, a report after a new trial's
 first second, one at each end of a quantum and wherever a milestone is passed, suspended,
-completed), and does what it is told at the next iteration boundary. Of a switch's seconds 36 % are
-paid when a trial is suspended and 64 % at every start, the first included; there is no other delay.
+completed), and does what it is told at the next iteration boundary. Suspending, resuming and
+starting a trial take their seconds; there is no other delay.
 """
 
 from __future__ import annotations
@@ -34,8 +34,6 @@ from hermesd.simulate.opening import joined, place_of, submitted
 from hermesd.simulate.orders import Order
 from hermesd.simulate.stay import Live, Stay
 
-LEAVING, STARTING = 0.36, 0.64
-
 
 class Stalled(Exception):
     """A simulation that came to no end, or whose policy raised."""
@@ -61,8 +59,7 @@ class Drive:
 
     def __init__(self, order: Order, devices: int, policy: Plugin, placement: Plugin) -> None:
         self._jobs = order.jobs
-        self._leaving = LEAVING * order.switch_seconds
-        self._starting = STARTING * order.switch_seconds
+        self._switch = order.switch
         self._opening = (submitted(order.jobs, policy, placement), joined(devices))
         self._agenda = Agenda()
         self._scheduler = Scheduler(State(), make_policy, make_placement)
@@ -143,13 +140,14 @@ class Drive:
             command.quantum,
         )
         self._live[trial] = live
-        self._agenda.after(self._starting, lambda: self._started(live))
+        seconds = self._switch.starting if live.fresh else self._switch.resuming
+        self._agenda.after(seconds, lambda: self._started(live, seconds))
 
-    def _started(self, live: Live) -> None:
+    def _started(self, live: Live, seconds: float) -> None:
         live.begin(self._agenda.now)
-        self._overhead += 0.0 if live.fresh else self._starting
+        self._overhead += 0.0 if live.fresh else seconds
         self._plan(live, live.next_step())
-        self._tell(RunStarted(live.run, live.first, self._starting, live.job.planned))
+        self._tell(RunStarted(live.run, live.first, seconds, live.job.planned))
 
     def _plan(self, live: Live, step: int) -> None:
         """Put down the step at which the run next has something to say; no plan before holds."""
@@ -170,7 +168,7 @@ class Drive:
         elif live.leaving:
             if events:
                 self._tell(*events)
-            self._agenda.after(self._leaving, lambda: self._suspended(live, now))
+            self._agenda.after(self._switch.leaving, lambda: self._suspended(live, now))
         else:
             plan = live.plan
             self._tell(*events, *(self._limits_met(live, step) if step < job.steps else ()))
@@ -206,12 +204,12 @@ class Drive:
     def _suspended(self, live: Live, ended: Time) -> None:
         now = self._agenda.now
         final = live.job.diverges and live.told == live.job.steps
-        self._overhead += self._leaving
+        self._overhead += self._switch.leaving
         self._switches += 0 if final else 1
         self._leave(live, ended)
         if final:
             self._finished[live.trial] = now
-        self._tell(RunSuspended(live.run, Tier.PARK, live.told, None, self._leaving))
+        self._tell(RunSuspended(live.run, Tier.PARK, live.told, None, self._switch.leaving))
 
     def _leave(self, live: Live, ended: Time) -> None:
         self._steps[live.trial] = live.told

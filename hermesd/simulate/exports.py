@@ -1,26 +1,28 @@
 """A study that `hermesctl study export` wrote, as curves: last night under another policy.
 
-Its trials are the jobs, as long as they were trained, at the speed and the cost of switching that
-were measured. A step without a point of its own lies on the line between its neighbours.
+Its trials are the jobs, as long as they were trained, with the speeds and the costs of suspending,
+resuming and starting that were measured. A step without a point of its own lies on the line
+between its neighbours.
 """
 
 from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
+from hermesd.core.events import RunStarted
 from hermesd.core.model import Goal, Study
 from hermesd.core.trial import Trial
-from hermesd.record import Form
+from hermesd.record import Form, Unreadable, decode
 from hermesd.refusal import FieldError, Refused
 from hermesd.simulate.archives import OTHERWISE
-from hermesd.simulate.curves import Curves, Floats, Job, until_broken
+from hermesd.simulate.curves import Curves, Floats, Job, Switch, until_broken
 
 FORMAT = 1
 # The figures' trailing mean, as a share of the longest job: 20 iterations of 1,000.
@@ -40,6 +42,7 @@ def read_export(path: Path) -> Curves:
     study: Study | None = None
     trials: list[Trial] = []
     points: dict[str, list[dict[str, Any]]] = {}
+    starts: list[float] = []
     for number, line in enumerate(_lines(path), 1):
         try:
             found = json.loads(line)
@@ -50,7 +53,11 @@ def read_export(path: Path) -> Curves:
                     trials.append(_TRIAL.read(json.dumps(found["trial"])))
                 case "points" if study is not None and found["metric"] == study.signal:
                     points.setdefault(found["trial"], []).append(found)
-        except (ValueError, KeyError, TypeError, ValidationError):
+                case "entry" if found["kind"] == RunStarted.__name__:
+                    started = decode(found["kind"], json.dumps(found["body"]))
+                    if isinstance(started, RunStarted) and started.run.attempt == 1:
+                        starts.append(started.start_seconds)
+        except (ValueError, KeyError, TypeError, ValidationError, Unreadable):
             raise _refused(
                 path, f"line {number} to be one that `hermesctl study export` writes"
             ) from None
@@ -63,7 +70,7 @@ def read_export(path: Path) -> Curves:
     )
     if not jobs:
         raise _refused(path, f"at least one trial that reported {study.signal}")
-    return Curves(path.stem, jobs, _switch_seconds(trials), whole=True)
+    return Curves(path.stem, jobs, _switch(trials, starts), whole=True)
 
 
 def _lines(path: Path) -> Iterable[str]:
@@ -119,7 +126,17 @@ def _step_seconds(trial: Trial) -> float:
     return trial.use.busy_seconds / trial.step if trial.step else 0.0
 
 
-def _switch_seconds(trials: Iterable[Trial]) -> float:
-    """The usual cost of a suspend and a resume; where nothing was suspended, that of any file."""
-    measured = [cost.seconds for trial in trials if (cost := trial.switch_cost)]
-    return statistics.median(measured) if measured else OTHERWISE.switch
+def _switch(trials: Iterable[Trial], starts: Sequence[float]) -> Switch:
+    """The usual seconds of each; what was never measured takes what it takes for any file."""
+    costs = [cost for trial in trials if (cost := trial.switch_cost)]
+    usual = Switch.split(OTHERWISE.switch)
+    return Switch(
+        _median([cost.suspend_seconds for cost in costs], usual.leaving),
+        _median([cost.resume_seconds for cost in costs], usual.resuming),
+        _median(starts, usual.starting),
+    )
+
+
+def _median(measured: Iterable[float], otherwise: float) -> float:
+    known = [seconds for seconds in measured if seconds]
+    return statistics.median(known) if known else otherwise

@@ -13,7 +13,7 @@ from types import MappingProxyType
 import numpy as np
 
 from hermesd.refusal import FieldError, Refused
-from hermesd.simulate.curves import Curves, Job
+from hermesd.simulate.curves import Curves, Job, Switch
 
 WITHIN = 0.1
 FEWEST_GOOD = 16
@@ -41,7 +41,7 @@ class Order:
     jobs: tuple[Job, ...]
     good: tuple[int, ...]
     goal: Goal
-    switch_seconds: float
+    switch: Switch
 
 
 def goal_of(curves: Curves) -> Goal:
@@ -92,7 +92,7 @@ def draw(curves: Curves, goal: Goal, bin_type: int, trials: int, number: int, se
         tuple(curves.jobs[each] for each in chosen.tolist()),
         tuple(place for place, each in enumerate(chosen.tolist()) if each in reaching),
         goal,
-        curves.switch_seconds,
+        curves.switch,
     )
 
 

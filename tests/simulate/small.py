@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from hermesd.core.model import Plugin
-from hermesd.simulate.curves import Job
+from hermesd.simulate.curves import Job, Switch
 from hermesd.simulate.drive import Drive, Outcome
 from hermesd.simulate.orders import Goal, Order
 
@@ -26,7 +26,7 @@ def job(losses: Sequence[float], seconds: float = 1.0, planned: int = 0) -> Job:
 def order(*curves: Sequence[float], goal: Goal = GOAL, switch: float = 1.0) -> Order:
     jobs = tuple(job(losses) for losses in curves)
     good = tuple(place for place, losses in enumerate(curves) if min(losses) <= goal.theta)
-    return Order(jobs, good, goal, switch)
+    return Order(jobs, good, goal, Switch.split(switch))
 
 
 FREE = Plugin("free")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hermesd.refusal import Refused
-from hermesd.simulate.curves import smoothed
+from hermesd.simulate.curves import Switch, smoothed
 from hermesd.simulate.reading import read
 from tests.simulate.small import trainings
 
@@ -71,7 +71,7 @@ def test_each_recording_stands_for_a_model(
 ) -> None:
     curves = read(recorded(tmp_path, f"{name}.npz", meta=json.dumps({"name": name})))
     assert curves.jobs[0].step_seconds * 1_000 == pytest.approx(thousand)
-    assert curves.switch_seconds == switch
+    assert curves.switch == Switch(0.36 * switch, 0.64 * switch, 0.64 * switch)
 
 
 def test_the_total_loss_is_read_when_asked_for(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_logged_runs_are_read_at_half_steps(tmp_path: Path) -> None:
     assert (first.steps, second.steps) == (80, 60)
     assert first.losses[:4] == (40.0, 39.5, 39.0, 38.5)
     assert first.losses[-2:] == (1.0, 1.0)
-    assert (first.smoothing, curves.switch_seconds) == (8, 1.0)
+    assert (first.smoothing, curves.switch) == (8, Switch.split(1.0))
     assert first.step_seconds == pytest.approx(80 / 512)
     assert second.step_seconds == pytest.approx(2.5 * 80 / 512), "clipped"
     assert second.parameters == (("lr", 0.2),)

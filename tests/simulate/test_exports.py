@@ -11,12 +11,14 @@ import pytest
 from typer.testing import CliRunner
 
 from hermesd.cli import app
+from hermesd.core.events import RunStarted
 from hermesd.core.history import SwitchCost, Use
-from hermesd.core.model import Goal, Stage, Study, Tier, TrialSpec
+from hermesd.core.model import Goal, RunId, Stage, Study, Tier, TrialSpec
 from hermesd.core.trial import Trial
 from hermesd.pb.hermes.v1 import control_pb2 as pb
-from hermesd.record import Form
+from hermesd.record import Form, encode
 from hermesd.refusal import Refused
+from hermesd.simulate.curves import Switch
 from hermesd.simulate.reading import read
 from tests.core.playbook import study
 from tests.head.heads import Node, world
@@ -96,13 +98,22 @@ def test_a_maximised_signal_is_turned_and_a_broken_one_ends_there(tmp_path: Path
     assert (second.losses, second.diverges) == ((-0.1, -0.2), True)
 
 
-def test_the_cost_of_switching_is_the_one_that_was_measured(tmp_path: Path) -> None:
+def started(number: int, attempt: int, seconds: float) -> dict[str, Any]:
+    event = RunStarted(RunId(f"s/{number}", attempt), 0, seconds)
+    kind, body = encode(event)
+    return {"type": "entry", "seq": 1, "at": 0.0, "kind": kind, "body": json.loads(body)}
+
+
+def test_the_costs_of_switching_and_starting_are_those_that_were_measured(tmp_path: Path) -> None:
     costs = {Tier.PARK: SwitchCost(0.25, 0.5)}
     one = with_stages(trial(0, 1, busy=1.0, costs=costs))
-    line = points(0, 1, [1], [1.0])
-    assert read(exported(tmp_path / "a.jsonl", study(), [one], line)).switch_seconds == 0.75
+    lines = [points(0, 1, [1], [1.0]), started(0, 1, 4.0), started(1, 1, 2.0), started(0, 2, 0.5)]
+    assert read(exported(tmp_path / "a.jsonl", study(), [one], *lines)).switch == Switch(
+        leaving=0.25, resuming=0.5, starting=3.0
+    )
     never = with_stages(trial(0, 1, busy=1.0))
-    assert read(exported(tmp_path / "b.jsonl", study(), [never], line)).switch_seconds == 1.0
+    path = exported(tmp_path / "b.jsonl", study(), [never], lines[0])
+    assert read(path).switch == Switch.split(1.0)
 
 
 @pytest.mark.parametrize(
@@ -152,5 +163,5 @@ async def test_what_a_head_exports_can_be_run_under_other_policies(tmp_path: Pat
         ("digits", "all", "round_robin"),
         ("digits", "all", "fifo"),
     ]
-    # 30 iterations in 0.5 s each time, and 0.64 s to start each of three.
-    assert rows[1]["makespan"]["mean"] == pytest.approx(3 * (0.5 + 0.64))
+    # 30 iterations in 0.5 s each time, and 0.1 s to start each of three.
+    assert rows[1]["makespan"]["mean"] == pytest.approx(3 * (0.5 + 0.1))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hermesd.core.model import Plugin
 from hermesd.policy import SHIPPED
 from hermesd.simulate.bound import Beaten, bound_of, check, shortest_first
-from hermesd.simulate.curves import Curves, Job
+from hermesd.simulate.curves import Curves, Job, Switch
 from hermesd.simulate.figures import Figures, effort_of, figures_of, top_places
 from hermesd.simulate.orders import ALL, draw, goal_of
 from tests.simulate.small import EXAMPLE, SLOW, STEEP, order, play
@@ -94,12 +94,13 @@ losses = st.lists(st.floats(0, 10), min_size=1, max_size=25)
 @st.composite
 def curves(draw_: st.DrawFn) -> Curves:
     smoothing = draw_(st.integers(1, 5))
+    switch = Switch(*(draw_(st.floats(0, 3)) for _ in range(3)))
     jobs = []
     for recorded in draw_(st.lists(losses, min_size=1, max_size=6)):
         seconds = draw_(st.floats(0.05, 3))
         planned = len(recorded) + draw_(st.sampled_from([0, 0, 0, 2]))
         jobs.append(Job(tuple(recorded), seconds, planned, smoothing))
-    return Curves("drawn", tuple(jobs), draw_(st.floats(0, 3)))
+    return Curves("drawn", tuple(jobs), switch)
 
 
 @settings(deadline=None, max_examples=150)

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from hermesd.refusal import Refused
-from hermesd.simulate.curves import Curves
+from hermesd.simulate.curves import Curves, Switch
 from hermesd.simulate.orders import ALL, draw, goal_of, good_jobs
 from tests.simulate.small import job
 
 
 def stock(*lows: float, start: float = 10.0) -> Curves:
     """Jobs that fall from `start` to each of these."""
-    return Curves("stock", tuple(job((start, low)) for low in lows), 1.0)
+    return Curves("stock", tuple(job((start, low)) for low in lows), Switch.split(1.0))
 
 
 def test_good_is_within_a_tenth_of_the_way_from_the_best() -> None:
