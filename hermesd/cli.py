@@ -1,7 +1,8 @@
 """`hermesd head | node | local | simulate | policy`: composition root, exit codes of refusals.
 
 2: the settings or the state will not do, and a restart would not help. 4: somebody else is in the
-way, which may pass. Anything else that ends a daemon is a traceback and exit code 1.
+way, which may pass. 130: a simulation was interrupted. Anything else that ends a command is a
+traceback and exit code 1.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from hermesd.config import ConfigError, HeadConfig, load_head, load_node, state_
 
 REFUSED = 2
 IN_THE_WAY = 4
+INTERRUPTED = 130
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -122,7 +124,7 @@ def simulate(
     ] = None,
     policy: Annotated[
         str, typer.Option(help="Policies, with settings: fifo,hermes:placement=homes,g_thres=4.")
-    ] = "best_first,hermes,asha,round_robin,slaq,fifo",
+    ] = "fifo,round_robin,slaq,hermes,hermes:placement=homes,g_thres=4,asha,best_first",
     devices: Annotated[str, typer.Option(help="How many devices, with commas.")] = "1,4",
     trials: Annotated[int, typer.Option(help="Trials in an order.")] = 16,
     bins: Annotated[
@@ -165,6 +167,8 @@ def simulate(
         command.simulate(words)
     except (Refused, Stalled) as error:
         _refuse(str(error))
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
 
 
 @policies.command("check")

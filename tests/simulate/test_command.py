@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -89,6 +92,21 @@ def test_the_same_words_give_the_same_figures_whatever_the_processes(file: Path)
     assert [steady(row) for row in rows(file, *words)] == once
     assert [steady(row) for row in rows(file, *words, processes=2)] == once
     assert [steady(row) for row in rows(file, *words, "--seed", "1")] != once
+
+
+def test_an_interrupt_ends_it_quietly_with_all_its_processes(file: Path) -> None:
+    words = [sys.executable, "-m", "hermesd.cli", "simulate", str(file), "--orders", "2000"]
+    with subprocess.Popen([*words, "--processes", "2"], stderr=subprocess.PIPE) as command:
+        process = psutil.Process(command.pid)
+        while sum("spawn_main" in " ".join(child.cmdline()) for child in process.children()) < 2:
+            assert command.poll() is None
+        workers = process.children()
+        command.send_signal(signal.SIGINT)
+        assert command.wait() == 130
+        assert command.stderr is not None
+        assert command.stderr.read() == b""
+    _, alive = psutil.wait_procs(workers, timeout=60)
+    assert not alive
 
 
 def test_the_switch_cost_and_the_loss_can_be_chosen(file: Path) -> None:
