@@ -106,6 +106,15 @@ history = model.fit(data, epochs=3, verbose=0)
 final(model, history.history)
 """
 
+# The usual pipeline: at the end of an epoch it has been read to its end ahead of the training.
+PIPELINE = """
+data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(50).repeat(2).batch(17).prefetch(2)
+model = keras.Sequential([layers.Dense(5), layers.Dropout(0.2), layers.Dense(1)])
+model.compile("adam", "mse", steps_per_execution=2)
+history = model.fit(data, epochs=3, verbose=0)
+final(model, history.history)
+"""
+
 # A callback that stops in the middle of an epoch.
 STOPPED = """
 class Stop(callbacks.Callback):
@@ -117,6 +126,47 @@ class Stop(callbacks.Callback):
 model = keras.Sequential([layers.Dense(5), layers.Dense(1)])
 model.compile("adam", "mse")
 history = model.fit(x, y, batch_size=20, epochs=4, verbose=0, callbacks=[Stop()])
+final(model, history.history)
+"""
+
+# What a study asks for is on the command line; no callback ends it early. The average of the
+# weights takes their place when a fit ends, and the best ones do: neither may reach a later epoch.
+ASKED_FOR_EPOCHS = """
+import sys
+model = keras.Sequential([
+    layers.Dense(8, activation="relu"), layers.BatchNormalization(), layers.Dropout(0.3),
+    layers.Dense(1),
+])
+model.compile(keras.optimizers.Adam(0.05, use_ema=True, ema_momentum=0.5), "mse", metrics=["mae"])
+history = model.fit(
+    x, y, batch_size=9, epochs=int(sys.argv[1]), validation_split=0.12, verbose=0, callbacks=[
+        callbacks.EarlyStopping(patience=9, restore_best_weights=True),
+        callbacks.ReduceLROnPlateau(patience=1),
+        callbacks.CSVLogger("log.csv"),
+    ],
+)
+final(model, history.history, open("log.csv").read(), model.evaluate(x, y, verbose=0),
+      np.random.random(), model.predict(x[:3], verbose=0).sum())
+"""
+
+# The first fit is asked for no more than it was; the second goes on over a pipeline.
+SECOND_FIT_EXTENDED = """
+import sys
+data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(50).batch(17).prefetch(2)
+model = keras.Sequential([layers.Dense(5), layers.Dropout(0.2), layers.Dense(1)])
+model.compile("adam", "mse", steps_per_execution=2)
+first = model.fit(x, y, batch_size=25, epochs=2, verbose=0)
+between = model.evaluate(x, y, verbose=0)
+second = model.fit(data, epochs=int(sys.argv[1]), verbose=0, validation_data=(x, y))
+final(model, first.history, between, second.history)
+"""
+
+STOPPED_EARLY = """
+import sys
+model = keras.Sequential([layers.Dense(1)])
+model.compile("sgd", "mse")
+history = model.fit(x, y, batch_size=20, epochs=int(sys.argv[1]), verbose=0, callbacks=[
+    callbacks.EarlyStopping("loss", patience=0, min_delta=1e9)])
 final(model, history.history)
 """
 

@@ -45,14 +45,14 @@ class Runs:
         self.script = folder / "train.py"
         self.script.write_text(programs.program(body, seeded))
 
-    def trial(self, name: str) -> Trial:
+    def trial(self, name: str, *arguments: str) -> Trial:
         """A new trial of the program."""
-        argv = [sys.executable, str(self.script)]
+        argv = [sys.executable, str(self.script), *arguments]
         return Trial(self.folder / name, argv, env=environment(**QUIET), seed=7)
 
-    def undisturbed(self) -> Outcome:
+    def undisturbed(self, *arguments: str) -> Outcome:
         """From start to end."""
-        with ending(self.trial("undisturbed").launch(self.zygote)) as trial:
+        with ending(self.trial("undisturbed", *arguments).launch(self.zygote)) as trial:
             trial.start()
             trial.until("completed")
             return outcome(trial)
@@ -153,6 +153,7 @@ def test_a_seeded_run_is_the_plain_one(zygote: Zygote, tmp_path: Path) -> None:
         ("TWO_FITS", (5, 14, 16, 23)),
         ("LONG_PASSES", (2, 6, 10)),
         ("DATASET", (1, 6, 13)),
+        ("PIPELINE", (6, 10, 12, 22, 24)),
         ("STOPPED", (4, 9)),
     ],
 )
@@ -249,3 +250,79 @@ print("BEFORE", [w.tobytes().hex() for w in model.get_weights()])
         check=True,
     )
     assert loaded.stdout in printed
+
+
+def extended(runs: Runs, epochs: list[str], suspend_at: int | None = None) -> Outcome:
+    """Trained to its end for each number of epochs, from the end before; perhaps suspended."""
+    losses: dict[int, float] = {}
+    restore, work = None, runs.folder
+    for number in epochs:
+        trial = runs.trial(f"for-{number}", number)
+        if restore is not None:
+            shutil.copytree(work, trial.directory / "work", dirs_exist_ok=True)
+        work = trial.directory / "work"
+        with ending(trial.launch(runs.zygote)):
+            trial.start(restore=restore, limit=suspend_at)
+            assert trial.until("started")["step"] == max(losses, default=0)
+            if trial.until("parked", "completed")["kind"] == "parked":
+                trial.suspend("checkpoint")
+                suspend_at = None
+                trial.start(restore=trial.until("suspended")["checkpoint"]["path"])
+                trial.until("completed")
+            restore = trial.events[-1]["checkpoint"]["path"]
+            more, line = outcome(trial)
+            planned = [event["steps"] for event in trial.events if event["kind"] == "planned"]
+            assert planned[-1] == max(more), "the planned length is told anew"
+            assert not losses.keys() & more.keys(), "no step is trained twice"
+            losses |= more
+    return losses, line
+
+
+@pytest.mark.parametrize(
+    ("name", "seeded", "epochs", "suspend_at"),
+    [
+        ("ASKED_FOR_EPOCHS", True, ["2", "4"], None),
+        ("ASKED_FOR_EPOCHS", False, ["1", "3", "4"], None),
+        ("ASKED_FOR_EPOCHS", False, ["2", "4"], 20),  # nothing is left to train when restored
+        ("ASKED_FOR_EPOCHS", False, ["2", "4"], 25),
+        ("SECOND_FIT_EXTENDED", False, ["2", "4"], None),
+    ],
+)
+def test_a_finished_trial_is_trained_further_as_if_asked_at_once(
+    zygote: Zygote,
+    tmp_path: Path,
+    name: str,
+    seeded: bool,
+    epochs: list[str],
+    suspend_at: int | None,
+) -> None:
+    """2 epochs and then 4 are the 4 of one run, whatever the end of a fit did to the weights."""
+    runs = Runs(zygote, tmp_path, getattr(programs, name), seeded)
+    assert extended(runs, epochs, suspend_at) == runs.undisturbed("4")
+
+
+def test_a_fit_that_its_callbacks_stopped_stays_stopped(zygote: Zygote, tmp_path: Path) -> None:
+    """As it would have been, had it been asked for more epochs at once."""
+    runs = Runs(zygote, tmp_path, programs.STOPPED_EARLY, seeded=True)
+    undisturbed = runs.undisturbed("9")
+    with ending(runs.trial("stopped", "8").launch(zygote)) as trial:
+        trial.start()
+        checkpoint = trial.until("completed")["checkpoint"]
+        assert outcome(trial) == undisturbed
+    with ending(runs.trial("asked again", "9").launch(zygote)) as trial:
+        trial.start(restore=checkpoint["path"])
+        assert trial.until("completed")["step"] == checkpoint["step"]
+        assert outcome(trial) == ({}, undisturbed[1])
+
+
+def test_other_epochs_of_a_fit_before_the_last_are_refused(zygote: Zygote, tmp_path: Path) -> None:
+    """The fits after it started from where it ended: they cannot be kept."""
+    body = programs.SECOND_FIT_EXTENDED.replace("epochs=2", "epochs=int(sys.argv[1])")
+    runs = Runs(zygote, tmp_path, body, seeded=True)
+    with ending(runs.trial("short", "1").launch(zygote)) as trial:
+        trial.start()
+        checkpoint = trial.until("completed")["checkpoint"]
+    with ending(runs.trial("longer", "2").launch(zygote)) as trial:
+        trial.start(restore=checkpoint["path"])
+        with pytest.raises(AssertionError, match="fit 1 is asked for 2 epochs"):
+            trial.until("completed")

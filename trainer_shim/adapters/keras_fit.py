@@ -7,16 +7,24 @@ loop is empty and its outcome is put in place.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from trainer_shim.adapters import keras_private as private
 from trainer_shim.adapters import keras_state as state
+from trainer_shim.adapters.keras_data import (
+    Files,
+    copy_iterator,
+    fingerprint,
+    move_iterator,
+    shuffled_by,
+)
 from trainer_shim.adapters.keras_graph import Watched
 
 if TYPE_CHECKING:
-    from trainer_shim.adapters.keras import Session
+    from trainer_shim.adapters.keras_session import Session
 
 _NO_LOSS = {"loss": float("nan")}
 
@@ -44,6 +52,7 @@ class Fit:
         self.iterator: Any = None
         self.callbacks: Any = None
         self.traces: list[tuple[str, Any]] = []
+        self.end: state.State | None = None  # its last batch, from where more epochs would go on
         self._session = session
         self._agent = session.agent
         self._epochs = epochs
@@ -51,6 +60,7 @@ class Fit:
         self._batch = 0  # executions of the train function in this epoch
         self._broke = False  # the loop was left before its data ended
         self._data: Any = None  # the tf.data iterator that the epoch reads
+        self._data_start: Files = {}  # where that iterator was before its first batch
         self._is_array = False
         self._prints: list[Any] = []
         self._watched = Watched("train")
@@ -69,7 +79,7 @@ class Fit:
         adapter = iterator.data_adapter
         if isinstance(adapter, private.find(private.ARRAYS, "ArrayDataAdapter")):
             self._is_array = True
-            self._prints = state.fingerprint(tf.nest.flatten(adapter._inputs))
+            self._prints = fingerprint(tf.nest.flatten(adapter._inputs))
         elif isinstance(adapter, private.find(private.DATASETS, "TFDatasetAdapter")):
             self._session.doubt("tf.data must give the same elements when it is read again")
             policy = adapter.get_tf_dataset().options().experimental_external_state_policy
@@ -82,26 +92,11 @@ class Fit:
             self._session.obstacle("steps_per_execution > 1 over data of unknown length")
 
     def shuffled(self, adapter: Any, make: Any) -> Any:
-        """The dataset of `make`, whose permutations are drawn from the trial's seed.
-
-        A seed for TensorFlow as a whole would give each epoch the same permutation.
-        """
-        import tensorflow as tf
-
+        """The dataset of `make`, whose permutations are drawn from the trial's seed."""
         digest = hashlib.sha256(f"{self._agent.seed}/{self.number}".encode()).digest()
         key = int.from_bytes(digest[:7], "big")
-        with tf.device("CPU:0"):
-            counter = self._counter = tf.Variable(0, dtype=tf.int64, trainable=False)
-
-        def shuffle(values: Any, seed: Any = None, name: Any = None) -> Any:
-            first = tf.cast(values[0], tf.int64)  # differs from batch to batch
-            return tf.random.experimental.stateless_shuffle(values, [key + counter, first])
-
-        plain, tf.random.shuffle = tf.random.shuffle, shuffle
-        try:
-            return make(adapter)
-        finally:
-            tf.random.shuffle = plain
+        dataset, self._counter = shuffled_by(key, lambda: make(adapter))
+        return dataset
 
     def next_dataset(self, dataset: Any) -> Any:
         """What the next iterator is made of; each draws its permutation at its first batch."""
@@ -118,8 +113,8 @@ class Fit:
         """One epoch's batches from Keras' own `source`, with a boundary after each."""
         self._watched = getattr(self.model.train_function, "watched", None) or Watched("train")
         self._batch, self._broke = 0, False
-        if self.position is not None:
-            position, self.position = self.position, None
+        position, self.position = self.position, None
+        if position is not None:
             self._go_on(source, position)
             if self._broke:
                 return
@@ -129,9 +124,14 @@ class Fit:
             if data is not self._data:
                 self._data = data
                 self._probe(data)
+            position = None
             yield begin, end, data
             self._boundary((end + 1 if total is None else min(end + 1, total)) - begin)
+            if total is not None and end + 1 >= total and self._is_last_epoch:
+                self._keep_end()
         self._broke = False
+        if position is not None and self._is_last_epoch:
+            self.end = position  # no batch was left: it is the last one's
 
     def _begin_loop(self, total: int | None) -> None:
         if self._watched.compiled is None:
@@ -141,8 +141,19 @@ class Fit:
             self._agent.page.step = self._session.steps
             self._agent.loop(True)
             if total is not None:
-                left = (self._epochs - self._epoch) * total - self._batch
+                begun = self._batch * self.model.steps_per_execution
+                left = (self._epochs - self._epoch) * total - min(begun, total)
                 self._agent.planned(self._session.steps + left)
+
+    @property
+    def _is_last_epoch(self) -> bool:
+        return self._epoch + 1 == self._epochs
+
+    def _keep_end(self) -> None:
+        if not self._session.is_obstructed:
+            # Whatever the framework raises: what is not kept only cannot be trained further.
+            with contextlib.suppress(Exception):
+                self.end = self.copy()
 
     def _probe(self, data: Any) -> None:
         """Whether this iterator's position can be saved; found out before it is needed."""
@@ -151,7 +162,7 @@ class Fit:
         if self._is_array or self._session.is_obstructed:
             return
         try:
-            state.copy_iterator(data)
+            self._data_start = copy_iterator(data)
         except (tf.errors.OpError, ValueError) as error:
             reason = str(error).splitlines()[0]
             self._session.obstacle(
@@ -228,6 +239,8 @@ class Fit:
             "random": state.copy_random(),
             "traces": list(self.traces),
             "steps": self._session.steps,
+            "epochs": self._epochs,
+            "epoch": self._epoch,
             "stop_training": model.stop_training,
             "initial_epoch": model._initial_epoch,
         }
@@ -238,13 +251,13 @@ class Fit:
         logs = self._watched.logs
         return {
             **self.record(),
-            "epoch": self._epoch,
             "batch": self._batch,
             "broke": self._broke,
             "seen": self.iterator._steps_seen,
             "iterators": self._iterators,
             "prints": self._prints,
-            "data": {} if self._is_array else state.copy_iterator(self._data),
+            "data": {} if self._is_array else copy_iterator(self._data),
+            "data_start": self._data_start,
             "logs": {k: v.numpy() for k, v in logs.items()} if isinstance(logs, dict) else {},
         }
 
@@ -267,8 +280,10 @@ class Fit:
         for _ in range(self._batch):
             self._data = next(source)[2]
         self.iterator._steps_seen = position["seen"]
+        self._data_start = position["data_start"]
         if position["data"]:
-            state.set_iterator(self._data, position["data"])
+            seen = min(position["seen"], self.iterator.data_adapter.num_batches or position["seen"])
+            move_iterator(self._data, self._data_start, position["data"], seen)
         self._retrace(position)
         self.put_in_place(position)
         self._logs = position["logs"]

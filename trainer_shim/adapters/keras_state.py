@@ -11,8 +11,6 @@ import io
 import os
 import pickle
 import random
-import tempfile
-import zlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,9 +18,8 @@ from trainer_shim.adapters import keras_private as private
 from trainer_shim.adapters import seeds
 from trainer_shim.snapshot import Builder
 
-_VERSION = 1
+_VERSION = 2
 _STATE, _ARRAYS = "keras.state", "keras.arrays"
-_SAMPLED_ROWS = 64
 _NOT_STATE = {"_model", "model", "params"}
 _CSV_NOT_STATE = {"csv_file", "writer", "append", "append_header"}
 State = dict[str, Any]
@@ -123,6 +120,15 @@ def copy_variables(variables: Iterable[Any]) -> list[tuple[str, Any]]:
             array = np.frombuffer(array.tobytes(), np.uint8)
         copies.append((variable.dtype.name, array))
     return copies
+
+
+def share_arrays(copies: list[tuple[str, Any]], others: list[tuple[str, Any]]) -> None:
+    """Where a copy in `copies` has the bytes of its like in `others`, keep that one in its place:
+    a checkpoint of both then holds it once."""
+    for at, ((dtype, array), (other_dtype, other)) in enumerate(zip(copies, others)):
+        alike = (dtype, array.shape) == (other_dtype, other.shape)
+        if alike and array.tobytes() == other.tobytes():
+            copies[at] = (dtype, other)
 
 
 def set_variables(variables: list[Any], copies: list[tuple[str, Any]]) -> None:
@@ -237,43 +243,3 @@ def _is_csv_logger(callback: Any) -> bool:
     import keras
 
     return isinstance(callback, keras.callbacks.CSVLogger)
-
-
-# -- data ----------------------------------------------------------------------------------------
-
-
-def fingerprint(arrays: Iterable[Any]) -> list[Any]:
-    """Shapes, types and a checksum of evenly spaced rows of NumPy arrays."""
-    import numpy as np
-
-    prints: list[Any] = []
-    for array in arrays:
-        if isinstance(array, np.ndarray) and array.dtype != object and len(array):
-            rows = array[:: max(1, len(array) // _SAMPLED_ROWS)][:_SAMPLED_ROWS]
-            sample = zlib.crc32(np.ascontiguousarray(rows).tobytes())
-            prints.append((array.shape, array.dtype.str, sample))
-    return prints
-
-
-def copy_iterator(iterator: Any) -> dict[str, bytes]:
-    """The position of a tf.data iterator. Raises tf.errors.OpError when it has none to give."""
-    import tensorflow as tf
-
-    with tempfile.TemporaryDirectory() as folder:
-        tf.train.Checkpoint(iterator=iterator).write(os.path.join(folder, "it"))
-        files = {}
-        for name in os.listdir(folder):
-            with open(os.path.join(folder, name), "rb") as file:
-                files[name] = file.read()
-        return files
-
-
-def set_iterator(iterator: Any, files: dict[str, bytes]) -> None:
-    """Move an iterator that has given nothing yet to a copied position."""
-    import tensorflow as tf
-
-    with tempfile.TemporaryDirectory() as folder:
-        for name, content in files.items():
-            with open(os.path.join(folder, name), "wb") as file:
-                file.write(content)
-        tf.train.Checkpoint(iterator=iterator).read(os.path.join(folder, "it"))
