@@ -14,11 +14,16 @@ import random
 import sys
 import types
 from collections.abc import Sequence
-from typing import Callable
+from typing import TYPE_CHECKING, Callable
 
 from trainer_shim.agent import Agent
 
+if TYPE_CHECKING:
+    from trainer_shim.adapters.tf_function import Loop
+
 Action = Callable[[Agent], None]
+
+_loop: Loop | None = None  # the program's own loop on TensorFlow
 
 
 def _numpy_imported(agent: Agent) -> None:
@@ -29,14 +34,20 @@ def _numpy_imported(agent: Agent) -> None:
 
 def _tensorflow_imported(agent: Agent) -> None:
     import trainer_shim.adapters.seeds as seeds
+    import trainer_shim.adapters.tf_function as tf_function
 
     seeds.seed_tensorflow(agent)
+    global _loop
+    _loop = tf_function.install(agent)
 
 
 def _keras_imported(agent: Agent) -> None:
     import trainer_shim.adapters.keras as keras
+    import trainer_shim.adapters.tf_fits as tf_fits
 
+    plain_fit = tf_fits.plain_fit()
     keras.install(agent)
+    tf_fits.share(_loop, plain_fit)
     # What was imported lives for ever. Left to the garbage collector, it is walked again and
     # again, 0.2 s a time, between two steps of the training.
     gc.freeze()

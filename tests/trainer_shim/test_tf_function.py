@@ -1,0 +1,118 @@
+"""A program's own loop around a tf.function, suspended anywhere, computes what it would.
+
+Every comparison is bit for bit: each step's loss, the final weights and everything printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.trainer_shim import tf_programs as programs
+from tests.trainer_shim.driving import Zygote
+from tests.trainer_shim.suspending import Runs, fidelity, outcome, suspend, tensorflow_zygote
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
+    """A process that has imported TensorFlow."""
+    with tensorflow_zygote(tmp_path_factory.mktemp("zygote")) as warm:
+        yield warm
+
+
+def runs_of(zygote: Zygote, folder: Path, name: str, seeded: bool = False) -> Runs:
+    """Runs of the program called `name`."""
+    return Runs(zygote, folder, programs.program(getattr(programs, name), seeded))
+
+
+def test_metrics_read_between_steps_and_weights_kept_aside(zygote: Zygote, tmp_path: Path) -> None:
+    """Undisturbed, it is the plain program; suspended in two epochs, it is the same."""
+    runs = runs_of(zygote, tmp_path, "NOT_RETURNED", seeded=True)
+    undisturbed = runs.undisturbed()
+    assert sorted(undisturbed[0]) == list(range(1, 17))
+    assert len(set(undisturbed[0].values())) == 16
+    assert undisturbed[1] == runs.plain()
+    assert runs.suspended(4, 14) == undisturbed
+
+
+def test_ended_at_every_boundary(zygote: Zygote, tmp_path: Path) -> None:
+    """No process lives longer than one step; the steps take their data themselves. And parked."""
+    runs = runs_of(zygote, tmp_path, "ITERATOR")
+    undisturbed = runs.undisturbed()
+    assert len(undisturbed[0]) == 8
+    assert runs.parked(*range(1, 9)) == undisturbed
+    assert runs.suspended(*range(1, 9)) == undisturbed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeded", [True, False], ids=["seeded", "unseeded"])
+@pytest.mark.parametrize(
+    ("name", "steps"), [("RETURNED", 16), ("NOT_RETURNED", 16), ("TRAIN_ON_BATCH", 9)]
+)
+def test_other_programs_ended_at_every_boundary(
+    zygote: Zygote, tmp_path: Path, name: str, steps: int, seeded: bool
+) -> None:
+    runs = runs_of(zygote, tmp_path, name, seeded)
+    undisturbed = runs.undisturbed()
+    assert len(undisturbed[0]) == steps
+    assert not seeded or undisturbed[1] == runs.plain()
+    assert runs.suspended(*range(1, steps + 1)) == undisturbed
+
+
+def test_data_with_random_operations_and_of_a_generator(zygote: Zygote, tmp_path: Path) -> None:
+    """They are drawn again, in order; the author has to see to it that they can be."""
+    runs = runs_of(zygote, tmp_path, "NOISY_DATA")
+    undisturbed = runs.undisturbed()
+    assert runs.suspended(1, 5) == undisturbed
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "word"),
+    [
+        ("EAGER", "park-only", "outside of a tf.function"),
+        ("PYTHON_IN_STEP", "park-only", "PyFunc"),
+        ("PARALLEL_AUGMENTATION", "parameters-exact", "in parallel"),
+        ("LOOP_THEN_FIT", "park-only", "fit and by a loop"),
+        ("FIT_THEN_LOOP", "park-only", "fit and by a loop"),
+    ],
+)
+def test_what_is_not_exact_is_said(
+    zygote: Zygote, tmp_path: Path, name: str, level: str, word: str
+) -> None:
+    """By the end of the last step; the program itself runs as ever."""
+    runs = runs_of(zygote, tmp_path, name, seeded=True)
+    with runs.trial("only") as trial:
+        trial.start()
+        trial.until("completed")
+        assert fidelity(trial)[0] == level
+        assert word in fidelity(trial)[1]
+        assert outcome(trial)
+
+
+def test_augmented_in_parallel_it_goes_on_from_its_own_weights(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    """The data after a resume are others; no step is lost, and none is done twice."""
+    runs = runs_of(zygote, tmp_path, "PARALLEL_AUGMENTATION")
+    losses, _ = runs.suspended(4)
+    assert sorted(losses) == list(range(1, 13))
+
+
+def test_other_data_than_at_the_checkpoint_are_refused(zygote: Zygote, tmp_path: Path) -> None:
+    """A program that is not repeatable must not go on as if it were."""
+    body = "x = x + np.float32(int.from_bytes(os.urandom(2), 'big'))\n" + programs.ITERATOR
+    body = body.replace("def train(iterator):\n    x, y = next(iterator)", "def train(x, y):")
+    body = body.replace("train(iterator)", "train(*next(iterator))").replace(
+        "tf.errors.OutOfRangeError", "StopIteration"
+    )
+    runs = Runs(zygote, tmp_path, programs.program(body, seeded=True))
+    with runs.trial("other") as trial:
+        trial.start(limit=2)
+        trial.until("parked")
+        trial.start(restore=suspend(trial)["checkpoint"]["path"])
+        with pytest.raises(AssertionError, match="the data of the last step differ"):
+            trial.until("completed")

@@ -1,0 +1,198 @@
+"""Training loops of people's own, as they write them; none of them knows of Hermes.
+
+Rule: each prints one line that starts with FINAL, with everything that must come out the same.
+"""
+
+from __future__ import annotations
+
+_HEAD = """
+import hashlib, json, os
+import numpy as np
+import tensorflow as tf
+{seed}
+rng = np.random.default_rng()
+x = rng.normal(size=(60, 6)).astype("float32")
+y = x.sum(axis=1, keepdims=True) + rng.normal(size=(60, 1)).astype("float32")
+
+def final(weights, *values):
+    parts = [np.ascontiguousarray(weight).tobytes() for weight in weights]
+    digest = hashlib.sha256(b"".join(parts)).hexdigest()
+    print("FINAL", json.dumps([digest, *values], default=lambda v: float(v).hex()))
+"""
+
+_SEEDED = """tf.keras.utils.set_random_seed(11)
+np.random.default_rng = lambda: np.random.Generator(np.random.PCG64(5))"""
+
+# The beginners' loop: metrics are read and reset after each epoch, the best is remembered.
+METRICS = """
+import keras
+data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(60).batch(16).prefetch(2)
+check = tf.data.Dataset.from_tensor_slices((x[:20], y[:20])).batch(20)
+model = keras.Sequential([
+    keras.layers.Dense(8, activation="relu"), keras.layers.BatchNormalization(),
+    keras.layers.Dropout(0.3), keras.layers.Dense(1),
+])
+optimizer = keras.optimizers.Adam(0.05)
+loss_of = keras.losses.MeanSquaredError()
+mean, error = keras.metrics.Mean(), keras.metrics.MeanAbsoluteError()
+
+@tf.function
+def train_step(x, y):
+    with tf.GradientTape() as tape:
+        loss = loss_of(y, model(x, training=True))
+    gradients = tape.gradient(loss, model.trainable_variables)
+    optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+    mean(loss)
+    error.update_state(y, model(x))
+    {result}
+
+@tf.function
+def test_step(x, y):
+    return loss_of(y, model(x))
+
+history, best, seen = [], None, 0
+for epoch in range(4):
+    mean.reset_state()
+    error.reset_state()
+    for images, labels in data:
+        train_step(images, labels)
+        seen += int(images.shape[0]) + np.random.randint(5)
+    checked = [float(test_step(*one)) for one in check]
+    history.append([float(mean.result()), float(error.result()), sum(checked)])
+    if best is None or checked[0] < best[0]:
+        best = checked[0], epoch, model.get_weights()
+    if epoch == 1:
+        optimizer.learning_rate = 0.01
+final(model.get_weights() + best[2], history, best[:2], seen, float(model(x[:3]).numpy().sum()))
+"""
+RETURNED = METRICS.format(result="return loss")
+NOT_RETURNED = METRICS.format(result="return None")
+
+
+_NETWORK = """
+one = tf.Variable(tf.random.normal([6, 8], stddev=0.5), name="one")
+two = tf.Variable(tf.random.normal([8, 1], stddev=0.5), name="two")
+rate = tf.Variable(0.05, trainable=False)
+
+def loss_of(x, y):
+    return tf.reduce_mean((tf.matmul(tf.nn.tanh(tf.matmul(x, one)), two) - y) ** 2)
+
+def step(x, y):
+    with tf.GradientTape() as tape:
+        loss = loss_of(x, y)
+    for variable, gradient in zip((one, two), tape.gradient(loss, (one, two))):
+        variable.assign_sub(rate * gradient)
+    return loss
+"""
+
+# Without Keras: the step takes its batches from an iterator until that has no more; two kinds of
+# shapes, a moving target that is assigned between the steps, a decaying rate.
+ITERATOR = (
+    _NETWORK
+    + """
+target = tf.Variable(one)
+data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(60).batch(16)
+
+@tf.function(reduce_retracing=True)
+def train(iterator):
+    x, y = next(iterator)
+    return {"loss": step(x, y), "size": tf.shape(x)[0], "name": "step"}
+
+losses, rows = [], 0
+for epoch in range(2):
+    iterator = iter(data)
+    while True:
+        try:
+            result = train(iterator)
+        except tf.errors.OutOfRangeError:
+            break
+        losses.append(result["loss"])
+        rows += int(result["size"])
+    target.assign(0.9 * target + 0.1 * one)
+    rate.assign(rate * 0.7)
+final([one.numpy(), two.numpy(), target.numpy()], losses, rows, rate.numpy())
+"""
+)
+
+# Keras' own step, without its fit; arrays sliced by hand in a random order.
+TRAIN_ON_BATCH = """
+import keras
+model = keras.Sequential([keras.layers.Dense(5), keras.layers.Dropout(0.2), keras.layers.Dense(1)])
+model.compile("adam", "mse", metrics=["mae"])
+losses = []
+for epoch in range(3):
+    order = np.random.permutation(60)
+    for start in range(0, 60, 20):
+        rows = order[start : start + 20]
+        losses.append(model.train_on_batch(x[rows], y[rows], return_dict=True))
+    losses.append(model.evaluate(x, y, verbose=0))
+final(model.get_weights(), losses)
+"""
+
+# Random operations in a sequential map are drawn again; a Python generator runs again.
+NOISY_DATA = (
+    _NETWORK
+    + """
+def rows():
+    for row in np.random.permutation(60):
+        yield x[row], y[row]
+
+kinds = (tf.TensorSpec([6], tf.float32), tf.TensorSpec([1], tf.float32))
+data = tf.data.Dataset.from_generator(rows, output_signature=kinds)
+data = data.map(lambda x, y: (x + tf.random.normal([6]), y)).shuffle(20).batch(20)
+train = tf.function(step)
+losses = [float(train(*batch)) for epoch in range(3) for batch in data]
+final([one.numpy(), two.numpy()], losses)
+"""
+)
+
+# What cannot be brought back, or not exactly.
+PARALLEL_AUGMENTATION = (
+    _NETWORK
+    + """
+data = tf.data.Dataset.from_tensor_slices((x, y)).batch(10)
+data = data.map(lambda x, y: (x + tf.random.normal(tf.shape(x)), y), num_parallel_calls=4)
+train = tf.function(step)
+losses = [float(train(*batch)) for epoch in range(2) for batch in data]
+final([one.numpy(), two.numpy()], losses)
+"""
+)
+
+EAGER = (
+    _NETWORK
+    + """
+losses = [float(step(x, y)) for epoch in range(6)]
+final([one.numpy(), two.numpy()], losses)
+"""
+)
+
+PYTHON_IN_STEP = (
+    _NETWORK
+    + """
+@tf.function
+def train(x, y):
+    x = tf.numpy_function(lambda x: x * np.random.rand(), [x], tf.float32)
+    return step(tf.ensure_shape(x, [60, 6]), y)
+
+losses = [float(train(x, y)) for epoch in range(6)]
+final([one.numpy(), two.numpy()], losses)
+"""
+)
+
+FIT_AND_LOOP = """
+import keras
+model = keras.Sequential([keras.layers.Dense(5), keras.layers.Dense(1)])
+model.compile("adam", "mse")
+{first}
+{second}
+final(model.get_weights(), model.evaluate(x, y, verbose=0))
+"""
+_FIT = "model.fit(x, y, batch_size=20, epochs=2, verbose=0)"
+_LOOP = "for _ in range(6): model.train_on_batch(x, y)"
+FIT_THEN_LOOP = FIT_AND_LOOP.format(first=_FIT, second=_LOOP)
+LOOP_THEN_FIT = FIT_AND_LOOP.format(first=_LOOP, second=_FIT)
+
+
+def program(body: str, seeded: bool) -> str:
+    """The whole script."""
+    return _HEAD.format(seed=_SEEDED if seeded else "") + body

@@ -1,0 +1,79 @@
+"""The private names of TensorFlow that the adapters for its loops rely on, and their check.
+
+Rule: everything that no public interface promises is listed here. With a name missing nothing
+is hooked, and with an untested version nothing is saved; either way the reason names it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+TESTED = ("2.21",)
+
+CONTEXT = "tensorflow.python.eager.context"
+BACKPROP = "tensorflow.python.eager.backprop"
+TRACING = "tensorflow.python.eager.polymorphic_function.tracing_compilation"
+VARIABLES = "tensorflow.python.ops.resource_variable_ops"
+READ_VARIABLE = "tensorflow.python.ops.gen_resource_variable_ops"
+ITERATORS = "tensorflow.python.data.ops.iterator_ops"
+DATASETS = "tensorflow.python.data.ops.dataset_ops"
+DETERMINISM = "tensorflow.python.framework.config"
+OPS = "tensorflow.python.framework.ops"
+OP_REGISTRY = "tensorflow.python.framework.op_def_registry"
+
+NAMES = (
+    (CONTEXT, "context"),
+    (CONTEXT, "global_seed"),
+    (CONTEXT, "Context.call_function"),
+    (CONTEXT, "Context.get_function_def"),
+    (BACKPROP, "GradientTape.gradient"),
+    (TRACING, "_create_concrete_function"),
+    (TRACING, "TracingOptions"),
+    (VARIABLES, "BaseResourceVariable.assign"),
+    (VARIABLES, "_UnreadVariable"),
+    (READ_VARIABLE, "read_variable_op"),
+    (READ_VARIABLE, "assign_variable_op"),
+    (ITERATORS, "OwnedIterator._create_iterator"),
+    (DATASETS, "DatasetV2._functions"),
+    (DATASETS, "DatasetV2._inputs"),
+    (DETERMINISM, "is_op_determinism_enabled"),
+    (OPS, "EagerTensor"),
+    (OP_REGISTRY, "get"),
+)
+
+
+def find(module: str, path: str) -> Any:
+    """The object called `path` in `module`. Raises ImportError or AttributeError."""
+    found: Any = importlib.import_module(module)
+    for name in path.split("."):
+        found = getattr(found, name)
+    return found
+
+
+def missing() -> str | None:
+    """Why this TensorFlow cannot be hooked at all; None when it can."""
+    import tensorflow as tf
+
+    for module, path in NAMES:
+        try:
+            find(module, path)
+        except (ImportError, AttributeError):
+            return f"tensorflow {tf.__version__} has no {module}.{path}"
+    return None
+
+
+def untested() -> str | None:
+    """The installed version, if resuming was never tested with it."""
+    import tensorflow as tf
+
+    if ".".join(tf.__version__.split(".")[:2]) in TESTED:
+        return None
+    return f"resuming is tested with tensorflow {', '.join(TESTED)}, this is {tf.__version__}"
+
+
+def framework() -> str:
+    """The framework and its version, as a checkpoint names it."""
+    import tensorflow as tf
+
+    return f"tensorflow {tf.__version__}"
