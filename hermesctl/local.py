@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import json
 import os
 import signal
 import subprocess
@@ -139,7 +138,7 @@ async def _ready(
         address = embedded_head(environment)
         assert address.socket is not None
         # The record is there once the head and the node are both ready.
-        if _pid(state) is not None and await _answers(address.socket):
+        if (state / "local.json").exists() and await _answers(address.socket):
             connection = Connection(address, token=None, patience_seconds=START_SECONDS)
             try:
                 await connection.call(connection.stub.ServerInfo, pb.ServerInfoRequest())
@@ -170,14 +169,22 @@ async def _answers(socket: Path) -> bool:
 
 
 def _pid(state: Path) -> int | None:
-    """The process that local.json names, if it is still that process."""
+    """The process that holds the state directory, ready or not."""
+    lock = state / "running.lock"
     try:
-        pid = int(json.loads((state / "local.json").read_text())["pid"])
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except (OSError, ValueError, KeyError, TypeError):
+        pid = int(lock.read_text())
+        held = any(_is_same(descriptor, lock) for descriptor in Path(f"/proc/{pid}/fd").iterdir())
+    except (OSError, ValueError):
         return None
-    # The number may be somebody else's by now.
-    return pid if b"local" in words or os.fsencode(state) in words else None
+    # The number may be somebody else's by now, who has no business with this lock.
+    return pid if held else None
+
+
+def _is_same(descriptor: Path, file: Path) -> bool:
+    try:
+        return descriptor.samefile(file)
+    except OSError:
+        return False  # closed meanwhile
 
 
 async def _ended(descriptor: int) -> None:

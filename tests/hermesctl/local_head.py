@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import fcntl
 import json
 import os
 import signal
@@ -33,11 +34,16 @@ async def serve(state: Path) -> None:
     socket = state / "head.sock"
     socket.unlink(missing_ok=True)
     server.add_insecure_port(f"unix:{socket}")
+    lock = (state / "running.lock").open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    print(os.getpid(), file=lock, flush=True)
     (state / "local.json").write_text(json.dumps({"pid": os.getpid(), "socket": str(socket)}))
     await server.start()
     await stopped.wait()
     await server.stop(None)
     socket.unlink(missing_ok=True)
+    (state / "local.json").unlink()
+    lock.close()
 
 
 def main() -> None:

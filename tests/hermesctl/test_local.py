@@ -114,8 +114,8 @@ async def test_one_that_is_coming_back_is_waited_for(
 
 
 async def test_a_foreign_process_with_a_known_number_is_left_alone(state: Path) -> None:
-    for record in ({"pid": os.getpid()}, {"pid": "x"}, {"pid": 2**31}, {}, []):
-        (state / "local.json").write_text(json.dumps(record))
+    for number in (os.getpid(), "x", 2**31, ""):
+        (state / "running.lock").write_text(str(number))
         assert not await local.stop(os.environ)
 
 
