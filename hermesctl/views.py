@@ -34,6 +34,7 @@ from hermesctl.text import count, duration, number, percent, printable
 
 SPARK_WIDTH = 16
 _NEXT_SHOWN = 5
+_EPOCHS = 20
 
 
 @dataclass(slots=True)
@@ -202,6 +203,9 @@ def next_commands(study: str, best: Trial | None = None, *, ended: bool = False)
     ]
     if best is not None and best.checkpoint is not None:
         rows += [(f"hermesctl checkpoint download {trial}", "its files")]
+    if ended and best is not None and best.framework.startswith("keras"):
+        longer = f"hermesctl study extend {study} --set epochs={_more_epochs(best)}"
+        rows += [(longer, "train on, where the program takes --epochs")]
     if ended:
         rows += [(f"hermesctl study export {study}", "everything, as JSON Lines")]
     else:
@@ -210,6 +214,12 @@ def next_commands(study: str, best: Trial | None = None, *, ended: bool = False)
     for command, meaning in rows:
         table.add_row(cell(f"  {command}", "cyan"), cell(meaning, "dim"))
     return table
+
+
+def _more_epochs(trial: Trial) -> int:
+    """Twice what it had, or a number for a person to change."""
+    epochs = trial.params.get("epochs")
+    return 2 * epochs if isinstance(epochs, int) else _EPOCHS
 
 
 def _live_trials(

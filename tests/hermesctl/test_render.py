@@ -315,6 +315,11 @@ def test_the_end_names_the_best_parameters_only_if_there_are_any() -> None:
     saved = Checkpoint("c1", 40, "abc", 2048, ("box",))
     view = shown(final_view(study, [replace(best, checkpoint=saved)]))
     assert "hermesctl checkpoint download digits/1  its files" in view
+    assert "study extend" not in view
+    keras = replace(best, framework="keras 3.15.0, tensorflow 2.21.0")
+    assert "hermesctl study extend digits --set epochs=20" in shown(final_view(study, [keras]))
+    longer = replace(keras, params={"epochs": 12})
+    assert "--set epochs=24" in shown(final_view(study, [longer]))
 
 
 def test_escape_sequences_cut_by_a_chunk_are_dropped_too() -> None:
