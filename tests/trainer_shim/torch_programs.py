@@ -179,6 +179,48 @@ for epoch in range(2):
 final(seen, digest(maker, judge))
 """
 
+# What is drawn between the passes decides what the next one reads, and how much is drawn depends
+# on the parameters; gradients fade instead of being forgotten; the first weights are saved.
+REDRAWN = """
+from torch.utils.data import Subset
+model = nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.2), nn.Linear(6, 2))
+optimizer = torch.optim.NAdam(model.parameters())
+source = torch.Generator()
+seen = []
+for epoch in range(3):
+    chosen = Subset(data, torch.randperm(50)[:20].tolist())
+    weight = int(model[0].weight.abs().sum() * 50)
+    torch.rand(weight), torch.rand(weight, generator=source), random.getrandbits(8)
+    for number, (batch, target) in enumerate(DataLoader(chosen, 5, True, generator=source)):
+        loss = nn.functional.cross_entropy(model(batch), target) * random.random()
+        loss.backward()
+        optimizer.step()
+        for parameter in model.parameters():
+            parameter.grad *= 0.5
+        seen.append(loss.item())
+    if epoch == 0:
+        torch.save(model.state_dict(), "first.pt")
+final(seen, digest(model), float(torch.load("first.pt")["0.weight"].sum()))
+"""
+
+# A loop inside of a loop; the outer one's batch is needed until the inner one ends.
+NESTED = """
+model = nn.Linear(6, 2)
+optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+seen, counts = [], []
+for number, task in enumerate(DataLoader(torch.arange(1.0, 4.0), shuffle=True)):
+    with torch.no_grad():
+        spread = [model(batch).std().item() for batch, _ in DataLoader(data, batch_size=25)]
+    for batch, target in DataLoader(data, batch_size=20, shuffle=True):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(batch * task), target) * spread[-1]
+        loss.backward()
+        optimizer.step()
+        seen.append(loss.item())
+    counts.append([number, task.item(), len(seen)])
+final(seen, digest(model), counts)
+"""
+
 _SMALL = """
 model = nn.Linear(6, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
