@@ -102,6 +102,7 @@ for value in (loop, print, lambda: 0, sys, sys.stdout, torch.nn.Linear(1, 1), Mo
     assert refused(value), value
 assert refused(torch.ones(3), largest=8) and not refused(torch.ones(2), largest=8)
 assert refused([1, 2, 3], longest=2) and refused([[1, 2, 3]], longest=2)
+assert refused([[0, 1]] * 70, longest=70) is False and refused([[0] * 70] * 70, longest=70)
 """
 
 RANDOM = """

@@ -189,10 +189,11 @@ source = torch.Generator()
 seen = []
 for epoch in range(3):
     chosen = Subset(data, torch.randperm(50)[:20].tolist())
+    moved = (lambda by: lambda batch: batch + by)(torch.randn(6))
     weight = int(model[0].weight.abs().sum() * 50)
     torch.rand(weight), torch.rand(weight, generator=source), random.getrandbits(8)
     for number, (batch, target) in enumerate(DataLoader(chosen, 5, True, generator=source)):
-        loss = nn.functional.cross_entropy(model(batch), target) * random.random()
+        loss = nn.functional.cross_entropy(model(moved(batch)), target) * random.random()
         loss.backward()
         optimizer.step()
         for parameter in model.parameters():

@@ -34,6 +34,7 @@ from trainer_shim.agent import Agent, CannotCapture
 
 _VARIABLE_BYTES = 16 << 20
 _VARIABLE_ITEMS = 20_000
+_MOST_PASSES = 10_000
 _MADE_INSIDE = "a model, optimizer or scheduler was made inside of a loop over a DataLoader"
 _PROMISE = (
     "parameters, optimizers, schedulers, random numbers, the loaders' positions and plain "
@@ -181,6 +182,8 @@ class Session:
         self._records[ended.number] = {"kind": "ended", "site": record["site"], "left": left}
         if self._inside:
             return
+        if len(self._records) > _MOST_PASSES:
+            self.obstacle(f"more than {_MOST_PASSES} passes would have to be gone over again")
         if ended.trained:
             self.agent.loop(False)
         if self.objects.made_since(ended.made_before):

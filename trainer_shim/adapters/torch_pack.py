@@ -21,6 +21,7 @@ from trainer_shim.adapters.torch_program import is_programs_own
 Tree = Any
 
 _DEPTH = 8
+_COLLECTIONS = 64
 PLAIN = (type(None), bool, int, float, str)
 DICTS = {"dict": dict, "Counter": Counter, "OrderedDict": OrderedDict, "defaultdict": defaultdict}
 LISTS: dict[str, type] = {"tuple": tuple, "set": set, "frozenset": frozenset, "deque": deque}
@@ -105,7 +106,8 @@ def _is_dense(shape: list[int], stride: list[int]) -> bool:
 class Packer:
     """Packs values; tensors that `known` lists by id are packed as references to them.
 
-    `largest` bounds one tensor or array in bytes, `longest` one collection in items.
+    `largest` bounds one tensor or array in bytes, `longest` one collection in items; in all,
+    as many items are packed as some full collections have.
     """
 
     def __init__(
@@ -114,6 +116,7 @@ class Packer:
         self._known = known
         self._largest = largest
         self._longest = longest
+        self._allowed = longest * _COLLECTIONS
         self._path: set[int] = set()
 
     def pack(self, value: Any) -> Tree:
@@ -156,6 +159,9 @@ class Packer:
     def _short(self, collection: Any) -> Any:
         if len(collection) > self._longest:
             raise Unplain(f"a {type(collection).__name__} of {len(collection)} items")
+        self._allowed -= len(collection)
+        if self._allowed < 0:
+            raise Unplain(f"a {type(collection).__name__}, one of too many")
         return collection
 
     def _of_torch(self, kind: type, value: Any) -> Tree:
