@@ -164,38 +164,55 @@ def _logged_runs(path: Path, arrays: Mapping[str, Any], loss: Loss) -> Curves:
     curves, lengths = _array(path, arrays, "loss", 2), _array(path, arrays, "length", 1)
     measured = _array(path, arrays, "sec_per_step", 1)
     _same_length(path, loss=curves, length=lengths, sec_per_step=measured)
-    speed = np.clip(measured / np.median(measured), *LOGGED_SPEEDS)
+    runs = {
+        number: points
+        for number, points in enumerate(_points(curves, lengths))
+        if len(points) >= SHORTEST_LOGGED and np.isfinite(points).all()
+    }
+    known = [each for each in measured[list(runs)] if 0 < each < np.inf]
+    usual = float(np.median(known)) if known else 1.0
     meta = _meta(arrays)
     jobs = []
-    for number, (curve, length) in enumerate(zip(curves, lengths.astype(int), strict=True)):
-        points = curve[:length]
-        if len(points) < SHORTEST_LOGGED or not np.isfinite(points).all():
-            continue
-        half_steps = np.interp(np.arange(2 * length) / 2, np.arange(length), points)
-        seconds = float(speed[number]) * LOGGED_SECONDS / LOGGED_HALF_STEPS
+    for number, points in runs.items():
+        half_steps = np.interp(np.arange(2 * len(points)) / 2, np.arange(len(points)), points)
+        relative = float(measured[number]) / usual if 0 < measured[number] < np.inf else 1.0
+        seconds = min(max(relative, LOGGED_SPEEDS[0]), LOGGED_SPEEDS[1])
         jobs.append(
             Job(
                 tuple(half_steps.tolist()),
-                seconds,
+                seconds * LOGGED_SECONDS / LOGGED_HALF_STEPS,
                 len(half_steps),
                 SMOOTHED_HALF_STEPS,
-                _logged_parameters(meta, number),
+                _logged_parameters(meta, number, len(curves)),
             )
         )
     return Curves(path.stem, tuple(jobs), Switch.split(OTHERWISE.switch))
 
 
-def _logged_parameters(meta: Any, number: int) -> tuple[tuple[str, Scalar], ...]:
-    """The hyper-parameters of a run, where `meta` lists one mapping a run."""
-    listed = meta.get("runs", ()) if isinstance(meta, dict) else meta
-    if (
-        not isinstance(listed, list)
-        or number >= len(listed)
-        or not isinstance(listed[number], dict)
-    ):
-        return ()
-    return tuple(
-        (str(name), value)
-        for name, value in listed[number].items()
-        if isinstance(value, str | int | float | bool)
+def _points(curves: Floats, lengths: Floats) -> list[Floats]:
+    """Each run up to its end: as many points as its length says, where lengths count points.
+
+    Where they count steps, some are beyond the grid, and a run ends where only NaN follows.
+    """
+    if lengths.max(initial=0) <= curves.shape[1]:
+        return [curve[: int(length)] for curve, length in zip(curves, lengths, strict=True)]
+    ends = [np.flatnonzero(~np.isnan(curve))[-1:] + 1 for curve in curves]
+    return [
+        curve[: int(end[0]) if len(end) else 0] for curve, end in zip(curves, ends, strict=True)
+    ]
+
+
+def _logged_parameters(meta: Any, number: int, runs: int) -> tuple[tuple[str, Scalar], ...]:
+    """The hyper-parameters of a run: `meta` lists one mapping a run, or one list a parameter."""
+    listed = list(meta.values()) if isinstance(meta, dict) else [meta]
+    for each in listed:
+        if isinstance(each, list) and len(each) == runs and isinstance(each[number], dict):
+            return _scalars(each[number])
+    columns = meta if isinstance(meta, dict) else {}
+    return _scalars(
+        {k: v[number] for k, v in columns.items() if isinstance(v, list) and len(v) == runs}
     )
+
+
+def _scalars(values: Mapping[str, Any]) -> tuple[tuple[str, Scalar], ...]:
+    return tuple((str(k), v) for k, v in values.items() if isinstance(v, str | int | float | bool))

@@ -29,7 +29,10 @@ def read(path: Path, loss: Loss = "base") -> Curves:
         expected = f"a file of recorded curves ({error.strerror})"
         raise Refused(FieldError("curves", str(path), expected)) from None
     if archive:
-        return read_archive(path, loss)
+        stock = read_archive(path, loss)
+        if not stock.jobs:
+            raise Refused(FieldError("curves", str(path), "at least one training with losses"))
+        return stock
     curves = read_export(path)
     if loss != "base":
         raise Refused(FieldError("metric_loss", loss, f"base: {path} has the study's own signal"))

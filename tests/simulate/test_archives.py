@@ -115,8 +115,8 @@ def test_logged_runs_are_read_at_half_steps(tmp_path: Path) -> None:
     assert first.losses[:4] == (40.0, 39.5, 39.0, 38.5)
     assert first.losses[-2:] == (1.0, 1.0)
     assert (first.smoothing, curves.switch) == (8, Switch.split(1.0))
-    assert first.step_seconds == pytest.approx(80 / 512)
-    assert second.step_seconds == pytest.approx(2.5 * 80 / 512), "clipped"
+    assert first.step_seconds == pytest.approx(0.5 * 80 / 512), "of the median 2.5, clipped"
+    assert second.step_seconds == pytest.approx(1.6 * 80 / 512)
     assert second.parameters == (("lr", 0.2),)
 
 
@@ -124,6 +124,29 @@ def test_logged_runs_with_a_loss_that_is_no_number_are_left_out(tmp_path: Path) 
     loss = np.ones((3, 40))
     loss[0, 5] = np.inf
     assert len(read(logged(tmp_path, loss=loss)).jobs) == 1
+
+
+def test_lengths_in_steps_leave_it_to_the_end_of_the_points(tmp_path: Path) -> None:
+    steps = logged(tmp_path, length=np.array([4_000, 3_000, 2_400]))
+    assert [job.steps for job in read(steps).jobs] == [80, 60]
+
+
+def test_a_run_whose_speed_was_not_measured_has_the_usual_one(tmp_path: Path) -> None:
+    curves = read(logged(tmp_path, sec_per_step=np.array([np.nan, 4.0, 1.0])))
+    assert [job.step_seconds for job in curves.jobs] == pytest.approx([80 / 512, 80 / 512])
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        [{"lr": 0.1}, {"lr": 0.2}, {"lr": 0.3}],
+        {"origin": "logged", "hyper_parameters": [{"lr": 0.1}, {"lr": 0.2}, {"lr": 0.3}]},
+        {"origin": "logged", "lr": [0.1, 0.2, 0.3]},
+    ],
+)
+def test_the_hyper_parameters_of_logged_runs_are_found(meta: Any, tmp_path: Path) -> None:
+    curves = read(logged(tmp_path, meta=json.dumps(meta)))
+    assert [job.parameters for job in curves.jobs] == [(("lr", 0.1),), (("lr", 0.2),)]
 
 
 @pytest.mark.parametrize(
@@ -155,6 +178,15 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     }
     for path, why in cases.items():
         with pytest.raises(Refused, match=why):
+            read(path)
+
+
+def test_an_archive_without_a_usable_training_is_refused(tmp_path: Path) -> None:
+    for path in (
+        logged(tmp_path, length=np.array([9, 9, 9])),
+        recorded(tmp_path, base=np.full((6, 9), np.nan)),
+    ):
+        with pytest.raises(Refused, match="at least one training with losses"):
             read(path)
 
 
