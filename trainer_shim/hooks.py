@@ -34,11 +34,11 @@ def _numpy_imported(agent: Agent) -> None:
 
 def _tensorflow_imported(agent: Agent) -> None:
     import trainer_shim.adapters.seeds as seeds
-    import trainer_shim.adapters.tf_function as tf_function
+    import trainer_shim.adapters.tf as tf
 
     seeds.seed_tensorflow(agent)
     global _loop
-    _loop = tf_function.install(agent)
+    _loop = tf.install(agent)
 
 
 def _keras_imported(agent: Agent) -> None:

@@ -30,17 +30,6 @@ _NAME = "tensorflow"
 _EXACT = "answers of its steps are told again, on the CPU or with deterministic operations"
 
 
-def install(agent: Agent) -> Loop | None:
-    """Hook TensorFlow, which has just been imported."""
-    reason = private.missing()
-    if reason is not None:
-        agent.fidelity("park-only", reason)
-        return None
-    loop = Loop(agent)
-    loop.hook()
-    return loop
-
-
 class Loop:
     """The steps of this process."""
 

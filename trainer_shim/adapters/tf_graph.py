@@ -12,7 +12,7 @@ from typing import Any
 
 from trainer_shim.adapters import tf_private as private
 
-_READING = (
+READING = (
     "ReadVariableOp", "ResourceGather", "VariableShape", "VarIsInitializedOp", "LookupTableFind",
     "LookupTableSize", "LookupTableExport",
 )  # fmt: skip
@@ -26,6 +26,10 @@ _HARMLESS = (
     "FlushSummaryWriter", "XlaLaunch",
 )  # fmt: skip
 UNKNOWN = -1
+CALLING = {
+    "Case", "If", "PartitionedCall", "StatefulPartitionedCall", "StatelessCase", "StatelessIf",
+    "StatelessWhile", "While",
+}  # fmt: skip
 _GRADIENT = ("gradient_tape/", "gradients/")
 
 
@@ -64,14 +68,14 @@ def study(context: Any, name: Any, known: dict[str, Definition] | None = None) -
     for node in _in_order(described.node_def, arguments):
         if any(word in node.name for word in _GRADIENT):
             found.takes_gradient = True
-        if _is_stateful(node.op):
+        if is_stateful(node.op):
             found.stateful.append(node.op)
         given = [arguments.get(name.split(":")[0]) for name in node.input if name[0] != "^"]
-        called = list(_called(node))
-        for function, skipped in called:
+        calls = list(called(node))
+        for function, skipped in calls:
             always = node.op.endswith("PartitionedCall")
             _take_over(found, study(context, function, known), given[skipped:], always)
-        if not called:
+        if not calls:
             _look_at(found, node.op, given)
     return found
 
@@ -91,7 +95,7 @@ def _in_order(nodes: Any, arguments: dict[str, int]) -> Iterator[Any]:
     yield from nodes
 
 
-def _called(node: Any) -> Iterator[tuple[str, int]]:
+def called(node: Any) -> Iterator[tuple[str, int]]:
     """The functions that a node calls, and how many of its inputs they are not given."""
     if node.op in ("PartitionedCall", "StatefulPartitionedCall"):
         yield node.attr["f"].func.name, 0
@@ -130,7 +134,7 @@ def _look_at(found: Definition, op: str, given: list[int | None]) -> None:
     for position in given:
         if position is None:
             continue
-        if op.startswith(_READING):
+        if op.startswith(READING):
             found.read.add(position)
         elif op.startswith(_ITERATING):
             _take_elements(found, position, 1)
@@ -144,6 +148,7 @@ def _take_elements(found: Definition, position: int, count: int) -> None:
     found.iterated[position] = UNKNOWN if UNKNOWN in (before, count) else before + count
 
 
-def _is_stateful(op: str) -> bool:
+def is_stateful(op: str) -> bool:
+    """Whether an operation has a state that is neither in a variable nor in an iterator."""
     definition = private.find(private.OP_REGISTRY, "get")(op)
     return definition is not None and definition.is_stateful and not op.startswith(_HARMLESS)

@@ -59,6 +59,11 @@ class Journal:
         """Whether there are answers of before the checkpoint left."""
         return self._told < self._again
 
+    @property
+    def next_asked(self) -> str:
+        """What the next answer is to."""
+        return self._listed[self._codes[self._told]][0]
+
     def tell(self, asked: str) -> Answer:
         """The next answer. Raises OtherProgram if it was to another question."""
         then, error, kinds = self._listed[self._codes[self._told]]

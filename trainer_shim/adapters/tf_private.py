@@ -19,6 +19,9 @@ READ_VARIABLE = "tensorflow.python.ops.gen_resource_variable_ops"
 ITERATORS = "tensorflow.python.data.ops.iterator_ops"
 DATASETS = "tensorflow.python.data.ops.dataset_ops"
 DETERMINISM = "tensorflow.python.framework.config"
+SESSION = "tensorflow.python.client.session"
+GRADIENTS = "tensorflow.python.ops.gradients_util"
+CHECKPOINTS = "tensorflow.python.checkpoint.checkpoint_management"
 OPS = "tensorflow.python.framework.ops"
 OP_REGISTRY = "tensorflow.python.framework.op_def_registry"
 
@@ -38,6 +41,11 @@ NAMES = (
     (DATASETS, "DatasetV2._functions"),
     (DATASETS, "DatasetV2._inputs"),
     (DETERMINISM, "is_op_determinism_enabled"),
+    (SESSION, "BaseSession._do_run"),
+    (SESSION, "BaseSession._make_callable_from_options"),
+    (GRADIENTS, "_GradientsHelper"),
+    (CHECKPOINTS, "get_checkpoint_state"),
+    (CHECKPOINTS, "CheckpointState"),
     (OPS, "EagerTensor"),
     (OP_REGISTRY, "get"),
 )

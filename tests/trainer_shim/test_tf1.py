@@ -1,0 +1,85 @@
+"""Sessions in the style of TensorFlow 1, suspended anywhere, compute what they would.
+
+Every comparison is bit for bit: each step's loss, the final weights and everything printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.trainer_shim import tf1_programs as programs
+from tests.trainer_shim.driving import Zygote
+from tests.trainer_shim.suspending import Runs, fidelity, suspend, tensorflow_zygote
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
+    """A process that has imported TensorFlow."""
+    with tensorflow_zygote(tmp_path_factory.mktemp("zygote")) as warm:
+        yield warm
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "seeded"),
+    [
+        ("FEED_FETCHED", 12, True),
+        ("FEED_NOT_FETCHED", 12, False),
+        ("MONITORED", 12, False),
+        ("SUPERVISOR", 9, False),
+    ],
+)
+def test_ended_at_every_boundary(
+    zygote: Zygote, tmp_path: Path, name: str, steps: int, seeded: bool
+) -> None:
+    """No process lives longer than one step. And held at each, in one process."""
+    runs = Runs(zygote, tmp_path, programs.program(getattr(programs, name), seeded))
+    undisturbed = runs.undisturbed()
+    assert sorted(undisturbed[0]) == list(range(1, steps + 1))
+    assert len(set(undisturbed[0].values())) == steps
+    assert runs.parked(*range(1, steps + 1)) == undisturbed
+    assert runs.suspended(*range(1, steps + 1)) == undisturbed
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "FEED_FETCHED",
+        pytest.param("FEED_NOT_FETCHED", marks=pytest.mark.slow),
+        pytest.param("MONITORED", marks=pytest.mark.slow),
+        pytest.param("SUPERVISOR", marks=pytest.mark.slow),
+    ],
+)
+def test_a_seeded_run_is_the_plain_one(zygote: Zygote, tmp_path: Path, name: str) -> None:
+    """A program that seeds itself computes the same as without Hermes."""
+    runs = Runs(zygote, tmp_path, programs.program(getattr(programs, name), seeded=True))
+    assert runs.undisturbed()[1] == runs.plain()
+
+
+def test_a_queue_only_parks(zygote: Zygote, tmp_path: Path) -> None:
+    """What threads have filled cannot be brought back, and that is said."""
+    runs = Runs(zygote, tmp_path, programs.program(programs.QUEUE, seeded=True))
+    with runs.trial("queue") as trial:
+        trial.start(limit=3)
+        trial.until("parked")
+        level, reason = fidelity(trial)
+        assert level == "park-only"
+        assert "QueueDequeue" in reason
+        trial.resume()
+        trial.until("completed")
+
+
+def test_other_data_than_at_the_checkpoint_are_refused(zygote: Zygote, tmp_path: Path) -> None:
+    """A program that is not repeatable must not go on as if it were."""
+    body = "x = x + np.float32(int.from_bytes(os.urandom(2), 'big'))\n" + programs.FEED_FETCHED
+    runs = Runs(zygote, tmp_path, programs.program(body, seeded=True))
+    with runs.trial("other") as trial:
+        trial.start(limit=2)
+        trial.until("parked")
+        trial.start(restore=suspend(trial)["checkpoint"]["path"])
+        with pytest.raises(AssertionError, match="the data of the last step differ"):
+            trial.until("completed")

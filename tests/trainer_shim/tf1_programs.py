@@ -1,0 +1,136 @@
+"""Training scripts in the style of TensorFlow 1; none of them knows of Hermes.
+
+Rule: each prints one line that starts with FINAL, with everything that must come out the same.
+"""
+
+from __future__ import annotations
+
+_HEAD = """
+import hashlib, json, os
+import numpy as np
+import tensorflow.compat.v1 as tf
+tf.disable_v2_behavior()
+{seed}
+rng = np.random.default_rng()
+x = rng.normal(size=(60, 6)).astype("float32")
+y = x.sum(axis=1, keepdims=True) + rng.normal(size=(60, 1)).astype("float32")
+
+def final(weights, *values):
+    parts = [np.ascontiguousarray(weight).tobytes() for weight in weights]
+    digest = hashlib.sha256(b"".join(parts)).hexdigest()
+    print("FINAL", json.dumps([digest, *values], default=lambda v: float(v).hex()))
+
+def network(images, labels, keep=None):
+    one = tf.get_variable("one", [6, 8], initializer=tf.random_normal_initializer(stddev=0.5))
+    two = tf.get_variable("two", [8, 1], initializer=tf.glorot_uniform_initializer())
+    hidden = tf.nn.tanh(tf.matmul(images, one))
+    if keep is not None:
+        hidden = tf.nn.dropout(hidden, keep_prob=keep)
+    return tf.reduce_mean((tf.matmul(hidden, two) - labels) ** 2, name="error")
+"""
+
+_SEEDED = """tf.set_random_seed(11)
+np.random.seed(4)
+np.random.default_rng = lambda: np.random.Generator(np.random.PCG64(5))"""
+
+# A loop of the script's own: fed batches, dropout, a rate that is assigned, a moving average that
+# is read, checkpoints of its own, the best weights kept aside.
+FEED = """
+images, labels = tf.placeholder(tf.float32, [None, 6]), tf.placeholder(tf.float32, [None, 1])
+keep = tf.placeholder_with_default(1.0, [])
+loss = network(images, labels, keep)
+rate = tf.Variable(0.05, trainable=False, use_resource={resource})
+step = tf.train.get_or_create_global_step()
+average, update = tf.metrics.mean(loss)
+train = tf.train.AdamOptimizer(rate).minimize(loss, global_step=step)
+lower = tf.assign(rate, rate * 0.5)
+saver = tf.train.Saver(max_to_keep=2)
+history, best = [], None
+with tf.Session() as session:
+    session.run(tf.global_variables_initializer())
+    for epoch in range(3):
+        session.run(tf.local_variables_initializer())
+        order = np.random.permutation(60)
+        for start in range(0, 60, 16):
+            feed = {{images: x[order[start:start + 16]], labels: y[order[start:start + 16]]}}
+            _, value = session.run([train, {fetched}], {{**feed, keep: 0.7}})
+            session.run(update, feed)
+        checked = session.run({{"loss": loss, "mean": average}}, {{images: x, labels: y}})
+        history.append([value, checked["loss"], checked["mean"], int(session.run(step))])
+        if best is None or checked["loss"] < best[0]:
+            best = checked["loss"], session.run(tf.trainable_variables())
+        session.run(lower)
+        saver.save(session, "own/model", global_step=step)
+    final(session.run(tf.global_variables()) + best[1], history, sorted(os.listdir("own")))
+"""
+FEED_FETCHED = FEED.format(resource="False", fetched="loss")
+FEED_NOT_FETCHED = "tf.enable_resource_variables()\n" + FEED.format(resource="True", fetched="rate")
+
+# A monitored session with hooks; data, their order and dropout are of the graph.
+MONITORED = """
+data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(60).repeat().batch(16)
+images, labels = tf.data.make_one_shot_iterator(data).get_next()
+images = images + tf.random.normal(tf.shape(images), stddev=0.1)
+loss = network(images, labels, 0.8)
+step = tf.train.get_or_create_global_step()
+rate = tf.train.exponential_decay(0.05, step, 3, 0.9)
+train = tf.train.MomentumOptimizer(rate, 0.9).minimize(loss, global_step=step)
+
+class Sum(tf.train.SessionRunHook):
+    total = 0.0
+    def before_run(self, context):
+        return tf.train.SessionRunArgs({"loss": loss, "rate": rate})
+    def after_run(self, context, values):
+        Sum.total += float(values.results["loss"]) * float(values.results["rate"])
+
+hooks = [tf.train.StopAtStepHook(num_steps=12), Sum(), tf.train.NanTensorHook(loss),
+         tf.train.LoggingTensorHook({"loss": loss}, every_n_secs=1e-6)]
+seen = []
+with tf.train.MonitoredTrainingSession(hooks=hooks, checkpoint_dir="own", save_checkpoint_steps=4,
+                                       log_step_count_steps=5) as session:
+    while not session.should_stop():
+        seen.append(int(session.run([train, step])[1]))
+        weights = [seen[-1]]
+final([np.array(seen)], Sum.total, tf.train.latest_checkpoint("own"))
+"""
+
+# Supervisor: its threads save and summarise; an initialisable iterator over its last element.
+SUPERVISOR = """
+data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(60).batch(20)
+iterator = tf.data.make_initializable_iterator(data)
+images, labels = iterator.get_next()
+loss = network(images, labels)
+step = tf.train.get_or_create_global_step()
+train = tf.train.GradientDescentOptimizer(0.05).minimize(loss, global_step=step)
+supervisor = tf.train.Supervisor(logdir="own", save_model_secs=600, summary_op=None)
+losses = []
+with supervisor.managed_session() as session:
+    for epoch in range(3):
+        session.run(iterator.initializer)
+        while not supervisor.should_stop():
+            try:
+                losses.append(session.run([train, loss])[1])
+            except tf.errors.OutOfRangeError:
+                break
+    weights = session.run(tf.trainable_variables())
+final(weights, losses)
+"""
+
+# What cannot be brought back.
+QUEUE = """
+queue = tf.FIFOQueue(100, [tf.float32, tf.float32], shapes=[[6], [1]])
+runner = tf.train.QueueRunner(queue, [queue.enqueue_many([x, y])] * 2)
+tf.train.add_queue_runner(runner)
+images, labels = queue.dequeue_many(10)
+loss = network(images, labels)
+train = tf.train.GradientDescentOptimizer(0.05).minimize(loss)
+with tf.train.MonitoredSession() as session:
+    for _ in range(6):
+        session.run(train)
+final([])
+"""
+
+
+def program(body: str, seeded: bool) -> str:
+    """The whole script."""
+    return _HEAD.format(seed=_SEEDED if seeded else "") + body

@@ -1,0 +1,253 @@
+"""TensorFlow 1 programs, by tf.compat.v1: sessions that are suspended and resumed.
+
+Rule: as for loops around a tf.function, the program runs again from its first line. Runs that
+set up are run again; of those that train, or look at what training has changed, the results are
+told from a journal, and only the operations that draw data or random numbers are run. At the
+boundary of the checkpoint the variables get their values back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable, NamedTuple
+
+from trainer_shim.adapters import tf1_answers, tf1_graph, tf1_variables
+from trainer_shim.adapters import tf_private as private
+from trainer_shim.adapters import tf_store as store
+from trainer_shim.adapters.tf1_graph import Run
+from trainer_shim.adapters.tf1_losses import Losses
+from trainer_shim.adapters.tf_journal import LIMIT_BYTES, Journal
+from trainer_shim.adapters.tf_standing import Standing
+from trainer_shim.agent import Agent, CannotCapture
+
+_NAME = "session"
+_EXACT = "results of its session are told again, on the CPU or with deterministic operations"
+_NUMBER = "_hermes_number"
+
+
+class Given(NamedTuple):
+    """What a session is asked to run."""
+
+    targets: Sequence[Any]
+    fetches: Sequence[Any]
+    feeds: Mapping[Any, Any]
+    options: Any = None
+    metadata: Any = None
+
+
+class Sessions:
+    """The sessions of this process, and the training steps done in them."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+        self.steps = 0
+        self.is_off = False
+        self.standing = Standing(agent, self._capture, _EXACT)
+        self.losses = Losses()
+        self.journal = Journal()
+        self._made: list[weakref.ref[Any]] = []
+        self._runs: dict[Any, tuple[Run, Given]] = {}
+        self._stale: set[tuple[int, str]] = set()  # variables: the session's number, the name
+        self._last: tuple[Run, Given] | None = None
+        self._position: store.State | None = None
+        self._arrays: list[bytes] = []
+        self._thread = threading.get_ident()
+        self._is_there = threading.Event()
+        self._original: Callable[..., Any] = lambda: None
+        if agent.restore is not None:
+            with self.standing.restoring():
+                self._begin_again(agent.restore)
+        if self._position is None:
+            self._is_there.set()
+
+    def hook(self) -> None:
+        """Watch what sessions run from here on."""
+        owner = private.find(private.SESSION, "BaseSession")
+        original = self._original = owner._do_run
+        callables = owner._make_callable_from_options
+
+        @functools.wraps(original)
+        def do_run(session: Any, handle: Any, *given: Any) -> Any:
+            if self.is_off:
+                return original(session, handle, *given)
+            if threading.get_ident() != self._thread:
+                self._wait(session, Given(*given))
+                return original(session, handle, *given)
+            if handle is not None:
+                self.standing.obstacle("what Session.partial_run runs is not seen")
+                return original(session, handle, *given)
+            return self._run(session, Given(*given))
+
+        @functools.wraps(callables)
+        def make_callable(session: Any, options: Any) -> Any:
+            self.standing.obstacle("what Session.make_callable makes is not seen")
+            return callables(session, options)
+
+        owner._do_run = do_run
+        owner._make_callable_from_options = make_callable
+        self.losses.hook()
+
+    # -- runs ------------------------------------------------------------------------------------
+
+    def _run(self, session: Any, given: Given) -> Any:
+        """One run of the main thread: as it is, or told from the journal."""
+        run = self._look_at(session, given)
+        number = self._number(session)
+        written = {(number, name) for name in run.written}
+        looked_at = {(number, name) for name in run.read | run.updated}
+        is_told = run.trains or (run.restores and bool(written))
+        if not is_told and self._stale.isdisjoint(looked_at):
+            results = self._original(session, None, *given)
+            self._stale -= written
+            return results
+        self._stale |= written
+        if self.journal.is_telling:
+            return self._told(session, run, given)
+        return self._really(session, run, given)
+
+    def _really(self, session: Any, run: Run, given: Given) -> Any:
+        import tensorflow as tf
+
+        if run.trains and not self.standing.has_begun:
+            self._begin()
+        for reason in run.obstacles:
+            self.standing.obstacle(reason)
+        fetches = self.losses.with_loss(run, given.fetches)
+        try:
+            results = self._original(session, None, *given._replace(fetches=fetches))
+        except tf.errors.OpError as error:
+            self.journal.raised(tf1_answers.asked(run), type(error).__name__)
+            raise
+        loss = self.losses.of(run, fetches, results)
+        results = results[: len(given.fetches)]
+        if not self.standing.is_obstructed:
+            self.journal.answered(tf1_answers.asked(run), results)
+        if run.trains:
+            self.steps += 1
+            self._last = (run, given)
+            self.agent.record(self.steps, {} if loss is None else {self.agent.signal: loss})
+            self._bound_journal()
+            self.agent.boundary(self.steps)
+        return results
+
+    def _told(self, session: Any, run: Run, given: Given) -> Any:
+        import tensorflow as tf
+
+        with self.standing.restoring():
+            answer = tf1_answers.tell(self.journal, run, given.feeds)
+        if run.sources:
+            with contextlib.suppress(tf.errors.OpError):  # as it was then: that is told below
+                self._original(session, None, run.sources, [], given.feeds, None, None)
+        if answer.error:
+            raise getattr(tf.errors, answer.error)(None, None, "as before the checkpoint")
+        if run.trains:
+            self.steps += 1
+            self._last = (run, given)
+            if not self.journal.is_telling and self._position is not None:
+                with self.standing.restoring():
+                    self._go_on(self._position)
+        return answer.values
+
+    def _look_at(self, session: Any, given: Given) -> Run:
+        fed = [reference.deref() for reference in given.feeds]
+        parts = (given.targets, given.fetches, sorted(fed, key=id))
+        key = (id(session), *(tuple(map(id, part)) for part in parts))
+        if key not in self._runs:
+            trainable = tf1_variables.trainable(session.graph)
+            run = tf1_graph.look_at(given.fetches, given.targets, fed, trainable)
+            if run.trains:
+                run.loss = self.losses.within(run, session.graph, fed)
+                unset = tf1_variables.obstacle(session.graph, run.written)
+                run.obstacles += [] if unset is None else [unset]
+            # Kept with what it is of: an id means something only as long as that lives.
+            self._runs[key] = (run, given._replace(feeds={}, options=parts, metadata=session))
+        return self._runs[key][0]
+
+    def _wait(self, session: Any, given: Given) -> None:
+        """Let no other thread look at variables that have not got their values back."""
+        if not self._is_there.is_set():
+            run = tf1_graph.look_at(given.fetches, given.targets, (), set())
+            number = self._number(session)
+            if not self._stale.isdisjoint((number, name) for name in run.read):
+                self._is_there.wait()
+
+    def _number(self, session: Any) -> int:
+        numbered: dict[str, int] = vars(session)
+        if _NUMBER not in numbered:
+            numbered[_NUMBER] = len(self._made)
+            self._made.append(weakref.ref(session))
+        return numbered[_NUMBER]
+
+    def _begin(self) -> None:
+        self.steps = self.agent.page.step
+        self.standing.begin(self.steps)
+
+    def _bound_journal(self) -> None:
+        if self.journal.bytes > LIMIT_BYTES and not self.standing.is_obstructed:
+            size = self.journal.bytes >> 20
+            self.standing.obstacle(f"what its session returned takes {size} MiB a checkpoint")
+            self.journal = Journal()
+
+    # -- checkpoints -----------------------------------------------------------------------------
+
+    def _capture(self) -> store.Snapshot:
+        try:
+            return self._copy()
+        except Exception as error:  # whatever the framework raises: this run trains on
+            raise CannotCapture(f"{type(error).__name__}: {error}") from error
+
+    def _copy(self) -> store.Snapshot:
+        assert self._last is not None
+        rows, codes, values = self.journal.copy()
+        arrays: list[Any] = [codes, values]
+        state: store.State = {"steps": self.steps, "rows": rows, "sessions": []}
+        for number, reference in enumerate(self._made):
+            session = reference()
+            names = sorted(name for at, name in self._stale if at == number)
+            if session is None or session._closed or not names:
+                continue
+            found = tf1_variables.read(self._original, session, names)
+            kinds = [[name, *store.kind_of(array)] for name, array in zip(names, found)]
+            state["sessions"].append([number, kinds])
+            arrays += map(store.to_bytes, found)
+        run, given = self._last
+        state["step"], state["data"] = run.label, tf1_answers.checksum(given.feeds)
+        return store.Snapshot(_NAME, state, arrays)
+
+    def _begin_again(self, folder: str) -> None:
+        saved = store.load(folder, _NAME)
+        if saved is None:
+            self.is_off = True  # another adapter brings this program back
+            return
+        self._position, self._arrays = saved.state, saved.arrays
+        self.journal = Journal(self._position["rows"], *self._arrays[:2])
+        self.agent.hello(private.framework())
+
+    def _go_on(self, position: store.State) -> None:
+        """All is told: the program is where the checkpoint was taken."""
+        assert self._last is not None
+        run, given = self._last
+        if (self.steps, run.label) != (position["steps"], position["step"]):
+            now, then = (self.steps, run.label), (position["steps"], position["step"])
+            raise store.OtherProgram(f"this is step {now}, the checkpoint is of {then}")
+        if position["data"] != tf1_answers.checksum(given.feeds):
+            raise store.OtherProgram("the data of the last step differ from those before")
+        arrays = iter(self._arrays[2:])
+        for number, kinds in position["sessions"]:
+            values = {
+                name: store.from_bytes((dtype, tuple(shape)), memoryview(next(arrays)))[0]
+                for name, dtype, shape in kinds
+            }
+            session = self._made[number]() if number < len(self._made) else None
+            if session is None:
+                raise store.OtherProgram(f"there is no session {number}")
+            tf1_variables.write(self._original, session, values)
+        self._position, self._arrays = None, []
+        self._is_there.set()
+        self.agent.page.step = self.steps
+        self.agent.restored()
+        self.standing.begin(self.steps)

@@ -1,0 +1,200 @@
+"""What one `Session.run` does, found by walking its graph back from what is fetched.
+
+Rule: a run that only assigns sets up, one that updates variables trains, every other one reads.
+Operations that draw elements or random numbers are its *sources*: their state lives in the
+session, and running them alone moves it on as the whole run does.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainer_shim.adapters import tf_graph
+
+SAVING = "save"
+_PASSING = {"Enter", "Identity", "NextIteration", "RefEnter", "RefIdentity", "RefSwitch", "Switch"}
+_ASKING = {"IsVariableInitialized", "VarIsInitializedOp"}
+_ASSIGNING = {"Assign", "AssignVariableOp"}
+_VARIABLES = {"VarHandleOp", "Variable", "VariableV2"}
+_SOURCES = (
+    "IteratorGetNext", "Multinomial", "ParameterizedTruncatedNormal", "PyFunc", "EagerPyFunc",
+    "Random", "TruncatedNormal",
+)  # fmt: skip
+_SAVING = {"MergeV2Checkpoints", "SaveSlices", "SaveV2", "Save"}
+_RESTORING = {"RestoreV2", "Restore", "RestoreSlice"}
+# Stateful operations whose state is in variables, ends with the run, or is none.
+_HARMLESS = (
+    "Barrier", "DestroyTemporaryVariable", "HashTable", "InitializeTable", "IsVariableInitialized",
+    "Iterator", "MakeIterator", "OneShotIterator", "Placeholder", "Save", "Merge", "Restore",
+    "ShardedFilename", "Stack", "SummaryWriter", "CreateSummary", "TemporaryVariable",
+    "TensorArray", "VarHandleOp", "Variable", "MutableHashTable", "AnonymousSeedGenerator",
+)  # fmt: skip
+
+
+@dataclass
+class Run:
+    """What a run of these fetches and targets does. Variables are operations, by name."""
+
+    fetches: Sequence[Any]
+    loss: Any = None  # the tensor, if one is found
+    read: set[str] = field(default_factory=set)
+    assigned: set[str] = field(default_factory=set)
+    updated: set[str] = field(default_factory=set)
+    sources: list[Any] = field(default_factory=list)
+    obstacles: list[str] = field(default_factory=list)
+    is_fed: bool = True  # all that has to be
+    saves: bool = False
+    restores: bool = False
+    trains: bool = False
+    label: str = "read"
+
+    @property
+    def written(self) -> set[str]:
+        """Every variable that the run leaves other than it was."""
+        return self.assigned | self.updated
+
+
+def look_at(
+    fetches: Sequence[Any], targets: Sequence[Any], fed: Iterable[Any], trainable: set[str]
+) -> Run:
+    """Walk back from the tensors and operations to be run to those that are fed."""
+    run = Run(fetches)
+    writers = []
+    given = {id(tensor) for tensor in fed}
+    wanted = [tensor for tensor in fetches if id(tensor) not in given]
+    behind = (variable_behind(tensor) for tensor in wanted if _refers(tensor))
+    run.read.update(variable.name for variable in behind if variable is not None)
+    library = _Library()
+    for op in _behind([*(tensor.op for tensor in wanted), *targets], given):
+        run.is_fed &= op.type != "Placeholder"
+        run.saves |= op.type in _SAVING
+        run.restores |= op.type in _RESTORING
+        if _look_at_op(run, op, library):
+            writers.append(op.name)
+    if writers:
+        run.label = f"run-{zlib.crc32(' '.join(sorted(writers)).encode()):08x}"
+    elif run.saves:
+        run.label = SAVING
+    moved = run.updated | (run.assigned & run.read)
+    run.trains = not moved.isdisjoint(trainable)
+    return run
+
+
+def variable_behind(tensor: Any) -> Any:
+    """The operation of the variable that a reference or a handle leads to; None for others."""
+    op = tensor.op
+    while op.type in _PASSING:
+        op = op.inputs[0].op
+    return op if op.type in _VARIABLES else None
+
+
+def reader(op: Any) -> Any:
+    """A tensor with the value of a variable; None if the graph has none to be fetched."""
+    if op.type != "VarHandleOp":
+        return op.outputs[0]
+    for one in op.outputs[0].consumers():
+        if one.type == "ReadVariableOp" and _is_plain(one):
+            return one.outputs[0]
+    return None
+
+
+def assigner(op: Any) -> Any:
+    """An operation that sets a variable to its second input; None if the graph has none."""
+    for one in op.outputs[0].consumers():
+        if one.type in _ASSIGNING and _is_plain(one) and one.graph.is_feedable(one.inputs[1]):
+            return one
+    return None
+
+
+def _refers(tensor: Any) -> bool:
+    """Whether a tensor stands for a variable, or another resource, and not for its value."""
+    import tensorflow as tf
+
+    return bool(tensor.dtype._is_ref_dtype or tensor.dtype == tf.resource)
+
+
+def _is_plain(op: Any) -> bool:
+    return not op.control_inputs and op._get_control_flow_context() is None
+
+
+def _behind(starts: Iterable[Any], fed: set[int]) -> Iterator[Any]:
+    waiting, seen = list(starts), set()
+    while waiting:
+        op = waiting.pop()
+        if op in seen:
+            continue
+        seen.add(op)
+        yield op
+        waiting += op.control_inputs
+        waiting += [tensor.op for tensor in op.inputs if id(tensor) not in fed]
+
+
+def _look_at_op(run: Run, op: Any, library: _Library) -> bool:
+    """Note what one operation does; whether it writes a variable."""
+    if op.type.startswith(_SOURCES):
+        run.sources.append(op)
+        if _in_while(op):
+            run.obstacles.append(f"a loop in the graph runs {op.type}")
+    elif tf_graph.is_stateful(op.type) and not op.type.startswith(_HARMLESS):
+        run.obstacles.append(f"a step runs {op.type}, whose state cannot be saved")
+    calls = tf_graph.called(op.node_def) if op.type in tf_graph.CALLING else ()
+    definitions = [(tf_graph.study(library.of(op.graph), name), skipped) for name, skipped in calls]
+    for definition, _ in definitions:
+        run.obstacles += [
+            f"a function in the graph runs {one}, whose state cannot be saved"
+            for one in definition.stateful
+        ]
+    wrote = False
+    for position, tensor in enumerate(op.inputs):
+        variable = variable_behind(tensor) if _refers(tensor) else None
+        if variable is None or (op.type in _PASSING and _refers(op.outputs[0])):
+            continue
+        if _writes(op, position, definitions):
+            wrote = True
+            (run.assigned if op.type in _ASSIGNING else run.updated).add(variable.name)
+        else:
+            run.read.add(variable.name)
+    return wrote
+
+
+def _writes(op: Any, position: int, definitions: list[tuple[tf_graph.Definition, int]]) -> bool:
+    if definitions:
+        return any(position - skipped in one.written for one, skipped in definitions)
+    if op.type in _ASKING:
+        return False
+    if op.inputs[position].dtype._is_ref_dtype:
+        arguments = op.op_def.input_arg
+        return position < len(arguments) and bool(arguments[position].is_ref)
+    return not op.type.startswith(tf_graph.READING)
+
+
+def _in_while(op: Any) -> bool:
+    context = op._get_control_flow_context()
+    while context is not None:
+        if context.IsWhileContext():
+            return True
+        context = context.outer_context
+    return False
+
+
+class _Library:
+    """The functions of a graph, as `tf_graph.study` asks for them."""
+
+    def __init__(self) -> None:
+        self._graph: Any = None
+        self._definitions: dict[str, Any] = {}
+
+    def of(self, graph: Any) -> _Library:
+        """Those of this graph."""
+        if graph is not self._graph:
+            self._graph = graph
+            library = graph.as_graph_def().library.function
+            self._definitions = {one.signature.name: one for one in library}
+        return self
+
+    def get_function_def(self, name: str) -> Any:
+        """The definition of a function."""
+        return self._definitions[name]
