@@ -19,10 +19,7 @@ TEST_FILE_LINES = 640
 FUNCTION_LINES = 75
 # Files that still hold two ideas, with the length they must not outgrow until they are split; one
 # that fits again must leave the list.
-OVERLONG = {
-    "trainer_shim/agent.py": 385,
-    "trainer_shim/supervisor.py": 440,
-}
+OVERLONG = {}
 # Names that say nothing collect everything.
 BANNED_NAMES = {"base", "common", "helper", "helpers", "manager", "misc", "util", "utils"}
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")  # tidy: the words themselves

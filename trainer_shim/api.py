@@ -11,6 +11,7 @@ import json
 import operator
 import os
 import socket
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Callable
@@ -53,7 +54,8 @@ class Trial:
 
         Here the program may be held, and with `save` also checkpointed: `save(directory)` is
         called to write whatever `resume.path` must hold later. Values are anything that
-        float() takes; they are converted when a report is due.
+        float() takes; they are converted when a report is due. When the program ends well, `save`
+        is called once more.
 
         Raises ValueError for a step that is not above the last one.
         """
@@ -112,9 +114,14 @@ def attach() -> Trial:
     if agent is None and "HERMES_CHANNEL_FD" in os.environ:
         agent = _adopt_channel()
         agents.install(agent)
-        atexit.register(agent.closing)
+        atexit.register(_close, agent)
     params = json.loads(os.environ.get("HERMES_PARAMETERS", "{}"))
     return Trial(agent, params if agent is None else agent.parameters or params)
+
+
+def _close(agent: Agent) -> None:
+    """At the exit: an exception that nobody caught has left its mark by then."""
+    agent.closing(well=getattr(sys, "last_type", None) is None)
 
 
 def _adopt_channel() -> Agent:

@@ -17,6 +17,10 @@ _PR_SET_CHILD_SUBREAPER = 36
 # A process forked between two looks is found by the next: this many looks must be enough for
 # any program but a fork bomb, which only a cgroup stops.
 _LOOKS = 8
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_CPU_TIMES = slice(
+    11, 15
+)  # among the fields from the state on: own and children's, user and system
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -99,6 +103,14 @@ class WorkGroup:
         for pid in self.members():
             pages += int((_read(f"/proc/{pid}/statm").split() or ["0", "0"])[1])
         return pages * _PAGE_BYTES
+
+    def cpu_seconds(self) -> float:
+        """CPU time of the group's processes, and of those that they have waited for."""
+        ticks = 0
+        for pid in self.members():
+            fields = _stat(f"/proc/{pid}/stat")
+            ticks += sum(map(int, fields[_CPU_TIMES])) if fields is not None else 0
+        return ticks / _TICKS_PER_SECOND
 
     def out_of_memory_kills(self) -> int:
         """How many of the group's processes the kernel has killed for memory."""

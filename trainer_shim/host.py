@@ -178,10 +178,10 @@ class Host:
                 "phase": trial.phase,
                 "worker_pid": worker.pid if worker is not None else None,
                 "host_pid": os.getpid(),
-                "step": worker.page.step if worker is not None else trial.step,
+                "step": worker.page.step if worker is not None else trial.run.step,
                 "last_seq": trial.log.last_seq,
                 # Said and acknowledged long ago, perhaps; a new daemon needs it all the same.
-                **trial.standing,
+                **trial.run.standing,
             }
         )
         for event in trial.log.after(after):
@@ -196,7 +196,7 @@ class Host:
         """Collect every child that has died: the trainer, and orphans that came to us."""
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status, used = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 return
             if pid == 0:
@@ -204,7 +204,8 @@ class Host:
             worker = self.trial.worker
             if worker is not None and pid == worker.pid:
                 self._unwatch_worker()
-                self.trial.exited(status)
+                cpu_seconds = used.ru_utime + used.ru_stime
+                self.trial.exited(status, cpu_seconds, used.ru_maxrss * 1024)
 
     def _unwatch_worker(self) -> None:
         for fd, (name, _) in list(self._watched.items()):

@@ -20,6 +20,7 @@ from typing import Any
 from trainer_shim import agent as agents
 from trainer_shim import hooks, snapshot
 from trainer_shim.agent import Agent
+from trainer_shim.sight import is_blind
 from trainer_shim.worker import Launch
 
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -91,7 +92,8 @@ def _exec(launch: Launch) -> None:
     os.set_inheritable(channel, True)
     os.set_inheritable(page, True)
     agent = _agent(launch)
-    agent.executing()
+    if launch.restore is None:
+        agent.blind(f"{spec.argv[0]} is not a Python script that Hermes runs itself")
     try:
         os.execvpe(spec.argv[0], spec.argv, environment)
     except OSError as error:
@@ -127,7 +129,13 @@ def _run_here(launch: Launch, arguments: list[str]) -> None:
     _line_buffered()
     _own_path(launch)
     hooks.install(agent)
-    code = 1
+    if launch.restore is None and arguments[0] != "-m" and is_blind(arguments[0]):
+        agent.blind("the program uses no framework that Hermes can see into")
+    sys.exit(_outcome(agent, arguments))
+
+
+def _outcome(agent: Agent, arguments: list[str]) -> int:
+    """Run the program, tell how it ended, and with which exit code."""
     try:
         _run(arguments)
         code = 0
@@ -135,12 +143,12 @@ def _run_here(launch: Launch, arguments: list[str]) -> None:
         code = _exit_code(exit)
     except BaseException as error:
         _report_exception(agent, error)
-        sys.exit(1)
+        return 1
     if code == 0:
         agent.completed(code)
     else:
         agent.failed("exit", f"the program called sys.exit({code})", f"exit status {code}")
-    sys.exit(code)
+    return code
 
 
 def _run(arguments: list[str]) -> None:

@@ -325,3 +325,89 @@ def test_a_program_that_is_execd_can_attach(make_trial: MakeTrial) -> None:
     trial.start()
     trial.until("completed")
     assert trial.losses() == expected(6)
+
+
+@pytest.mark.parametrize("argv", [None, ["/bin/sh", "-c", "true"]], ids=["python", "shell"])
+def test_a_program_that_nothing_is_seen_of_tells_of_itself_what_can_be_told(
+    make_trial: MakeTrial, argv: list[str] | None
+) -> None:
+    trial = make_trial("sum(range(10**6))", **({} if argv is None else {"argv": argv})).launch()
+    trial.start()
+    trial.until("completed")
+    assert [event["kind"] for event in trial.events] == [
+        "fidelity",
+        "started",
+        "reported",
+        "completed",
+    ]
+    fidelity, _, used, _ = trial.events
+    assert fidelity["level"] == "park-only"
+    assert "Hermes" in fidelity["reason"]
+    assert used["busy_seconds"] > 0
+    assert used["memory_bytes"] > 0
+
+
+def test_a_program_that_may_yet_show_boundaries_starts_at_its_end_at_the_latest(
+    make_trial: MakeTrial,
+) -> None:
+    trial = make_trial("if False: import keras").launch()
+    trial.start()
+    trial.until("completed")
+    kinds = [event["kind"] for event in trial.events]
+    assert kinds == ["fidelity", "started", "reported", "completed"]
+    assert trial.events[0]["framework"] == ""
+
+
+@pytest.mark.parametrize("exec_", [False, True], ids=["here", "exec"])
+def test_a_program_that_saves_itself_has_a_checkpoint_of_its_end(
+    make_trial: MakeTrial, exec_: bool
+) -> None:
+    """So a short one, too, can be trained further."""
+
+    def argv(steps: int) -> list[str]:
+        if exec_:
+            return ["/bin/sh", "-c", f"exec {sys.executable} -X utf8 train.py {steps}"]
+        return [sys.executable, "train.py", str(steps)]
+
+    trial = make_trial(LOOP, argv=argv(6)).launch()
+    trial.start()
+    checkpoint = trial.until("completed")["checkpoint"]
+    assert checkpoint["step"] == 6
+    further = make_trial(LOOP, argv=argv(9)).launch()
+    further.start(restore=checkpoint["path"])
+    assert further.until("started")["step"] == 6
+    further.until("completed")
+    assert {**trial.losses(), **further.losses()} == expected(9)
+
+
+def test_a_save_that_fails_at_the_end_is_no_failure_of_the_program(make_trial: MakeTrial) -> None:
+    trial = make_trial(LOOP + "del state", "3").launch()
+    trial.start()
+    assert trial.until("checkpoint_failed")["reason"].startswith("NameError")
+    done = trial.until("completed")
+    assert (done["step"], done["checkpoint"]) == (3, None)
+
+
+def test_nothing_is_saved_of_a_program_that_ends_badly(make_trial: MakeTrial) -> None:
+    argv = ["/bin/sh", "-c", f"exec {sys.executable} -X utf8 train.py 6"]
+    trial = make_trial(LOOP + "1 / 0", argv=argv).launch()
+    trial.start()
+    with pytest.raises(AssertionError, match="exit status 1"):
+        trial.until("completed")
+    assert "checkpointed" not in [event["kind"] for event in trial.events]
+
+
+def test_a_stop_while_it_restores_ends_it_at_the_checkpoint_it_came_from(
+    make_trial: MakeTrial,
+) -> None:
+    script = "import pathlib\nwhile pathlib.Path('wait').exists(): pass\n" + LOOP
+    trial = make_trial(script, FOREVER).launch()
+    trial.start(limit=5)
+    trial.until("parked")
+    trial.send("demote", id="at-5")
+    checkpoint = trial.until("suspended")["checkpoint"]
+    (trial.directory / "work" / "wait").touch()
+    trial.start(restore=checkpoint["path"])
+    trial.send("stop", deadline_seconds=60)
+    ended = trial.until("suspended")
+    assert (ended["tier"], ended["cause"], ended["checkpoint"]) == ("kill", "stop", checkpoint)

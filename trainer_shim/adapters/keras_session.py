@@ -112,7 +112,6 @@ class Session:
         """A fit has ended well: keep its outcome, and a checkpoint of it."""
         if fit.ended is not None:
             fit.put_in_place(fit.ended)
-            self._trained = fit.model
             fit.model._initial_epoch = fit.ended["initial_epoch"]
             self._records.append(fit.ended)
             self.fit = None

@@ -1,0 +1,223 @@
+"""One training process as far as it has told: where it is, what a resume promises, how it ended.
+
+Rule: what it says is passed on once. It counts as started at its first boundary; a program that
+shows none counts as started when that is known, when it has been quiet for long, or at its end.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from trainer_shim.events import boottime
+from trainer_shim.freeze import WorkGroup
+from trainer_shim.output import Output
+from trainer_shim.report import summarise
+from trainer_shim.wire import Message
+from trainer_shim.worker import Worker, outcome_of_status
+
+# A program that has shown no boundary by then may never show one; a framework that it has
+# imported promises one, but not for how long the program prepares before.
+_QUIET_START_SECONDS = 10.0
+_PROMISED_START_SECONDS = 60.0
+# How long a program may take to exit once it is over (threads of its own, exit handlers).
+_EXIT_SECONDS = 60.0
+_USAGE_SECONDS = 5.0
+_BLIND = "the program has shown no iteration boundaries"
+
+
+class Run:
+    """What a training process has said of itself; `worker` is None before and after it.
+
+    `restore` is the checkpoint that it is to go on from. `emit(kind, **fields)` tells the daemon.
+    """
+
+    def __init__(
+        self,
+        worker: Worker | None,
+        restore: str | None,
+        group: WorkGroup,
+        output: Output,
+        emit: Callable[..., None],
+    ) -> None:
+        self.worker = worker
+        self.step = 0
+        self.started = False
+        self.has_boundaries = False
+        self.at_boundary = False
+        self.level = "park-only"
+        self.standing: dict[str, Message | None] = {"fidelity": None, "planned": None}
+        self.last_saved: Message | None = None
+        self._restore = restore
+        self._group = group
+        self._output = output
+        self._emit = emit
+        self._said: Message | None = None
+        self._last_values: dict[str, Any] = {}
+        self._over_at: float | None = None
+        self._resuming_since: float | None = None
+        self._is_restoring = restore is not None
+        self._is_metered = False  # the program does not tell what it uses: the host does
+        self._quiet_since = self._busy_since = boottime()
+        self._cpu_seconds = 0.0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the program has said how it ended."""
+        return self._said is not None
+
+    # -- what the agent says -----------------------------------------------------------------
+
+    def heard(self, message: Message) -> None:
+        """One frame from the agent; unknown kinds are of a newer one."""
+        handler = getattr(self, f"_heard_{message.get('kind')}", None)
+        if handler is not None:
+            handler(message)
+
+    def _heard_hello(self, message: Message) -> None:
+        self.has_boundaries = True
+
+    def _heard_begun(self, message: Message) -> None:
+        self.step = message["step"]
+        self.has_boundaries = True
+        self._is_restoring = False
+        self.say_started()
+        if self._is_metered:
+            self.say_usage()
+            self._is_metered = False
+
+    def _heard_blind(self, message: Message) -> None:
+        self.say_started()
+
+    def _heard_restored(self, message: Message) -> None:
+        if self.worker is not None:
+            if self.worker.pipe is not None:
+                self._output.pump(self.worker.pipe)
+            self._output.let_through()
+            self.step = self.worker.page.step
+            self._is_restoring = False
+            self._quiet_since = boottime()
+            self.worker.tell("restored")
+
+    def _heard_fidelity(self, message: Message) -> None:
+        self.level = message["level"]
+        self.standing["fidelity"] = {k: v for k, v in message.items() if k != "kind"}
+        self._emit(**message)
+
+    def _heard_planned(self, message: Message) -> None:
+        self.standing["planned"] = {"steps": message["steps"]}
+        self._emit("planned", steps=message["steps"])
+
+    def _heard_reported(self, message: Message) -> None:
+        self.step = message["last_step"]
+        for _, values in message["points"]:
+            self._last_values.update(values)
+        self._emit(**message)
+
+    def _heard_resumed(self, message: Message) -> None:
+        self.step = message["step"]
+        self.say_resumed()
+
+    def _heard_completed(self, message: Message) -> None:
+        self._said = message
+        self._over_at = boottime()
+
+    _heard_failed = _heard_completed
+
+    # -- what the daemon is told ---------------------------------------------------------------
+
+    def say_started(self) -> None:
+        """Once; not while it restores: nobody knows yet from where it goes on."""
+        if self.started or self.worker is None or self._is_restoring:
+            return
+        self.started = True
+        if self.standing["fidelity"] is None:
+            said = {"level": self.level, "reason": _BLIND, "framework": ""}
+            self._heard_fidelity({"kind": "fidelity", **said})
+        self._emit(
+            "started",
+            worker_pid=self.worker.pid,
+            step=self.step,
+            restored_from=self._restore,
+            seconds=boottime() - self.worker.started_at,
+        )
+        if not self.worker.page.looping:
+            self._is_metered = True
+            self._busy_since = self.worker.started_at
+
+    def resuming(self) -> None:
+        """It was told to go on."""
+        self._resuming_since = self._busy_since = boottime()
+        self.at_boundary = False
+
+    def say_resumed(self) -> None:
+        """It goes on."""
+        if self._resuming_since is not None:
+            self._emit("resumed", step=self.step, seconds=boottime() - self._resuming_since)
+            self._resuming_since = None
+
+    def say_usage(self, cpu_seconds: float | None = None, memory_bytes: int | None = None) -> None:
+        """What a program that does not report has used since the last time; given at its end,
+        when there is nothing left to look at."""
+        if not self._is_metered:
+            return
+        if cpu_seconds is None or memory_bytes is None:
+            cpu_seconds, memory_bytes = self._group.cpu_seconds(), self._group.memory_bytes()
+        now = boottime()
+        self._emit(
+            "reported",
+            first_step=self.step,
+            last_step=self.step,
+            count=0,
+            points=[],
+            signal=summarise([]),
+            busy_seconds=now - self._busy_since,
+            examples=0,
+            memory_bytes=memory_bytes,
+            cpu_seconds=max(0.0, cpu_seconds - self._cpu_seconds),
+        )
+        self._busy_since, self._cpu_seconds = now, max(cpu_seconds, self._cpu_seconds)
+
+    # -- the clock and the end -------------------------------------------------------------------
+
+    def deadline(self) -> float | None:
+        """When `tick` has something to do, in boot-time seconds; None for nothing."""
+        due = (self._exit_by, self._quiet_until, self._usage_due)
+        return min((time for time in due if time is not None), default=None)
+
+    def tick(self, now: float) -> None:
+        """Do what is due."""
+        exit_by, quiet_until, usage_due = self._exit_by, self._quiet_until, self._usage_due
+        if exit_by is not None and now >= exit_by:
+            self._group.kill()
+        if quiet_until is not None and now >= quiet_until:
+            self.say_started()
+        if usage_due is not None and now >= usage_due:
+            self.say_usage()
+
+    @property
+    def _exit_by(self) -> float | None:
+        if self.worker is None or self._over_at is None:
+            return None
+        return self._over_at + _EXIT_SECONDS
+
+    @property
+    def _quiet_until(self) -> float | None:
+        if self.worker is None or self.started or self._is_restoring:
+            return None
+        promised = _PROMISED_START_SECONDS if self.has_boundaries else _QUIET_START_SECONDS
+        return self._quiet_since + promised
+
+    @property
+    def _usage_due(self) -> float | None:
+        if self.worker is None or not self._is_metered:
+            return None
+        return self._busy_since + _USAGE_SECONDS
+
+    def ended(self, status: int, killed_for_memory: bool) -> Message:
+        """Kind and fields of the event that tells how it ended, once the process was reaped."""
+        if self._said is None and status == 0:
+            # A program that was exec'd: what it reported before its end is what is known.
+            last = {"checkpoint": self.last_saved, "metrics": self._last_values}
+            self._said = {"kind": "completed", **last}
+        outcome = outcome_of_status(status, killed_for_memory, self._said)
+        return {"step": self.step, **outcome}

@@ -1,0 +1,91 @@
+"""Writing a program's progress as a checkpoint, at a boundary or in the background.
+
+Rule: what the next iteration would change is copied before it begins; one checkpoint is written
+at a time. One that cannot be made is told and costs nothing else.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Callable, Protocol
+
+from trainer_shim import snapshot
+from trainer_shim.mailbox import Mailbox
+from trainer_shim.wire import Message
+
+
+class Capture(Protocol):
+    """Progress at a boundary: what changes afterwards is kept by `prepare`, in the program's
+    own time; the rest is written while training goes on."""
+
+    def prepare(self, builder: snapshot.Builder) -> None:
+        """Copy, or write, what the next iteration would change."""
+
+    def write(self, builder: snapshot.Builder) -> None:
+        """Write the files of the checkpoint."""
+
+
+class CannotCapture(Exception):
+    """The program's progress cannot be saved here; the message says why."""
+
+
+class Saver:
+    """Makes checkpoints in the folder `checkpoints`; `last` is the newest one that is there."""
+
+    def __init__(self, mailbox: Mailbox, checkpoints: str) -> None:
+        self.last: Message | None = None
+        self._mailbox = mailbox
+        self._checkpoints = checkpoints
+        self._writer: threading.Thread | None = None
+
+    def save(self, id: str, take: Callable[[], Capture], fields: Message, wait: bool) -> None:
+        """Have progress captured by `take` and written as `id`; without `wait` in the background.
+
+        `fields` are those of the manifest (`Builder.finish`).
+        """
+        began = time.monotonic()
+        self.join()
+        try:
+            builder = snapshot.Builder(self._checkpoints, id)
+            capture = take()
+            capture.prepare(builder)
+        except (CannotCapture, snapshot.SnapshotError, OSError) as error:
+            self.cannot(id, str(error))
+            return
+        stall = time.monotonic() - began
+        if wait:
+            self._write(builder, capture, fields, began, None)
+        else:
+            arguments = (builder, capture, fields, began, stall)
+            self._writer = threading.Thread(target=self._write, args=arguments)
+            self._writer.start()
+
+    def cannot(self, id: str, reason: str) -> None:
+        """Say that there will be no checkpoint `id`."""
+        self._mailbox.send({"kind": "checkpoint_failed", "id": id, "reason": reason})
+
+    def join(self) -> None:
+        """Wait for the checkpoint that is being written."""
+        if self._writer is not None:
+            self._writer.join()
+            self._writer = None
+
+    def _write(
+        self,
+        builder: snapshot.Builder,
+        capture: Capture,
+        fields: Message,
+        began: float,
+        stall: float | None,
+    ) -> None:
+        try:
+            capture.write(builder)
+            summary = builder.finish(fields)
+        except OSError as error:
+            self.cannot(builder.id, f"writing {builder.path}: {error.strerror}")
+            return
+        seconds = time.monotonic() - began
+        self.last = summary
+        cost = {"seconds": seconds, "stall_seconds": seconds if stall is None else stall}
+        self._mailbox.send({"kind": "checkpointed", **summary, **cost})
