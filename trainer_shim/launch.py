@@ -20,6 +20,7 @@ from typing import Any
 from trainer_shim import agent as agents
 from trainer_shim import hooks, snapshot
 from trainer_shim.agent import Agent
+from trainer_shim.leaving import leave
 from trainer_shim.sight import is_blind
 from trainer_shim.worker import Launch
 
@@ -131,7 +132,7 @@ def _run_here(launch: Launch, arguments: list[str]) -> None:
     hooks.install(agent)
     if launch.restore is None and arguments[0] != "-m" and is_blind(arguments[0]):
         agent.blind("the program uses no framework that Hermes can see into")
-    sys.exit(_outcome(agent, arguments))
+    leave(_outcome(agent, arguments))
 
 
 def _outcome(agent: Agent, arguments: list[str]) -> int:

@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -395,6 +396,33 @@ def test_nothing_is_saved_of_a_program_that_ends_badly(make_trial: MakeTrial) ->
     with pytest.raises(AssertionError, match="exit status 1"):
         trial.until("completed")
     assert "checkpointed" not in [event["kind"] for event in trial.events]
+
+
+def test_what_a_program_leaves_to_its_exit_is_done(make_trial: MakeTrial) -> None:
+    """Threads, handlers, files that nobody closed, and objects that end their work when dropped."""
+    script = """
+import atexit, sys, threading, zipfile
+class Farewell:
+    def __del__(self): print("dropped", file=sys.stdout)
+farewell = Farewell()
+archive = zipfile.ZipFile("archive.zip", "w")
+archive.writestr("a", "b")
+plain = open("plain", "w")
+plain.write("text")
+atexit.register(print, "handler")
+def last_words():
+    threading.main_thread().join()
+    print("thread")
+threading.Thread(target=last_words).start()
+sys.stdout.write("no newline")
+"""
+    trial = make_trial(script).launch()
+    trial.start()
+    trial.until("completed")
+    assert trial.output.split() == ["no", "newlinethread", "handler", "dropped"]
+    work = trial.directory / "work"
+    assert (work / "plain").read_text() == "text"
+    assert zipfile.ZipFile(work / "archive.zip").read("a") == b"b"
 
 
 def test_a_stop_while_it_restores_ends_it_at_the_checkpoint_it_came_from(

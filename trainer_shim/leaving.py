@@ -1,0 +1,55 @@
+"""The end of a training process, less what only Python itself needs.
+
+Rule: threads are waited for, exit handlers run, what the program has made is let go of, files
+are flushed, and the C library runs its own handlers. Not taken apart is what was imported: of a
+framework that takes most of a second, with the device held, and in a process that was forked
+each page of it is copied first.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import gc
+import io
+import sys
+import threading
+import types
+from typing import Any, NoReturn
+
+
+def leave(code: int) -> NoReturn:
+    """End the process with this exit code."""
+    wait_for_threads: Any = getattr(threading, "_shutdown", None)
+    run_handlers: Any = getattr(atexit, "_run_exitfuncs", None)
+    if wait_for_threads is None or run_handlers is None:
+        sys.exit(code)  # a Python that does it in another way does it itself
+    wait_for_threads()
+    run_handlers()
+    if threading.active_count() == 1:  # a daemon thread may still use what there is
+        _let_go()
+    _flush()
+    # With the lock of the interpreter held: no thread of the program runs meanwhile.
+    ctypes.PyDLL(None).exit(code)
+    raise AssertionError("exit returns to nobody")
+
+
+def _let_go() -> None:
+    """Drop the values of the main module, so that what finishes its work when it is dropped (an
+    archive, a writer of records) does so; functions and modules may be needed for that."""
+    lasting = (types.ModuleType, types.FunctionType, type)
+    names = vars(sys.modules["__main__"])
+    made = [name for name, value in names.items() if not isinstance(value, lasting)]
+    for name in made:
+        if not name.startswith("__"):
+            del names[name]
+    gc.collect()
+
+
+def _flush() -> None:
+    """Write what open files hold back."""
+    for value in [*gc.get_objects(), sys.stdout, sys.stderr]:
+        if isinstance(value, (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)):
+            with contextlib.suppress(OSError, ValueError):
+                value.flush()
