@@ -21,7 +21,8 @@ from collections import Counter, OrderedDict, defaultdict, deque
 import numpy as np
 import torch
 from trainer_shim.adapters.torch_pack import Packer, Unplain
-from trainer_shim.adapters.torch_state import Snapshot, copy_random, load, set_random
+from trainer_shim.adapters.torch_random import copy_random, set_random
+from trainer_shim.adapters.torch_state import Snapshot, load
 from trainer_shim.adapters.torch_unpack import Unpacker
 from trainer_shim.snapshot import Builder
 

@@ -22,14 +22,8 @@ from trainer_shim.adapters.torch_loop import LEFT_UNSEEN, Ended, Pass, begin_aga
 from trainer_shim.adapters.torch_objects import Inventory, Objects
 from trainer_shim.adapters.torch_pack import Packer
 from trainer_shim.adapters.torch_program import copy_variables, fit, place, put_back_variables
-from trainer_shim.adapters.torch_state import (
-    OtherProgram,
-    Snapshot,
-    State,
-    copy_random,
-    load,
-    set_random,
-)
+from trainer_shim.adapters.torch_random import copy_random, set_random
+from trainer_shim.adapters.torch_state import OtherProgram, Snapshot, State, load
 from trainer_shim.agent import Agent, CannotCapture
 
 _VARIABLE_BYTES = 16 << 20
@@ -71,6 +65,7 @@ class Session:
         self.next_batch: Any = None
         self.other_way: str | None = None
         self.steps = 0
+        self.is_returning = False
         self._records: list[State] = []
         self._inside: list[Pass] = []
         self._obstacles: list[str] = []
@@ -86,7 +81,7 @@ class Session:
                 past = load(agent.restore)
                 if past is not None:
                     self._past = past
-                    agent.is_returning = True
+                    self._return(True)
 
     # -- what a resume promises
 
@@ -128,7 +123,7 @@ class Session:
             return make(loader)
         number, past = len(self._records), None
         site = f"{place(frame)} over loader {self.objects.number('loader', loader)}"
-        if self.agent.is_returning:
+        if self.is_returning:
             with self.restoring():
                 past = self._expected(number, site)
             if past["kind"] == "ended":
@@ -203,7 +198,7 @@ class Session:
 
     def stepped(self, optimizer: Any) -> None:
         """An optimizer has changed its parameters (or a GradScaler has skipped that)."""
-        if self.is_aside or self.agent.is_returning:
+        if self.is_aside or self.is_returning:
             return
         agent = self.agent
         current = self._inside[-1] if self._inside else None
@@ -281,11 +276,15 @@ class Session:
         put_back_variables(frame, past["variables"], unpacker)
         set_random(past["random"])
         self.steps = self.agent.page.step = past["steps"]
-        self.agent.is_returning = False
+        self._return(False)
         self._past = {"records": []}
         self._look()
         self.agent.restored()
         self.agent.loop(True)
+
+    def _return(self, is_returning: bool) -> None:
+        """Run again from its first line, the program comes to its checkpoint's place, or has."""
+        self.is_returning = self.agent.is_returning = is_returning
 
     @contextmanager
     def restoring(self) -> Iterator[None]:

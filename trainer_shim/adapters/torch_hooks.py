@@ -135,7 +135,7 @@ def _hook_files(session: Session) -> None:
     @functools.wraps(original)
     def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
         # Run again on the way to the checkpoint, the program would save what it has not trained.
-        if not (session.agent.is_returning and exists_already(f)):
+        if not (session.is_returning and exists_already(f)):
             original(obj, f, *args, **kwargs)
 
     torch.save = save

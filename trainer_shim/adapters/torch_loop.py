@@ -21,7 +21,8 @@ from trainer_shim.adapters import torch_statement as statements
 from trainer_shim.adapters.torch_objects import copy_loader, put_back_loader
 from trainer_shim.adapters.torch_pack import Packer
 from trainer_shim.adapters.torch_program import copy_variables, fit, put_back_variables
-from trainer_shim.adapters.torch_state import OtherProgram, State, copy_random, set_random
+from trainer_shim.adapters.torch_random import copy_random, set_random
+from trainer_shim.adapters.torch_state import OtherProgram, State
 from trainer_shim.adapters.torch_unpack import Unpacker
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The files of a checkpoint of PyTorch's state, and the global generators of random numbers.
+"""The files of a checkpoint of PyTorch's state.
 
 Rule: one file of JSON and one of raw bytes, so reading a checkpoint from elsewhere runs none
 of its contents. What a Snapshot is given was copied already; it only writes.
@@ -6,18 +6,13 @@ of its contents. What a Snapshot is given was copied already; it only writes.
 
 from __future__ import annotations
 
-import array
 import ctypes
 import json
 import os
-import random
-import sys
 from collections.abc import Iterator
 from typing import Any
 
-from trainer_shim.adapters import seeds
-from trainer_shim.adapters.torch_pack import Packer, Raw, Tree
-from trainer_shim.adapters.torch_unpack import Unpacker
+from trainer_shim.adapters.torch_pack import Raw, Tree
 from trainer_shim.snapshot import Builder
 
 _VERSION = 1
@@ -107,41 +102,3 @@ def _resolve(found: State, content: bytearray, starts: list[int], sizes: list[in
         data = torch.empty(shape, dtype=dtype)
     stride, device = found["as"]
     return Raw(data, stride, device)
-
-
-# -- random numbers ------------------------------------------------------------------------------
-
-
-def copy_random() -> State:
-    """The global generators of Python, NumPy and PyTorch."""
-    import torch
-
-    version, words, gauss = random.getstate()
-    state: State = {
-        "python": [version, Raw.of_bytes(array.array("Q", words).tobytes()), gauss],
-        "torch": Raw.of(torch.get_rng_state()),
-        "devices": [],
-        "numpy": None,
-        "made": seeds.counters(),
-    }
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        state["devices"] = [Raw.of(one) for one in torch.cuda.get_rng_state_all()]
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        state["numpy"] = Packer({}).pack(numpy.random.get_state(legacy=False))
-    return state
-
-
-def set_random(state: State) -> None:
-    """Put them back."""
-    import torch
-
-    version, words, gauss = state["python"]
-    random.setstate((version, tuple(array.array("Q", words.bytes())), gauss))
-    torch.set_rng_state(state["torch"].data)
-    if state["devices"]:
-        torch.cuda.set_rng_state_all([raw.data for raw in state["devices"]])
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and state["numpy"] is not None:
-        numpy.random.set_state(Unpacker([]).unpack(state["numpy"]))
-    seeds.set_counters(state["made"])
