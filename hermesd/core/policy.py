@@ -3,8 +3,10 @@
 A policy is a frozen dataclass whose fields are its settings. It is pure and stateless: the same
 view gives the same answer, so that it can be swapped at any time and tested by one call.
 
-- A `Ranking` scores one trial at a time; the scheduler keeps the scores in a heap and asks again
+- A `Ranking` scores one trial at a time; the scheduler keeps the scores in order and asks again
   only for trials that changed.
+- An `Adaptive` one is a `Ranking` that has a few trials at the head of its order judged anew, by
+  what is known of their whole study.
 - A `Planning` policy sees all trials of its study at once and returns the claims in order.
 """
 
@@ -60,6 +62,20 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
+class Field:
+    """What is known of a study beside the trial that is judged.
+
+    `first` is the candidate of the smallest score. `leader` is the trial of the least `level`,
+    whatever its phase: it may run or be finished. `sample` are some of the study's trials that
+    have run, whatever their phase, spread evenly over all: few enough to be looked at each time.
+    """
+
+    first: Trial
+    leader: Trial | None
+    sample: Sequence[Trial]
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """A trial that deserves a device, for how long, and why in the policy's own words."""
 
@@ -84,6 +100,33 @@ class Ranking(Protocol):
 
     def words(self, trial: Trial) -> str:
         """The score, for people."""
+        ...
+
+
+@runtime_checkable
+class Adaptive(Ranking, Protocol):
+    """A ranking that is adapted to its study before each decision.
+
+    Its own scores say which trials come into question: the first of the order, and the first from
+    `front` of the adapted ranking on. The adapted scores say who of them goes first.
+    """
+
+    def level(self, trial: Trial) -> float:
+        """How good a trial is by now: the least leads its study; infinite if it cannot lead."""
+        ...
+
+    def adapted(self, field: Field) -> Adapted:
+        """The ranking that holds for a decision in this field."""
+        ...
+
+
+@runtime_checkable
+class Adapted(Ranking, Protocol):
+    """A ranking for one decision."""
+
+    @property
+    def front(self) -> Score | None:
+        """The score, as its `Adaptive` gives it, from which more trials come into question."""
         ...
 
 

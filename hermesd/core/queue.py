@@ -1,33 +1,28 @@
-"""One study's waiting trials in its policy's order, kept so that a change costs a heap's push.
+"""One study's waiting trials in its policy's order, kept so that a change costs little.
 
-A `Ranking` policy is asked only about trials that changed; the heaps (one for each home where the
-placement binds) hold stale entries, which are thrown away when they come up. A `Planning` policy
-is asked for its whole plan when something is to be decided.
+A `Ranking` policy is asked only about trials that changed; there is one line of waiting trials, or
+one for each home where the placement binds. An `Adaptive` one is asked again about the first of
+the line, a bounded number. A `Planning` policy is asked for its whole plan when something is to be
+decided.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from typing import NamedTuple
 
+from hermesd.core.line import Entry, Line
 from hermesd.core.model import DeviceId, Phase, Quantum, StudyId, TrialId
 from hermesd.core.placement import Placement
-from hermesd.core.policy import Claim, Planning, Policy, Ranking, Score, View
+from hermesd.core.policy import Adaptive, Claim, Planning, Policy, Ranking, Score, View
+from hermesd.core.scouting import Scouting
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 
 MIN_QUANTUM_SECONDS = 0.1
-
-
-class Entry(NamedTuple):
-    """A candidate in its policy's order; the smallest `key` deserves a device most."""
-
-    key: Score
-    number: int
-    version: int
-    trial: TrialId
+# How many more than can be served come into question for an adaptive ranking, at either place.
+IN_QUESTION = 32
 
 
 class Choice(NamedTuple):
@@ -75,8 +70,11 @@ class StudyQueue:
         # Looked at once: whether a protocol is kept takes longer to see than most answers do.
         self._planner = policy if isinstance(policy, Planning) else None
         self._ranker = None if isinstance(policy, Planning) else policy
+        self._scouting = Scouting(state, study, policy) if isinstance(policy, Adaptive) else None
+        self._current = self._ranker
         self.placement = placement
-        self._heaps: dict[DeviceId | None, list[Entry]] = {}
+        self._lines: dict[DeviceId | None, Line] = {}
+        self._line_of: dict[TrialId, Line] = {}
         self._plan: Plan | None = None
         self._place = {trial_id: place for place, trial_id in enumerate(state.members[study])}
         self._going: list[Trial | None] = [None] * len(self._place)
@@ -90,12 +88,16 @@ class StudyQueue:
         place, final = self._place[trial.id], trial.phase.final
         self._going[place] = None if final or trial.paused else trial
         self._finished[place] = trial if final else None
-        if self._ranker is not None and trial.candidate and trial.phase is Phase.WAITING:
-            heap = self._heaps.setdefault(self._bucket(trial), [])
-            heapq.heappush(heap, self._entry(self._ranker, trial))
-
-    def _bucket(self, trial: Trial) -> DeviceId | None:
-        return trial.home if self.placement.binds else None
+        if self._ranker is None:
+            return
+        if self._scouting is not None:
+            self._scouting.note(trial)
+        if (line := self._line_of.pop(trial.id, None)) is not None:
+            line.drop(trial.id)
+        if trial.candidate and trial.phase is Phase.WAITING:
+            home = trial.home if self.placement.binds else None
+            line = self._line_of[trial.id] = self._lines.setdefault(home, Line())
+            line.put(self._entry(self._ranker, trial))
 
     def _entry(self, policy: Ranking, trial: Trial) -> Entry:
         version = self.state.versions.get(trial.id, 0)
@@ -113,10 +115,47 @@ class StudyQueue:
             plan = self._planned(now)
             return self._first(plan, count, {trial.id for trial in occupants}, eligible)
         entries = [self._entry(self._ranker, trial) for trial in occupants]
-        for home, heap in self._heaps.items():
-            if not (self.placement.binds and home is None):
-                entries += self._top(heap, count, eligible)
+        lines = [line for home, line in self._lines.items() if not self._unbound(home)]
+        if self._scouting is not None:
+            entries = self._judged(self._scouting, lines, entries, count, eligible)
+        else:
+            for line in lines:
+                entries += islice(self._able(line, None, eligible), count)
         return [entry.trial for entry in sorted(entries)]
+
+    def _unbound(self, home: DeviceId | None) -> bool:
+        return self.placement.binds and home is None
+
+    def _able(
+        self, line: Line, front: Score | None, eligible: Callable[[Trial], bool]
+    ) -> Iterator[Entry]:
+        """The eligible trials of a line from `front` on, in order."""
+        for entry in line.after(front):
+            trial = self.state.trials.get(entry.trial)
+            current = self.state.versions.get(entry.trial, 0) == entry.version
+            if trial is not None and current and eligible(trial):
+                yield entry
+
+    def _judged(
+        self,
+        scouting: Scouting,
+        lines: list[Line],
+        occupants: list[Entry],
+        count: int,
+        eligible: Callable[[Trial], bool],
+    ) -> list[Entry]:
+        """Who comes into question, scored by the ranking that is adapted to the study as it is."""
+        few = list(occupants)
+        for line in lines:
+            few += islice(self._able(line, None, eligible), count + IN_QUESTION)
+        if not few:
+            return []
+        ranking = self._current = scouting.adapt(self.state.trials[min(few).trial])
+        if ranking.front is not None:
+            for line in lines:
+                few += islice(self._able(line, ranking.front, eligible), count + IN_QUESTION)
+        trials = {entry.trial: self.state.trials[entry.trial] for entry in few}
+        return [self._entry(ranking, trial) for trial in trials.values()]
 
     def _first(
         self,
@@ -153,21 +192,6 @@ class StudyQueue:
         slots = self.state.slots.values()
         return sum(slot.run is not None or self.state.usable(slot) for slot in slots)
 
-    def _top(self, heap: list[Entry], count: int, eligible: Callable[[Trial], bool]) -> list[Entry]:
-        found: list[Entry] = []
-        passed_over: list[Entry] = []
-        last: Entry | None = None
-        while heap and len(found) < count:
-            entry, before = heapq.heappop(heap), last
-            last = entry
-            trial = self.state.trials.get(entry.trial)
-            version = self.state.versions.get(entry.trial, 0)
-            if trial is not None and version == entry.version and entry != before:
-                (found if eligible(trial) else passed_over).append(entry)
-        for entry in (*found, *passed_over):
-            heapq.heappush(heap, entry)
-        return found
-
     def view(self, now: float) -> View:
         going = [trial for trial in self._going if trial is not None]
         finished = [trial for trial in self._finished if trial is not None]
@@ -179,26 +203,35 @@ class StudyQueue:
         Raises:
             ValueError: its quantum is shorter than 0.1 s.
         """
-        if self._ranker is None:
+        if self._current is None:
             claim = self._planned(now).get(trial.id)
             if claim is None:
                 return None
             quantum, words = claim.quantum, claim.reason
         else:
             facts = self.state.facts[self.study]
-            quantum, words = self._ranker.quantum(trial, facts), self._ranker.words(trial)
+            quantum, words = self._current.quantum(trial, facts), self._current.words(trial)
         if quantum.seconds is not None and not quantum.seconds >= MIN_QUANTUM_SECONDS:
             raise ValueError(f"a quantum of {quantum.seconds} s for {trial.id} is below 0.1 s")
         return Choice(trial, quantum, words)
 
+    def words(self, trial: Trial) -> str:
+        """What the policy sees in a trial, as it was at the last decision."""
+        return (self._current or self.policy).words(trial)
+
     def ranking(self, now: float) -> Iterator[tuple[Trial, str]]:
         """Every unfinished trial in the policy's order, with its words; for people."""
-        trials, ranker = self.view(now).trials, self._ranker
-        if ranker is None:
+        trials, ranking = self.view(now).trials, self._ranker
+        words = self.policy.words
+        if ranking is None:
             planned = dict.fromkeys(self._planned(now))
             ordered = [self.state.trials[trial_id] for trial_id in planned]
             ordered += [trial for trial in trials if trial.id not in planned]
         else:
-            ordered = sorted(trials, key=lambda t: (ranker.score(t), t.spec.number))
+            ordered = sorted(trials, key=lambda t: (ranking.score(t), t.spec.number))
+            if self._scouting is not None and ordered:
+                adapted = self._scouting.adapt(ordered[0])
+                ordered.sort(key=lambda t: (adapted.score(t), t.spec.number))
+                words = adapted.words
         for trial in ordered:
-            yield trial, self.policy.words(trial)
+            yield trial, words(trial)

@@ -90,7 +90,7 @@ class Queues:
 
     def words(self, trial: Trial) -> str:
         """What its policy sees in the trial."""
-        return self.ask(trial.spec.study, lambda queue: queue.policy.words(trial))
+        return self.ask(trial.spec.study, lambda queue: queue.words(trial))
 
     def placement(self, study_id: StudyId) -> Placement:
         """The study's placement."""

@@ -1,5 +1,6 @@
-"""Best first: probe every trial once, briefly, then always run the one whose loss is lowest.
+"""Best first: probe every trial once, briefly, then run the one whose loss is lowest.
 
+Once that one is good, others that will soon be good as well go before it (see `good_soon`).
 Quanta grow with the service received and with the measured cost of a switch, so that switching
 stays a small share; nothing is pinned and nothing is given up.
 """
@@ -12,26 +13,32 @@ from typing import ClassVar, Literal
 
 from hermesd.core.model import Quantum
 from hermesd.core.plugins import require
-from hermesd.core.policy import Facts, Score
+from hermesd.core.policy import Adapted, Facts, Field, Score
 from hermesd.core.trial import Trial
 from hermesd.policy.curve import (
     attained_seconds,
-    loss_or_inf,
     probe_steps,
     start_loss,
     step_seconds,
     steps_of,
     switch_seconds,
 )
+from hermesd.policy.good_soon import good_soon
+from hermesd.policy.pace import settled
 
 UNPROBED, PROBED, REACHED = 0.0, 1.0, 2.0
-# With a target, no later quantum is longer than this share of a trial's planned length.
-TARGET_QUANTUM_SHARE = 0.1
+# Where it counts when a trial is good, no later quantum is longer than this share of its length.
+QUANTUM_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class BestFirst:
-    """The lowest mean of the last max(3, 10 %) losses first, unprobed trials before any other.
+    """The lowest loss first, unprobed trials before all, and those soon good before good ones.
+
+    The loss is the mean of the last tenth of a trial's losses, or of its last 20 if these are
+    more, or of the second half if that is less. A trial is good if its loss is within `good` of
+    the way from where the leading one is going to end back to where trials begin; 0 leaves
+    goodness out of the order.
 
     With c the measured seconds of a suspend and a resume, a first quantum is the largest of
     `probe_switches` x c, `probe_share` of the trial's planned length (20 steps while that is
@@ -53,6 +60,7 @@ class BestFirst:
     probe_switches: float = 2.0
     switches: float = 5.0
     growth: float = 0.3
+    good: float = 0.05
     target: float = -math.inf
     scale: Literal["absolute", "relative"] = "absolute"
 
@@ -67,13 +75,30 @@ class BestFirst:
         for name in ("probe_switches", "switches", "growth"):
             value = getattr(self, name)
             require(0 <= value < math.inf, name, value, "0 or more")
+        require(0 <= self.good < 1, "good", self.good, "a share from 0 to below 1")
         require(self.target < math.inf, "target", self.target, "a loss, or -inf for none")
 
     def score(self, trial: Trial) -> Score:
         if not self.probed(trial):
             return (UNPROBED, 0.0)
-        loss = loss_or_inf(trial)
-        return (REACHED if loss <= self.target else PROBED, self._scaled(loss, trial))
+        reached = settled(trial.curve) <= self.target
+        return (REACHED if reached else PROBED, self.level(trial))
+
+    def level(self, trial: Trial) -> float:
+        """The loss on the scale that trials are ranked by; infinite before the probe is over."""
+        unit = self.unit(trial)
+        return settled(trial.curve) / unit if unit < math.inf and self.probed(trial) else math.inf
+
+    def adapted(self, field: Field) -> Adapted:
+        """This order, but with those that will soon be good before the good ones."""
+        if self.good == 0 or self.target > -math.inf:
+            return self
+        return good_soon(self, self.good, field) or self
+
+    @property
+    def front(self) -> Score | None:
+        """The first of the order are all that come into question."""
+        return None
 
     def quantum(self, trial: Trial, facts: Facts) -> Quantum:
         switch, step = switch_seconds(trial, facts), step_seconds(trial, facts)
@@ -85,10 +110,14 @@ class BestFirst:
             return Quantum(max((steps - trial.step) * step, self.probe_seconds))
         served = attained_seconds(trial)
         seconds = max(self.switches * switch, self.growth * served, first)
-        if self.target == -math.inf or trial.planned_steps is None:
+        if trial.planned_steps is None:
             return Quantum(seconds)
-        most = steps_of(TARGET_QUANTUM_SHARE, trial.planned_steps)
-        return Quantum(seconds, until_step=trial.step + most)
+        share = steps_of(QUANTUM_SHARE, trial.planned_steps)
+        if self.target > -math.inf:
+            return Quantum(seconds, until_step=trial.step + share)
+        if self.good == 0:
+            return Quantum(seconds)
+        return Quantum(min(seconds, max(self.switches * switch, first, share * step)))
 
     def words(self, trial: Trial) -> str:
         kind, value = self.score(trial)
@@ -97,11 +126,12 @@ class BestFirst:
         shown = "loss" if self.scale == "absolute" else "loss over its first"
         return f"{shown} {value:.4g}{', target reached' if kind == REACHED else ''}"
 
-    def _scaled(self, loss: float, trial: Trial) -> float:
+    def unit(self, trial: Trial) -> float:
+        """What a trial's losses are divided by; inf if its first loss is no size."""
         if self.scale == "absolute":
-            return loss
+            return 1.0
         size = abs(start_loss(trial))
-        return loss / size if 0 < size < math.inf else math.inf
+        return size if 0 < size < math.inf else math.inf
 
     def probed(self, trial: Trial) -> bool:
         """Whether the probe is over; a trial that ran without any loss has nothing to show."""

@@ -37,7 +37,7 @@ class BestFirstScaled:
     def plan(self, view: View) -> Sequence[Claim]:
         """Every candidate, in the order of `best_first` on the scale that is right now."""
         relative = differ([*view.trials, *view.finished], self.spread)
-        order = BestFirst(self.probe_share, scale="relative" if relative else "absolute")
+        order = BestFirst(self.probe_share, good=0.0, scale="relative" if relative else "absolute")
         candidates = [trial for trial in view.trials if trial.candidate]
         return [
             Claim(trial.id, order.quantum(trial, view.facts), order.words(trial))
@@ -45,7 +45,7 @@ class BestFirstScaled:
         ]
 
     def words(self, trial: Trial) -> str:
-        order = BestFirst(self.probe_share)
+        order = BestFirst(self.probe_share, good=0.0)
         if not order.probed(trial):
             return order.words(trial)
         return f"{order.words(trial)}, at first {start_loss(trial):.4g}"

@@ -69,7 +69,7 @@ class Guided:
 
     def plan(self, view: View) -> Sequence[Claim]:
         """Promising probes, then the probed by loss, then the probes that promise too little."""
-        order = BestFirst(self.probe_share)
+        order = BestFirst(self.probe_share, good=0.0)
         everyone = [*view.trials, *view.finished]
         probed = [trial for trial in everyone if order.probed(trial)]
         candidates = [trial for trial in view.trials if trial.candidate]

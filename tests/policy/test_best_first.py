@@ -77,15 +77,25 @@ def test_unprobed_first_then_the_lowest_loss() -> None:
     assert POLICY.score(silent) == POLICY.score(broken)
 
 
-def test_the_loss_is_the_mean_of_the_last_tenth() -> None:
-    # 40 iterations: the last 4 count
-    each = trained(0, [9.0] * 36 + [1.0, 2.0, 3.0, 4.0])
-    assert POLICY.score(each) == (1.0, 2.5)
+def test_the_loss_is_a_mean_over_enough_losses() -> None:
+    # the last half of 20, the last 20 of 100, the last tenth of 400
+    for values, expected in (
+        ([9.0] * 10 + [2.0] * 10, 2.0),
+        ([9.0] * 11 + [2.0] * 9, 2.7),
+        ([9.0] * 80 + [2.0] * 20, 2.0),
+        ([9.0] * 350 + [2.0] * 50, 2.0),
+    ):
+        assert POLICY.score(trained(0, values)) == (1.0, pytest.approx(expected))
 
 
-def test_at_least_three_losses_count() -> None:
-    each = trained(0, [9.0] * 17 + [1.0, 2.0, 3.0])
-    assert POLICY.score(each) == (1.0, 2.0)
+def test_a_good_trials_quanta_are_a_tenth_of_its_length_at_most() -> None:
+    known = {"planned_steps": 1000, "served_seconds": 100.0, "step_seconds": {"cpu": 0.1}}
+    each = trained(0, [1.0] * 50, **known)
+    assert POLICY.quantum(each, Facts()).seconds == pytest.approx(10.0)
+    assert BestFirst(good=0.0).quantum(each, Facts()).seconds == pytest.approx(30.0)
+    # but long against a switch: 5 c
+    costly = trained(0, [1.0] * 50, costs=costing(1.0, 2.0), **known)
+    assert POLICY.quantum(costly, Facts()).seconds == pytest.approx(15.0)
 
 
 def test_with_a_target_those_that_reached_it_go_behind_the_others() -> None:

@@ -1,0 +1,68 @@
+"""Waiting trials in order, cheap to change one by one and cheap to fill at once.
+
+A sorted list: an entry is put in by bisection, many are sorted in together, and a reader may begin
+anywhere in the order.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from hermesd.core.model import TrialId
+from hermesd.core.policy import Score
+
+# Up to so many at a time are put in one by one.
+FEW = 32
+
+
+class Entry(NamedTuple):
+    """A candidate in its policy's order; the smallest `key` deserves a device most."""
+
+    key: Score
+    number: int
+    version: int
+    trial: TrialId
+
+
+class Line:
+    """Entries, the smallest first; each trial has one at most."""
+
+    def __init__(self) -> None:
+        self._sorted: list[Entry] = []
+        self._added: list[Entry] = []
+        self._known: dict[TrialId, Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def put(self, entry: Entry) -> None:
+        """Add an entry, in place of the trial's present one."""
+        self.drop(entry.trial)
+        self._added.append(entry)
+        self._known[entry.trial] = entry
+
+    def drop(self, trial: TrialId) -> None:
+        """Take a trial out, if it is in."""
+        entry = self._known.pop(trial, None)
+        if entry is not None:
+            self._settle()
+            del self._sorted[bisect_left(self._sorted, entry)]
+
+    def after(self, key: Score | None = None) -> Iterator[Entry]:
+        """The entries from `key` on, in order; all without one."""
+        self._settle()
+        place = 0 if key is None else bisect_left(self._sorted, (key,))
+        while place < len(self._sorted):
+            yield self._sorted[place]
+            place += 1
+
+    def _settle(self) -> None:
+        if len(self._added) > FEW:
+            self._sorted += self._added
+            self._sorted.sort()
+        else:
+            for entry in self._added:
+                insort(self._sorted, entry)
+        self._added.clear()

@@ -1,0 +1,125 @@
+"""Best first among trials of which the leader is good already: those that will be good soon first.
+
+A trial is good once its loss is within a small share of the way from where the leader will end
+back to where trials begin. The leader's lead is certain then, and its training on hurries
+nothing; another that needs little more to be good goes before it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import median
+from typing import ClassVar, Protocol
+
+from hermesd.core.model import Quantum
+from hermesd.core.policy import Facts, Field, Score
+from hermesd.core.trial import Trial
+from hermesd.policy.curve import own_step_seconds, start_loss
+from hermesd.policy.pace import Track, track
+
+UNPROBED, SOON, GOOD, LATER, NEVER = 0.0, 1.0, 2.0, 3.0, 4.0
+# A trial goes before a good one if that needs so many times the seconds to its end.
+WORTH = 3.0
+# Where more than this share of the trials would be good, to be good says little.
+TELLING = 0.75
+
+
+class Order(Protocol):
+    """What is needed of `best_first` itself."""
+
+    def score(self, trial: Trial) -> Score: ...
+    def quantum(self, trial: Trial, facts: Facts) -> Quantum: ...
+    def words(self, trial: Trial) -> str: ...
+    def probed(self, trial: Trial) -> bool: ...
+    def level(self, trial: Trial) -> float: ...
+    def unit(self, trial: Trial) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class GoodSoon:
+    """The ranking of one decision.
+
+    `good` is the loss from which a trial is good, `reached` the step at which the leader was,
+    `planned` its length, and `rest` the seconds that the best good candidate needs to its end.
+    """
+
+    name: ClassVar[str] = "best_first"
+    order: Order
+    leader: Track
+    good: float
+    reached: float
+    planned: int
+    rest: float = math.inf
+
+    @property
+    def front(self) -> Score | None:
+        """The trials that are not good yet are looked at however many are."""
+        return (1.0, math.nextafter(self.good, math.inf))
+
+    def score(self, trial: Trial) -> Score:
+        if not self.order.probed(trial):
+            return (UNPROBED, 0.0)
+        loss = self.order.level(trial)
+        if loss <= self.good:
+            return (GOOD, loss)
+        seconds = self.seconds_to_good(trial)
+        if math.isinf(seconds):
+            return (NEVER, loss)
+        return (SOON if WORTH * seconds < self.rest else LATER, seconds)
+
+    def quantum(self, trial: Trial, facts: Facts) -> Quantum:
+        return self.order.quantum(trial, facts)
+
+    def words(self, trial: Trial) -> str:
+        kind, value = self.score(trial)
+        said = self.order.words(trial)
+        if kind in (SOON, LATER):
+            return f"{said}, good in about {value:.3g} s"
+        return f"{said}, good already" if kind == GOOD else said
+
+    def seconds_to_good(self, trial: Trial) -> float:
+        """The seconds that a probed trial needs to be good, at its pace; inf if it never will."""
+        loss, each = self.order.level(trial), own_step_seconds(trial)
+        if not math.isfinite(loss) or each is None or trial.step == 0:
+            return math.inf
+        step = self.reached * trial.step / self.leader.step_of(loss)
+        if step > (trial.planned_steps or self.planned):
+            return math.inf
+        return max(0.0, step - trial.step) * each
+
+    def tells(self, field: Field) -> bool:
+        """Whether enough trials are not going to be good for this to be worth knowing."""
+        seen = [trial for trial in field.sample if self.order.probed(trial)]
+        good = sum(self.score(trial)[0] != NEVER for trial in seen)
+        return good <= TELLING * len(seen)
+
+
+def good_soon(order: Order, share: float, field: Field) -> GoodSoon | None:
+    """The ranking for a field; None where plain best first is right.
+
+    That is before all are probed or the leader is good, where nothing can be foretold, and where
+    too many would be good.
+    """
+    leader, first = field.leader, field.first
+    if leader is None or not leader.planned_steps or not order.probed(first):
+        return None
+    unit = order.unit(leader)
+    curve = [chunk._replace(total=chunk.total / unit) for chunk in leader.curve]
+    begins = [start_loss(trial) / order.unit(trial) for trial in (leader, *field.sample)]
+    begins = [begin for begin in begins if math.isfinite(begin)]
+    if not begins or not all(math.isfinite(chunk.total) for chunk in curve):
+        return None
+    path = track(curve)
+    end = path.loss_ahead(leader.planned_steps)
+    good = end + share * (median(begins) - end)
+    if not order.level(leader) <= good < math.inf:
+        return None
+    ranking = GoodSoon(order, path, good, path.step_of(good), leader.planned_steps)
+    if not ranking.tells(field):
+        return None
+    if order.level(first) > good:
+        return ranking
+    each = own_step_seconds(first) or math.inf
+    rest = ((first.planned_steps or leader.planned_steps) - first.step) * each
+    return GoodSoon(order, path, good, path.step_of(good), leader.planned_steps, rest)

@@ -1,0 +1,97 @@
+"""How far trials are, measured along the curve of the trial that leads their study.
+
+Trials of one study fall alike but not equally fast: one whose loss the leader had at half as many
+iterations will need about twice as many for the rest as well. Nothing is fitted, and neither a
+shift nor a scale of all losses changes the answer.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from hermesd.core.losses import Chunk
+
+# The loss at a step is the mean over a half of the steps so far, then over these, then a tenth.
+SETTLING = 20
+
+
+def window(count: float) -> float:
+    """Over how many of `count` losses a trial's present loss is averaged."""
+    return max(3.0, 0.1 * count, min(0.5 * count, SETTLING))
+
+
+def settled(curve: Sequence[Chunk]) -> float:
+    """The present loss: a mean long enough for few noisy losses to be compared; inf without any."""
+    wanted = window(sum([chunk.size for chunk in curve]))
+    total = count = 0.0
+    for chunk in reversed(curve):
+        taken = min(float(chunk.size), wanted - count)
+        total += chunk.total * (taken / chunk.size)
+        count += taken
+        if count >= wanted:
+            break
+    loss = total / count if count else math.inf
+    return loss if math.isfinite(loss) else math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """A trial's lowest settled loss by step."""
+
+    steps: Sequence[float]
+    losses: Sequence[float]
+
+    def loss_at(self, step: float) -> float:
+        """The loss on the way, between known steps in proportion; flat beyond both ends."""
+        place = bisect_left(self.steps, step)
+        if place == 0 or place == len(self.steps):
+            return self.losses[min(place, len(self.steps) - 1)]
+        share = (step - self.steps[place - 1]) / (self.steps[place] - self.steps[place - 1])
+        return self.losses[place - 1] + share * (self.losses[place] - self.losses[place - 1])
+
+    def step_of(self, loss: float) -> float:
+        """The step at which a loss was reached; the last one where it was not."""
+        place = bisect_left(self.losses, -loss, key=lambda known: -known)
+        if place == 0 or place == len(self.steps):
+            return self.steps[min(place, len(self.steps) - 1)]
+        above, below = self.losses[place - 1], self.losses[place]
+        share = (above - loss) / (above - below)
+        return self.steps[place - 1] + share * (self.steps[place] - self.steps[place - 1])
+
+    def loss_ahead(self, step: float) -> float:
+        """What the loss comes to by a step ahead if its falls go on.
+
+        Each doubling of the steps brings the fall of the one before it times the ratio of the last
+        two falls, at most 1.
+        """
+        last = self.steps[-1]
+        now, half, quarter = (self.loss_at(last / part) for part in (1, 2, 4))
+        fall, before = half - now, quarter - half
+        ratio = min(fall / before, 1.0) if before > 0 else 1.0
+        doublings = math.log2(step / last) if step > last else 0.0
+        while doublings > 0:
+            fall *= ratio
+            now -= fall * min(1.0, doublings)
+            doublings -= 1
+        return now
+
+
+def track(curve: Sequence[Chunk]) -> Track:
+    """The track of a curve of one chunk or more, all of whose losses are finite."""
+    sums = list(accumulate((chunk.total for chunk in curve), initial=0.0))
+    counts = list(accumulate((chunk.size for chunk in curve), initial=0))
+    losses = []
+    behind = 0
+    for end in range(1, len(counts)):
+        wanted = window(counts[end])
+        begin = max(0.0, counts[end] - wanted)
+        while counts[behind + 1] <= begin:
+            behind += 1
+        share = (begin - counts[behind]) / curve[behind].size
+        before = sums[behind] + share * curve[behind].total
+        losses.append((sums[end] - before) / (counts[end] - begin))
+    return Track([float(chunk.last_step) for chunk in curve], list(accumulate(losses, min)))
