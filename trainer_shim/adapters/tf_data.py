@@ -21,6 +21,7 @@ class Iterators:
     """Every eager iterator, by its resource."""
 
     def __init__(self, standing: Standing) -> None:
+        self.are_being_built = False  # what is traced now is of a pipeline
         self._standing = standing
         self._made: dict[int, weakref.ref[Any]] = {}
         self._looked_at: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()
@@ -41,6 +42,18 @@ class Iterators:
                 self._look_at(dataset)
 
         owner._create_iterator = create_iterator
+        wrapper = private.find(private.STRUCTURED, "StructuredFunctionWrapper")
+        wrap = wrapper.__init__
+
+        @functools.wraps(wrap)
+        def wrapped(function: Any, *args: Any, **kwargs: Any) -> None:
+            before, self.are_being_built = self.are_being_built, True
+            try:
+                wrap(function, *args, **kwargs)
+            finally:
+                self.are_being_built = before
+
+        wrapper.__init__ = wrapped
 
     def knows(self, resource: Any) -> bool:
         """Whether this is the resource of an iterator."""

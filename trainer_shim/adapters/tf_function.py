@@ -22,6 +22,7 @@ from trainer_shim.adapters.tf_data import Iterators
 from trainer_shim.adapters.tf_journal import LIMIT_BYTES, Journal
 from trainer_shim.adapters.tf_losses import Losses
 from trainer_shim.adapters.tf_plan import Plan
+from trainer_shim.adapters.tf_random import Counters
 from trainer_shim.adapters.tf_standing import Standing
 from trainer_shim.adapters.tf_variables import Variables
 from trainer_shim.agent import Agent, CannotCapture
@@ -41,6 +42,7 @@ class Loop:
         self.variables = Variables(self._reached)
         self.iterators = Iterators(self.standing)
         self.losses = Losses(agent.signal, self.variables.peek)
+        self.counters = Counters()
         self.journal = Journal()
         self._plans: dict[bytes, Plan] = {}
         self._position: store.State | None = None
@@ -56,6 +58,7 @@ class Loop:
         self.variables.hook()
         self.iterators.hook(self._is_on)
         self.losses.hook(self._is_on, self._eager_gradient)
+        self.counters.hook(self._is_tracing_a_step)
         owner = private.find(private.CONTEXT, "Context")
         original = owner.call_function
 
@@ -81,6 +84,10 @@ class Loop:
 
     def _is_on(self) -> bool:
         return not self.is_off and threading.get_ident() == self._thread
+
+    def _is_tracing_a_step(self) -> bool:
+        is_in_a_step = self.losses.is_in_a_step and not self.iterators.are_being_built
+        return is_in_a_step and self._is_on()
 
     # -- functions -------------------------------------------------------------------------------
 
@@ -138,6 +145,7 @@ class Loop:
         self._outdate(plan)
         if plan.trains:
             self._stepped(plan, inputs, outputs)
+        self.look_whether_all_is_told()
         return outputs
 
     def _told(self, plan: Plan) -> Any:
@@ -149,6 +157,7 @@ class Loop:
             self.iterators.drain(resource, count)
         if answer.error:
             self._outdate(plan)
+            self.look_whether_all_is_told()
             raise getattr(tf.errors, answer.error)(None, None, "as before the checkpoint")
         return tf_optional.put_together(iter(answer.values), plan.optionals) or None
 
@@ -162,9 +171,6 @@ class Loop:
         self.steps += 1
         self._last = (plan, inputs)
         if self._position is not None:
-            if not self.journal.is_telling:
-                with self.standing.restoring():
-                    self._go_on(self._position)
             return
         loss = self.losses.of(plan.name, outputs)
         metrics = {} if loss is None else {self.agent.signal: loss}
@@ -204,6 +210,7 @@ class Loop:
         if self.journal.is_telling:
             with self.standing.restoring():
                 self.variables.write(variable, self.journal.tell(asked).values[0])
+            self.look_whether_all_is_told()
         elif not self.standing.is_obstructed:
             self.journal.answered(asked, [self.variables.peek(variable)])
 
@@ -241,13 +248,19 @@ class Loop:
         if saved is None:
             self.is_off = True  # another adapter brings this program back
             return
+        self.agent.is_returning = True
         self._position, self._arrays = saved.state, saved.arrays
         codes, values = self._arrays[:2]
         self.journal = Journal(self._position["rows"], codes, values)
         self.agent.hello(private.framework())
 
+    def look_whether_all_is_told(self) -> None:
+        """Go on by itself from where the checkpoint was taken, if that is here."""
+        if self._position is not None and not self.journal.is_telling:
+            with self.standing.restoring():
+                self._go_on(self._position)
+
     def _go_on(self, position: store.State) -> None:
-        """All is told: the program is where the checkpoint was taken."""
         assert self._last is not None
         if (self.steps, self._last[0].label) != (position["steps"], position["step"]):
             now, then = (self.steps, self._last[0].label), (position["steps"], position["step"])
@@ -263,6 +276,7 @@ class Loop:
             if variable is not None:
                 self.variables.write(variable, value)
         self._position, self._arrays = None, []
+        self.agent.is_returning = False
         self.agent.page.step = self.steps
         self.agent.restored()
         self.standing.begin(self.steps)

@@ -13,6 +13,7 @@ from typing import Any, Callable
 
 from trainer_shim.adapters import tf_optional
 from trainer_shim.adapters import tf_private as private
+from trainer_shim.adapters.tf_variables import of_ours
 
 
 class Losses:
@@ -22,6 +23,7 @@ class Losses:
         self._names = (signal, "loss")
         self._peek = peek  # reads a variable without the program noticing
         self.optionals: dict[bytes, dict[int, Any]] = {}  # among the outputs of each function
+        self.is_in_a_step = False  # what is traced now is of a function that the program called
         self._outputs: dict[bytes, int] = {}
         self._traces: dict[int, _Trace] = {}  # of each graph being traced
         self._kept: Any = None  # our variable
@@ -45,11 +47,13 @@ class Losses:
                 return create(kind, context, graph, options)
             watched = self._watched(options.python_function, graph)
             trace = self._traces[id(graph)] = _Trace()
+            before, self.is_in_a_step = self.is_in_a_step, _is_of_the_program(options)
             options = dataclasses.replace(options, python_function=watched)
             try:
                 concrete = create(kind, context, graph, options)
             finally:
                 del self._traces[id(graph)]
+                self.is_in_a_step = before
             name = concrete.inference_fn.name
             if trace.position is not None:
                 self._outputs[name] = trace.position
@@ -98,8 +102,7 @@ class Losses:
         import tensorflow as tf
 
         if self._kept is None:
-            with tf.init_scope(), tf.device("CPU:0"):
-                self._kept = tf.Variable(float("nan"), trainable=False, dtype=tf.float32)
+            self._kept = of_ours(float("nan"), tf.float32)
         self._kept.assign(tf.cast(tf.reduce_mean(target), tf.float32), read_value=False)
 
 
@@ -125,6 +128,13 @@ def _choose(result: Any, targets: list[Any], names: Iterable[str]) -> int | None
     if called:
         return called[-1]
     return scalars[0] if len(scalars) == 1 else None
+
+
+def _is_of_the_program(options: Any) -> bool:
+    """Whether a trace is neither of a nested function, nor for XLA."""
+    import tensorflow as tf
+
+    return tf.executing_eagerly() and not (options.attributes or {}).get("_XlaMustCompile", False)
 
 
 def _is_scalar(leaf: Any) -> bool:

@@ -18,9 +18,12 @@ VARIABLES = "tensorflow.python.ops.resource_variable_ops"
 READ_VARIABLE = "tensorflow.python.ops.gen_resource_variable_ops"
 ITERATORS = "tensorflow.python.data.ops.iterator_ops"
 DATASETS = "tensorflow.python.data.ops.dataset_ops"
+STRUCTURED = "tensorflow.python.data.ops.structured_function"
 DETERMINISM = "tensorflow.python.framework.config"
 SESSION = "tensorflow.python.client.session"
 GRADIENTS = "tensorflow.python.ops.gradients_util"
+RANDOM = "tensorflow.python.ops.gen_random_ops"
+STATELESS_RANDOM = "tensorflow.python.ops.gen_stateless_random_ops_v2"
 CHECKPOINTS = "tensorflow.python.checkpoint.checkpoint_management"
 OPS = "tensorflow.python.framework.ops"
 OP_REGISTRY = "tensorflow.python.framework.op_def_registry"
@@ -32,7 +35,7 @@ NAMES = (
     (CONTEXT, "Context.get_function_def"),
     (BACKPROP, "GradientTape.gradient"),
     (TRACING, "_create_concrete_function"),
-    (TRACING, "TracingOptions"),
+    (VARIABLES, "ResourceVariable"),
     (VARIABLES, "BaseResourceVariable.assign"),
     (VARIABLES, "_UnreadVariable"),
     (READ_VARIABLE, "read_variable_op"),
@@ -40,10 +43,19 @@ NAMES = (
     (ITERATORS, "OwnedIterator._create_iterator"),
     (DATASETS, "DatasetV2._functions"),
     (DATASETS, "DatasetV2._inputs"),
+    (STRUCTURED, "StructuredFunctionWrapper"),
     (DETERMINISM, "is_op_determinism_enabled"),
     (SESSION, "BaseSession._do_run"),
     (SESSION, "BaseSession._make_callable_from_options"),
     (GRADIENTS, "_GradientsHelper"),
+    (RANDOM, "random_uniform"),
+    (RANDOM, "random_standard_normal"),
+    (RANDOM, "truncated_normal"),
+    (RANDOM, "random_uniform_int"),
+    (STATELESS_RANDOM, "stateless_random_uniform_v2"),
+    (STATELESS_RANDOM, "stateless_random_normal_v2"),
+    (STATELESS_RANDOM, "stateless_truncated_normal_v2"),
+    (STATELESS_RANDOM, "stateless_random_uniform_int_v2"),
     (CHECKPOINTS, "get_checkpoint_state"),
     (CHECKPOINTS, "CheckpointState"),
     (OPS, "EagerTensor"),

@@ -103,6 +103,15 @@ class Variables:
             self._assign(handle, tf.constant(value))
 
 
+def of_ours(value: Any, dtype: Any) -> Any:
+    """A variable that is made while a function of the program is traced, and is none of its."""
+    import tensorflow as tf
+
+    make = private.find(private.VARIABLES, "ResourceVariable")
+    with tf.init_scope(), tf.device("CPU:0"):
+        return make(value, trainable=False, dtype=dtype)
+
+
 class _Handle:
     """A variable's `_handle`: an attribute whose setting and getting are seen."""
 

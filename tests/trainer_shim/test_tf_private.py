@@ -1,0 +1,33 @@
+"""The list of TensorFlow's private names is complete here, and says which one is gone elsewhere."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.trainer_shim.driving import ROOT, environment
+
+pytestmark = pytest.mark.tensorflow
+
+# In a process of its own: an import of TensorFlow warns, and would stay.
+CHECK = """
+from trainer_shim.adapters import tf_private as private
+print(private.missing(), "/", private.untested())
+private.NAMES += (("tensorflow.python.eager.context", "Context.no_such_method"),)
+print(private.missing())
+private.TESTED = ("2.0",)
+print(private.untested())
+"""
+
+
+def test_a_name_that_is_gone_and_a_version_untested_are_named() -> None:
+    env = environment(TF_CPP_MIN_LOG_LEVEL="3", PYTHONPATH=str(ROOT))
+    run = subprocess.run(
+        [sys.executable, "-c", CHECK], env=env, stdout=subprocess.PIPE, text=True, check=True
+    )
+    here, gone, untested = run.stdout.splitlines()
+    assert here == "None / None"
+    assert "tensorflow.python.eager.context.Context.no_such_method" in gone
+    assert untested.startswith("resuming is tested with tensorflow 2.0, this is ")
