@@ -4,7 +4,7 @@ Rule: imports only. No framework operation, no thread of its own, no grpc: a for
 first operation hangs. It belongs to the node daemon and ends with its connection; the hosts
 it forked are sessions of their own, adopted by init, and live on.
 
-`python -m trainer_shim.zygote <socket> [--preload tensorflow|keras]`
+`python -m trainer_shim.zygote <socket> [--preload tensorflow|keras|torch]`
 """
 
 from __future__ import annotations
@@ -22,8 +22,14 @@ from trainer_shim.launch import python_arguments, run_program
 from trainer_shim.spec import Spec
 from trainer_shim.wire import Message, receive, send
 
+_STARTED_IN = dict(os.environ)  # a framework's import may set variables of its own
 # Read when the framework is imported, which in a zygote has happened already.
-_PREFIXES = ("TF_", "CUDA_", "KERAS_", "OMP_", "MKL_", "XLA_", "NVIDIA_", "PYTHONHASHSEED")
+_PREFIXES = (
+    *("TF_", "KERAS_", "XLA_", "TORCH", "PYTORCH_", "NCCL_"),
+    *("CUDA_", "NVIDIA_", "OMP_", "MKL_", "PYTHONHASHSEED"),
+)
+# What a framework imports at its first use, for seconds.
+_LATER = {"torch": ("torch._dynamo",)}
 _TERRAFORM = ("TF_CLI_", "TF_DATA_DIR", "TF_PLUGIN_", "TF_VAR_", "TF_WORKSPACE")
 
 
@@ -55,9 +61,9 @@ def _refusal(spec_path: str) -> str | None:
         spec = Spec.load(spec_path)
     except (OSError, ValueError, KeyError) as error:
         return f"cannot read {spec_path}: {type(error).__name__}: {error}"
-    ours = os.environ.keys() - {"PYTHONHASHSEED"}  # which main sets
+    ours = _STARTED_IN.keys() - {"PYTHONHASHSEED"}  # which main sets
     names = ours | spec.env.keys()
-    changed = {name: "" for name in names if os.environ.get(name) != spec.env.get(name)}
+    changed = {name: "" for name in names if _STARTED_IN.get(name) != spec.env.get(name)}
     arguments = python_arguments(spec.argv, spec.env.get("PATH"))
     if arguments is None:
         return "the program is not a script of this interpreter"
@@ -122,11 +128,12 @@ def main(argv: list[str]) -> None:
         command = [sys.executable, "-m", "trainer_shim.zygote", *argv]
         os.execve(sys.executable, command, environment)
     if "--preload" in argv:
-        for name in argv[argv.index("--preload") + 1].split(","):
+        name = argv[argv.index("--preload") + 1]
+        for module in (name, *_LATER.get(name, ())):
             try:
-                importlib.import_module(name)
+                importlib.import_module(module)
             except ImportError:
-                print(f"zygote: {name} cannot be imported here", file=sys.stderr)
+                print(f"zygote: {module} cannot be imported here", file=sys.stderr)
     gc.freeze()  # a collection in a child would write to, and so copy, every imported page
     spec_path = _serve(argv[0])
     if spec_path is None:

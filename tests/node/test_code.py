@@ -163,6 +163,7 @@ def test_data_that_is_not_there_is_named(tmp_path: Path) -> None:
         ("import numpy", None),
         ("import tensorflow as tf", "tensorflow"),
         ("from tensorflow import keras", "keras"),
+        ("import torch.nn as nn", "torch"),
         ("my_kerastic = 1", None),
     ],
 )

@@ -163,10 +163,10 @@ class Trial:
 class Zygote:
     """A zygote and the connection that owns it."""
 
-    def __init__(self, path: Path, *preload: str) -> None:
+    def __init__(self, path: Path, preload: str = "") -> None:
         command = [sys.executable, "-m", "trainer_shim.zygote", str(path)]
         if preload:
-            command += ["--preload", ",".join(preload)]
+            command += ["--preload", preload]
         self.process = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
         self.control = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         while True:

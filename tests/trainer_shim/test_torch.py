@@ -26,7 +26,7 @@ Outcome = tuple[dict[int, float], str]
 @pytest.fixture(scope="module")
 def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
     """A process that has imported PyTorch, also what its first optimizer would, and run nothing."""
-    warm = Zygote(tmp_path_factory.mktemp("zygote") / "sock", "torch", "torch._dynamo")
+    warm = Zygote(tmp_path_factory.mktemp("zygote") / "sock", "torch")
     yield warm
     warm.close()
 
