@@ -64,15 +64,11 @@ class Assignment:
         now: Time,
     ) -> None:
         """A waiting trial takes a free device, else the one of the least deserving occupant."""
-        fitting = [device for device in free if self.queues.fits(trial, device)]
-        if fitting:
-            if (choice := self.queues.choice(trial, now)) is None:
-                return
-            placement = self.queues.placement(trial.spec.study)
-            slots = self.state.slots
-            best = min(fitting, key=lambda d: (placement.cost(trial, slots[d].device), d))
-            free.remove(best)
-            self._launch(choice, best, issue)
+        device = self._cheapest(trial, free)
+        if device is not None:
+            if (choice := self.queues.choice(trial, now)) is not None:
+                free.remove(device)
+                self._launch(choice, device, issue)
             return
         victims = [t for t, device in occupants.items() if self.queues.fits(trial, device)]
         if victims:
@@ -80,6 +76,19 @@ class Assignment:
             del occupants[victim]
             words = self.queues.words(trial)
             self._give_back(victim, trial.id, f"{trial.id} goes first: {words}", issue)
+
+    def _cheapest(self, trial: Trial, free: list[DeviceId]) -> DeviceId | None:
+        """The first of the cheapest free devices that the trial fits on; None if there is none."""
+        cost_of, slots = self.queues.placement(trial.spec.study).cost, self.state.slots
+        best: tuple[tuple[float, ...], DeviceId] | None = None
+        for device in free:
+            if self.queues.fits(trial, device):
+                cost = cost_of(trial, slots[device].device)
+                if best is None or cost < best[0]:
+                    best = cost, device
+                if not any(cost):
+                    break
+        return best[1] if best else None
 
     def _launch(self, choice: Choice, device: DeviceId, issue: Issue) -> None:
         trial = choice.trial
@@ -135,17 +144,21 @@ class Assignment:
                 self.queues.fits(trial, device) for device in open_devices
             )
 
+        mine: dict[StudyId, list[Trial]] = {}
+        for trial in (self.state.trials[trial_id] for trial_id in occupants):
+            mine.setdefault(trial.spec.study, []).append(trial)
         orders: dict[StudyId, list[TrialId]] = {}
+        for study_id in list(self.state.studies):
+            theirs = tuple(mine.get(study_id, ()))
+            order = self.queues.order(study_id, len(open_devices), theirs, eligible, now)
+            if order:
+                orders[study_id] = order[::-1]
+        if len(orders) <= 1:
+            return [trial_id for order in orders.values() for trial_id in reversed(order)]
         shares = dict.fromkeys(self.state.studies, 0)
         for slot in self.state.slots.values():
             if slot.run is not None and slot.run.trial not in occupants:
                 shares[self.state.trials[slot.run.trial].spec.study] += 1
-        for study_id in list(self.state.studies):
-            theirs = [self.state.trials[trial_id] for trial_id in occupants]
-            mine = tuple(trial for trial in theirs if trial.spec.study == study_id)
-            order = self.queues.order(study_id, len(open_devices), mine, eligible, now)
-            if order:
-                orders[study_id] = order[::-1]
         merged: list[TrialId] = []
         while orders:
             study_id = min(orders, key=lambda s: shares[s])

@@ -1,6 +1,6 @@
 """Waiting trials in order, cheap to change one by one and cheap to fill at once.
 
-A sorted list: an entry is put in by bisection, many are sorted in together, and a reader may begin
+A sorted list: a few changes are made by bisection, many by sorting anew, and a reader may begin
 anywhere in the order.
 """
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from hermesd.core.model import TrialId
 from hermesd.core.policy import Score
 
-# Up to so many at a time are put in one by one.
+# Up to so many changes are made one by one.
 FEW = 32
 
 
@@ -31,8 +31,9 @@ class Line:
 
     def __init__(self) -> None:
         self._sorted: list[Entry] = []
-        self._added: list[Entry] = []
         self._known: dict[TrialId, Entry] = {}
+        self._added: dict[TrialId, Entry] = {}
+        self._dropped: list[Entry] = []
 
     def __len__(self) -> int:
         return len(self._known)
@@ -40,15 +41,13 @@ class Line:
     def put(self, entry: Entry) -> None:
         """Add an entry, in place of the trial's present one."""
         self.drop(entry.trial)
-        self._added.append(entry)
-        self._known[entry.trial] = entry
+        self._known[entry.trial] = self._added[entry.trial] = entry
 
     def drop(self, trial: TrialId) -> None:
         """Take a trial out, if it is in."""
         entry = self._known.pop(trial, None)
-        if entry is not None:
-            self._settle()
-            del self._sorted[bisect_left(self._sorted, entry)]
+        if entry is not None and self._added.pop(trial, None) is None:
+            self._dropped.append(entry)
 
     def after(self, key: Score | None = None) -> Iterator[Entry]:
         """The entries from `key` on, in order; all without one."""
@@ -59,10 +58,13 @@ class Line:
             place += 1
 
     def _settle(self) -> None:
-        if len(self._added) > FEW:
-            self._sorted += self._added
-            self._sorted.sort()
+        """Bring the order up to date."""
+        if len(self._added) + len(self._dropped) > FEW:
+            self._sorted = sorted(self._known.values())
         else:
-            for entry in self._added:
+            for entry in self._dropped:
+                del self._sorted[bisect_left(self._sorted, entry)]
+            for entry in self._added.values():
                 insort(self._sorted, entry)
         self._added.clear()
+        self._dropped.clear()

@@ -37,7 +37,7 @@ class Placement(Protocol):
     binds: ClassVar[bool]
 
     def cost(self, trial: Trial, device: Device) -> tuple[float, ...]:
-        """The smallest is chosen; ties go to the smaller device id."""
+        """The smallest is chosen; ties go to the smaller device id. No number is below 0."""
         ...
 
     def home(self, load: Mapping[DeviceId, int]) -> DeviceId | None:

@@ -75,6 +75,7 @@ class StudyQueue:
         self.placement = placement
         self._lines: dict[DeviceId | None, Line] = {}
         self._line_of: dict[TrialId, Line] = {}
+        self._versions: dict[TrialId, int] = {}
         self._plan: Plan | None = None
         self._place = {trial_id: place for place, trial_id in enumerate(state.members[study])}
         self._going: list[Trial | None] = [None] * len(self._place)
@@ -84,6 +85,10 @@ class StudyQueue:
 
     def refresh(self, trial: Trial) -> None:
         """Take note of a trial that changed."""
+        version = self.state.versions.get(trial.id, 0)
+        if self._versions.get(trial.id) == version:
+            return
+        self._versions[trial.id] = version
         self._plan = None
         place, final = self._place[trial.id], trial.phase.final
         self._going[place] = None if final or trial.paused else trial

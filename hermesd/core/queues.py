@@ -29,6 +29,7 @@ class Queues:
         self._make_policy = make_policy
         self._make_placement = make_placement
         self._queues: dict[StudyId, StudyQueue] = {}
+        self._placements: dict[StudyId, Placement] = {}
         self._failures: list[Event] = []
 
     def take_failures(self) -> list[Event]:
@@ -40,6 +41,8 @@ class Queues:
         """Drop the queues of studies that are gone."""
         for study_id in [study for study in self._queues if study not in self.state.studies]:
             del self._queues[study_id]
+        for study_id in [study for study in self._placements if study not in self.state.studies]:
+            del self._placements[study_id]
 
     def _queue(self, study_id: StudyId) -> StudyQueue:
         queue = self._queues.get(study_id)
@@ -94,7 +97,11 @@ class Queues:
 
     def placement(self, study_id: StudyId) -> Placement:
         """The study's placement."""
-        return self._make_placement(self.state.studies[study_id].placement)
+        placement = self._placements.get(study_id)
+        if placement is None:
+            placement = self._make_placement(self.state.studies[study_id].placement)
+            self._placements[study_id] = placement
+        return placement
 
     def fits(self, trial: Trial, device: DeviceId) -> bool:
         """Whether the trial may be put on the device as far as its study is concerned."""
