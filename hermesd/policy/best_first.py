@@ -81,7 +81,7 @@ class BestFirst:
     def score(self, trial: Trial) -> Score:
         if not self.probed(trial):
             return (UNPROBED, 0.0)
-        reached = settled(trial.curve) <= self.target
+        reached = self.target > -math.inf and settled(trial.curve) <= self.target
         return (REACHED if reached else PROBED, self.level(trial))
 
     def level(self, trial: Trial) -> float:

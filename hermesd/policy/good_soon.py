@@ -1,8 +1,9 @@
 """Best first among trials of which the leader is good already: those that will be good soon first.
 
 A trial is good once its loss is within a small share of the way from where the leader will end
-back to where trials begin. The leader's lead is certain then, and its training on hurries
-nothing; another that needs little more to be good goes before it.
+back to where trials begin, or where the best quarter of the trials will end if that is higher.
+The leader's lead is certain then, and its training on hurries nothing; another that needs little
+more to be good goes before it.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from hermesd.policy.pace import Track, track
 UNPROBED, SOON, GOOD, LATER, NEVER = 0.0, 1.0, 2.0, 3.0, 4.0
 # A trial goes before a good one if that needs so many times the seconds to its end.
 WORTH = 3.0
-# Where more than this share of the trials would be good, to be good says little.
-TELLING = 0.75
+# At least this share of the trials are meant by the good ones; where more than the other share
+# would be, to be good says little.
+LEAST, MOST = 0.25, 0.75
 
 
 class Order(Protocol):
@@ -83,16 +85,15 @@ class GoodSoon:
         loss, each = self.order.level(trial), own_step_seconds(trial)
         if not math.isfinite(loss) or each is None or trial.step == 0:
             return math.inf
-        step = self.reached * trial.step / self.leader.step_of(loss)
+        step = self.reached / pace(self.leader, trial, loss)
         if step > (trial.planned_steps or self.planned):
             return math.inf
         return max(0.0, step - trial.step) * each
 
-    def tells(self, field: Field) -> bool:
-        """Whether enough trials are not going to be good for this to be worth knowing."""
-        seen = [trial for trial in field.sample if self.order.probed(trial)]
-        good = sum(self.score(trial)[0] != NEVER for trial in seen)
-        return good <= TELLING * len(seen)
+
+def pace(leader: Track, trial: Trial, loss: float) -> float:
+    """How many of the leader's steps one of the trial's was worth, to come to its loss."""
+    return leader.step_of(loss) / trial.step
 
 
 def good_soon(order: Order, share: float, field: Field) -> GoodSoon | None:
@@ -104,22 +105,31 @@ def good_soon(order: Order, share: float, field: Field) -> GoodSoon | None:
     leader, first = field.leader, field.first
     if leader is None or not leader.planned_steps or not order.probed(first):
         return None
-    unit = order.unit(leader)
+    unit, planned = order.unit(leader), leader.planned_steps
     curve = [chunk._replace(total=chunk.total / unit) for chunk in leader.curve]
     begins = [start_loss(trial) / order.unit(trial) for trial in (leader, *field.sample)]
     begins = [begin for begin in begins if math.isfinite(begin)]
     if not begins or not all(math.isfinite(chunk.total) for chunk in curve):
         return None
     path = track(curve)
-    end = path.loss_ahead(leader.planned_steps)
+    levels = [(trial, order.level(trial)) for trial in field.sample if trial.step]
+    paces = [
+        (pace(path, trial, level), trial.planned_steps or planned)
+        for trial, level in levels
+        if math.isfinite(level)
+    ]
+    end = path.loss_by(planned)
+    ends = sorted(path.loss_by(each * length) for each, length in paces)
     good = end + share * (median(begins) - end)
+    if quarter := int(LEAST * len(ends)):
+        good = max(good, ends[quarter - 1])
     if not order.level(leader) <= good < math.inf:
         return None
-    ranking = GoodSoon(order, path, good, path.step_of(good), leader.planned_steps)
-    if not ranking.tells(field):
+    reached = path.step_of(good)
+    if sum(reached <= each * length for each, length in paces) > MOST * len(paces):
         return None
-    if order.level(first) > good:
-        return ranking
-    each = own_step_seconds(first) or math.inf
-    rest = ((first.planned_steps or leader.planned_steps) - first.step) * each
-    return GoodSoon(order, path, good, path.step_of(good), leader.planned_steps, rest)
+    rest = math.inf
+    if order.level(first) <= good:
+        length = first.planned_steps or planned
+        rest = (length - first.step) * (own_step_seconds(first) or math.inf)
+    return GoodSoon(order, path, good, reached, planned, rest)

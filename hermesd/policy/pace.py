@@ -12,11 +12,13 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from operator import itemgetter
 
 from hermesd.core.losses import Chunk
 
 # The loss at a step is the mean over a half of the steps so far, then over these, then a tenth.
 SETTLING = 20
+_SIZE = itemgetter(Chunk._fields.index("size"))
 
 
 def window(count: float) -> float:
@@ -26,7 +28,7 @@ def window(count: float) -> float:
 
 def settled(curve: Sequence[Chunk]) -> float:
     """The present loss: a mean long enough for few noisy losses to be compared; inf without any."""
-    wanted = window(sum([chunk.size for chunk in curve]))
+    wanted = window(sum(map(_SIZE, curve)))
     total = count = 0.0
     for chunk in reversed(curve):
         taken = min(float(chunk.size), wanted - count)
@@ -62,17 +64,19 @@ class Track:
         share = (above - loss) / (above - below)
         return self.steps[place - 1] + share * (self.steps[place] - self.steps[place - 1])
 
-    def loss_ahead(self, step: float) -> float:
-        """What the loss comes to by a step ahead if its falls go on.
+    def loss_by(self, step: float) -> float:
+        """What the loss comes to by a step, if beyond the last one its falls go on.
 
         Each doubling of the steps brings the fall of the one before it times the ratio of the last
         two falls, at most 1.
         """
         last = self.steps[-1]
+        if step <= last:
+            return self.loss_at(step)
         now, half, quarter = (self.loss_at(last / part) for part in (1, 2, 4))
         fall, before = half - now, quarter - half
         ratio = min(fall / before, 1.0) if before > 0 else 1.0
-        doublings = math.log2(step / last) if step > last else 0.0
+        doublings = math.log2(step / last)
         while doublings > 0:
             fall *= ratio
             now -= fall * min(1.0, doublings)

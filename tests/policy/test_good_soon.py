@@ -111,3 +111,18 @@ def test_on_a_relative_scale_goodness_is_relative_too() -> None:
     policy = BestFirst(scale="relative")
     larger = falling(1, 0.8, 60, scale=100.0)
     assert order(LEADER, HOPELESS, larger, policy=policy) == [1, 0, 3]
+
+
+def test_where_few_would_be_good_the_best_quarter_are_meant() -> None:
+    second, bad = falling(1, 0.15, 60), [falling(n, 0.05, 40) for n in range(4, 10)]
+    adapted = ranking(LEADER, second, *bad)
+    assert isinstance(adapted, GoodSoon)
+    # the second ends where the leader was after some 15 % of the steps, lag of the window included
+    assert adapted.good == pytest.approx(8 * 0.5 ** (400 * 0.15 / 20), rel=0.4)
+    assert math.isfinite(adapted.seconds_to_good(second))
+    assert all(math.isinf(adapted.seconds_to_good(each)) for each in bad)
+    # of seven trials, a quarter is the leader alone
+    alone = ranking(LEADER, second, *bad[1:])
+    assert isinstance(alone, GoodSoon)
+    assert alone.good < adapted.good / 2
+    assert math.isinf(alone.seconds_to_good(second))

@@ -45,7 +45,7 @@ def test_a_track_is_read_both_ways() -> None:
 def test_falls_go_on_at_the_ratio_of_the_last_two() -> None:
     # 9, 5, 3 at 1, 2, 4: falls of 4, 2, then 1, 1/2; the part of a doubling counts in part
     path = Track([1.0, 2.0, 4.0], [9.0, 5.0, 3.0])
-    assert [path.loss_ahead(step) for step in (2, 4, 8, 16)] == [3.0, 3.0, 2.0, 1.5]
-    assert path.loss_ahead(4 * math.sqrt(2)) == pytest.approx(2.5)
+    assert [path.loss_by(step) for step in (1, 3, 4, 8, 16)] == [9.0, 4.0, 3.0, 2.0, 1.5]
+    assert path.loss_by(4 * math.sqrt(2)) == pytest.approx(2.5)
     # a fall that grows is not taken to grow on
-    assert Track([1.0, 2.0, 4.0], [9.0, 8.0, 6.0]).loss_ahead(8) == 4.0
+    assert Track([1.0, 2.0, 4.0], [9.0, 8.0, 6.0]).loss_by(8) == 4.0
