@@ -14,7 +14,17 @@ from typing import Any, TypeVar
 
 from hermesd.core.model import Milestone, Plugin, Quantum
 from hermesd.core.plugins import build
-from hermesd.core.policy import Claim, Facts, Planning, Policy, Score, View
+from hermesd.core.policy import (
+    Adaptive,
+    Claim,
+    Facts,
+    Field,
+    Planning,
+    Policy,
+    Ranking,
+    Score,
+    View,
+)
 from hermesd.core.trial import Trial
 from hermesd.policy.rehearsal import mixed_bag, rehearse, trial, view
 
@@ -38,6 +48,12 @@ def checked_score(score: Any) -> Score:
     _promise(fits, "score", score, "a tuple of numbers")
     _promise(not any(map(math.isnan, score)), "score", score, "no NaN: it has no place in an order")
     return tuple(map(float, score))
+
+
+def checked_level(level: Any) -> float:
+    """The level, if it is a number. Raises `BrokenPromise`."""
+    _promise(_number(level) and not math.isnan(level), "level", level, "a number, not NaN")
+    return float(level)
 
 
 def checked_words(words: Any) -> str:
@@ -189,7 +205,30 @@ def _answers(trying: Trying, study: View) -> object:
         if plan == [] and waits and not busy:
             trying.found.append("plan: it is empty though trials wait and nothing runs")
         return said, plan
-    ranking = policy
+    if not isinstance(policy, Adaptive):
+        return said, _judgements(trying, policy, study)
+    levels = trying.each("level", lambda each: checked_level(policy.level(each)), study.trials)
+    return said, levels, [_judgements(trying, each, study) for each in _rankings(trying, study)]
+
+
+def _rankings(trying: Trying, study: View) -> list[Ranking]:
+    """The policy's own ranking, and what it adapts to each trial in the lead."""
+    policy = trying.policy
+    assert isinstance(policy, Adaptive)
+    sample = [each for each in (*study.trials, *study.finished) if each.curve]
+    candidates = [each for each in study.trials if each.candidate]
+    found: list[Ranking] = [policy]
+    for leader in (None, *sample) if candidates else ():
+        field = Field(min(candidates, key=policy.score), leader, sample)
+        ranking = trying.attempt("adapted", lambda field=field: policy.adapted(field))  # type: ignore[misc]
+        if ranking is not None:
+            trying.attempt("front", lambda each=ranking: each.front and checked_score(each.front))  # type: ignore[misc]
+            found.append(ranking)
+    return found
+
+
+def _judgements(trying: Trying, ranking: Ranking, study: View) -> object:
+    """All that a ranking says about the trials that are not finished, checked."""
 
     def score(each: Trial) -> Score:
         return checked_score(ranking.score(each))
@@ -197,10 +236,14 @@ def _answers(trying: Trying, study: View) -> object:
     def quantum(each: Trial) -> Quantum:
         return checked_quantum(ranking.quantum(each, study.facts), each)
 
+    def words(each: Trial) -> str:
+        return checked_words(ranking.words(each))
+
     scores = trying.each("score", score, study.trials)
     if len({len(score) for score in scores if score is not None}) > 1:
         trying.found.append("score: tuples of different lengths")
-    return said, scores, trying.each("quantum", quantum, study.trials)
+    quanta = trying.each("quantum", quantum, study.trials)
+    return scores, quanta, trying.each("words", words, study.trials)
 
 
 def _told(each: Trial) -> str:

@@ -8,15 +8,17 @@ error about that policy, and the study goes on under first in, first out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from hermesd.core.model import Quantum
-from hermesd.core.policy import BadSetting, Claim, Facts, Policy, Score, View
+from hermesd.core.policy import BadSetting, Claim, Facts, Field, Policy, Score, View
 from hermesd.core.trial import Trial
 from hermesd.policy.contract import (
     BrokenPromise,
+    checked_level,
     checked_plan,
     checked_quantum,
     checked_score,
@@ -102,10 +104,40 @@ def guarded(kind: type[Policy]) -> type[Policy]:
     def plan(self: Any, view: View) -> list[Claim]:
         return checked_plan(_caught(inner.plan, self, view), view)
 
+    def level(self: Any, trial: Trial) -> float:
+        return checked_level(_caught(inner.level, self, trial))
+
+    def adapted(self: Any, field: Field) -> Checked:
+        return Checked(_caught(inner.adapted, self, field))
+
     checks: dict[str, Any] = {"words": words}
+    if hasattr(kind, "adapted"):
+        checks |= {"level": level, "adapted": adapted}
     checks |= {"plan": plan} if hasattr(kind, "plan") else {"score": score, "quantum": quantum}
     body = {**checks, "__slots__": (), "__module__": kind.__module__, "__doc__": kind.__doc__}
     return type(kind.__name__, (kind,), body)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What an adaptive policy of a package adapted, its answers checked."""
+
+    name: ClassVar[str] = "checked"
+    ranking: Any
+
+    @property
+    def front(self) -> Score | None:
+        front = self.ranking.front
+        return None if front is None else checked_score(front)
+
+    def score(self, trial: Trial) -> Score:
+        return checked_score(_caught(self.ranking.score, trial))
+
+    def quantum(self, trial: Trial, facts: Facts) -> Quantum:
+        return checked_quantum(_caught(self.ranking.quantum, trial, facts), trial)
+
+    def words(self, trial: Trial) -> str:
+        return checked_words(_caught(self.ranking.words, trial))
 
 
 def _caught(method: Callable[..., Any], *arguments: Any) -> Any:
