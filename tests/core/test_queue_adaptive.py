@@ -1,0 +1,146 @@
+"""An adaptive ranking is told of its study, and is asked about a bounded number of trials."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from hermesd.core import queue as queues
+from hermesd.core.losses import Chunk
+from hermesd.core.model import Phase, Quantum
+from hermesd.core.placement import Free
+from hermesd.core.policy import Facts, Field, Score
+from hermesd.core.queue import StudyQueue
+from hermesd.core.scouting import SAMPLED
+from hermesd.core.trial import Trial
+from tests.core.playbook import Playbook, play
+
+
+@dataclass
+class Heard:
+    """What a policy was told and asked."""
+
+    fields: list[Field] = field(default_factory=list)
+    scored: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Turned:
+    """The order of its policy backwards."""
+
+    heard: Heard
+    front: Score | None
+    name: ClassVar[str] = "turned"
+
+    def score(self, trial: Trial) -> Score:
+        self.heard.scored.append(trial.id)
+        return (-float(trial.step),)
+
+    def quantum(self, trial: Trial, facts: Facts) -> Quantum:
+        return Quantum(2.0)
+
+    def words(self, trial: Trial) -> str:
+        return "turned"
+
+
+@dataclass(frozen=True)
+class BySteps:
+    """The fewest steps first; it leads who has the most; adapted, all is turned."""
+
+    heard: Heard
+    front: Score | None = None
+    name: ClassVar[str] = "by_steps"
+
+    def score(self, trial: Trial) -> Score:
+        return (float(trial.step),)
+
+    def level(self, trial: Trial) -> float:
+        return -float(trial.step) if trial.curve else float("inf")
+
+    def adapted(self, field: Field) -> Turned:
+        self.heard.fields.append(field)
+        return Turned(self.heard, self.front)
+
+    def quantum(self, trial: Trial, facts: Facts) -> Quantum:
+        return Quantum(1.0)
+
+    def words(self, trial: Trial) -> str:
+        return "straight"
+
+
+def stepped(book: Playbook, steps: Sequence[int]) -> None:
+    """The trials as if they had trained so far."""
+    for number, step in enumerate(steps):
+        curve = (Chunk(1, step, step, 1.0, 1.0, 1.0),) if step else ()
+        book.state.put(replace(book.trial(f"s/{number}"), step=step, curve=curve))
+
+
+def order(queue: StudyQueue, count: int, occupants: Sequence[Trial] = ()) -> list[str]:
+    return queue.order(count, occupants, lambda trial: True, 0.0)
+
+
+def test_it_is_told_who_leads_who_is_first_and_of_a_sample() -> None:
+    book, heard = play(trials=5, devices=None), Heard()
+    stepped(book, [3, 9, 0, 7, 5])
+    queue = StudyQueue(book.state, "s", BySteps(heard), Free())
+    assert order(queue, 2)[:2] == ["s/1", "s/3"]
+    told = heard.fields[-1]
+    assert (told.first.id, told.leader and told.leader.id) == ("s/2", "s/1")
+    assert [trial.id for trial in told.sample] == ["s/0", "s/1", "s/3", "s/4"]
+    assert queue.words(book.trial("s/0")) == "turned"
+    choice = queue.choice(book.trial("s/0"), 0.0)
+    assert choice is not None
+    assert choice.quantum == Quantum(2.0)
+
+
+def test_the_leader_may_be_over_and_may_fall_back() -> None:
+    book, heard = play(trials=3, devices=None), Heard()
+    stepped(book, [3, 9, 5])
+    queue = StudyQueue(book.state, "s", BySteps(heard), Free())
+    for changed, leader in (
+        ({"phase": Phase.COMPLETED, "step": 10}, "s/1"),
+        ({"step": 4, "curve": (Chunk(1, 4, 4, 1.0, 1.0, 1.0),)}, "s/2"),
+        ({"step": 6}, "s/1"),
+        ({"curve": ()}, "s/2"),
+    ):
+        book.state.put(replace(book.trial("s/1"), **changed))
+        queue.refresh(book.trial("s/1"))
+        order(queue, 1)
+        told = heard.fields[-1].leader
+        assert told is not None
+        assert told.id == leader
+
+
+def test_only_the_first_of_the_order_and_of_the_front_come_into_question() -> None:
+    count = 4 * queues.IN_QUESTION
+    book, heard = play(trials=count, devices=None), Heard()
+    stepped(book, list(range(1, count + 1)))
+    queue = StudyQueue(book.state, "s", BySteps(heard, (80.0,)), Free())
+    # Turned, the best is the last of those that the front adds.
+    found = order(queue, 1)
+    asked = queues.IN_QUESTION + 1
+    assert found[0] == f"s/{79 + asked - 1}"
+    assert sorted(set(heard.scored), key=lambda name: int(name[2:])) == [
+        *(f"s/{n}" for n in range(asked)),
+        *(f"s/{n}" for n in range(79, 79 + asked)),
+    ]
+    assert len(heard.scored) == 2 * asked
+    assert len(heard.fields[-1].sample) <= SAMPLED
+
+
+def test_an_occupant_is_always_in_question() -> None:
+    count = 2 * queues.IN_QUESTION
+    book, heard = play(trials=count, devices=None), Heard()
+    stepped(book, list(range(1, count + 1)))
+    last = book.trial(f"s/{count - 1}")
+    queue = StudyQueue(book.state, "s", BySteps(heard), Free())
+    assert order(queue, 1, [last])[0] == last.id
+
+
+def test_people_are_shown_the_order_that_holds() -> None:
+    book, heard = play(trials=4, devices=None), Heard()
+    stepped(book, [3, 9, 1, 7])
+    queue = StudyQueue(book.state, "s", BySteps(heard), Free())
+    shown = [(trial.id, words) for trial, words in queue.ranking(0.0)]
+    assert shown == [(f"s/{n}", "turned") for n in (1, 3, 0, 2)]
