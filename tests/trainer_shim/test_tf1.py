@@ -24,25 +24,46 @@ def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
         yield warm
 
 
+def ended_at(runs: Runs, planned: int, *steps: int) -> None:
+    """The losses are all there; parked and ended at these boundaries, they come out the same."""
+    undisturbed = runs.undisturbed()
+    assert sorted(undisturbed[0]) == list(range(1, planned + 1))
+    assert len(set(undisturbed[0].values())) == planned
+    assert runs.parked(*steps) == undisturbed
+    assert runs.suspended(*steps) == undisturbed
+
+
+def test_ended_at_every_boundary(zygote: Zygote, tmp_path: Path) -> None:
+    """No process lives longer than one step. And held at each, in one process."""
+    runs = Runs(zygote, tmp_path, programs.program(programs.FEED_FETCHED, seeded=True))
+    ended_at(runs, 12, *range(1, 13))
+
+
 @pytest.mark.parametrize(
-    ("name", "steps", "seeded"),
+    ("name", "planned", "steps"),
     [
-        ("FEED_FETCHED", 12, True),
-        ("FEED_NOT_FETCHED", 12, False),
-        ("MONITORED", 12, False),
-        ("SUPERVISOR", 9, False),
+        ("FEED_NOT_FETCHED", 12, (5, 12)),
+        ("MONITORED", 12, (1, 4, 9)),
+        ("SUPERVISOR", 9, (3, 8)),
     ],
 )
-def test_ended_at_every_boundary(
-    zygote: Zygote, tmp_path: Path, name: str, steps: int, seeded: bool
+def test_suspends_of_other_programs(
+    zygote: Zygote, tmp_path: Path, name: str, planned: int, steps: tuple[int, ...]
 ) -> None:
-    """No process lives longer than one step. And held at each, in one process."""
+    runs = Runs(zygote, tmp_path, programs.program(getattr(programs, name), seeded=False))
+    ended_at(runs, planned, *steps)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeded", [True, False], ids=["seeded", "unseeded"])
+@pytest.mark.parametrize(
+    ("name", "planned"), [("FEED_NOT_FETCHED", 12), ("MONITORED", 12), ("SUPERVISOR", 9)]
+)
+def test_other_programs_ended_at_every_boundary(
+    zygote: Zygote, tmp_path: Path, name: str, planned: int, seeded: bool
+) -> None:
     runs = Runs(zygote, tmp_path, programs.program(getattr(programs, name), seeded))
-    undisturbed = runs.undisturbed()
-    assert sorted(undisturbed[0]) == list(range(1, steps + 1))
-    assert len(set(undisturbed[0].values())) == steps
-    assert runs.parked(*range(1, steps + 1)) == undisturbed
-    assert runs.suspended(*range(1, steps + 1)) == undisturbed
+    ended_at(runs, planned, *range(1, planned + 1))
 
 
 @pytest.mark.parametrize(

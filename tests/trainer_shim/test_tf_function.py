@@ -50,7 +50,8 @@ def test_ended_at_every_boundary(zygote: Zygote, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seeded", [True, False], ids=["seeded", "unseeded"])
 @pytest.mark.parametrize(
-    ("name", "steps"), [("RETURNED", 16), ("NOT_RETURNED", 16), ("TRAIN_ON_BATCH", 9)]
+    ("name", "steps"),
+    [("RETURNED", 16), ("NOT_RETURNED", 16), ("TRAIN_ON_BATCH", 9), ("SAVING", 8)],
 )
 def test_other_programs_ended_at_every_boundary(
     zygote: Zygote, tmp_path: Path, name: str, steps: int, seeded: bool
@@ -60,6 +61,13 @@ def test_other_programs_ended_at_every_boundary(
     assert len(undisturbed[0]) == steps
     assert not seeded or undisturbed[1] == runs.plain()
     assert runs.suspended(*range(1, steps + 1)) == undisturbed
+
+
+def test_checkpoints_of_its_own(zygote: Zygote, tmp_path: Path) -> None:
+    """It does not start from what it saved itself, and what it saved stays as it was."""
+    runs = runs_of(zygote, tmp_path, "SAVING")
+    undisturbed = runs.undisturbed()
+    assert runs.suspended(3, 6) == undisturbed
 
 
 def test_random_operations_in_the_step(zygote: Zygote, tmp_path: Path) -> None:

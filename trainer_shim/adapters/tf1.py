@@ -113,7 +113,7 @@ class Sessions:
         import tensorflow as tf
 
         if run.trains and not self.standing.has_begun:
-            self._begin()
+            self._begin(session.graph)
         for reason in run.obstacles:
             self.standing.obstacle(reason)
         fetches = self.losses.with_loss(run, given.fetches)
@@ -181,8 +181,10 @@ class Sessions:
             self._made.append(weakref.ref(session))
         return numbered[_NUMBER]
 
-    def _begin(self) -> None:
+    def _begin(self, graph: Any) -> None:
         self.steps = self.agent.page.step
+        if self.agent.seed is None and graph.seed is None:
+            self.standing.obstacle("neither the program nor the trial has a seed")
         self.standing.begin(self.steps)
 
     def _bound_journal(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Callable
 
 from trainer_shim.adapters import keras_private
 from trainer_shim.adapters.tf_function import Loop
+from trainer_shim.adapters.tf_saves import save_once
 
 _BOTH = "the program trains by Keras' fit and by a loop of its own"
 
@@ -25,9 +26,14 @@ def plain_fit() -> Any:
 
 
 def share(loop: Loop | None, plain: Callable[..., Any] | None) -> None:
-    """Keep `loop` out of the fits that the adapter of Keras, hooked by now, looks after."""
+    """Keep `loop` out of the fits that the adapter of Keras, hooked by now, looks after.
+
+    And have models that such a loop saves not saved again.
+    """
     if loop is None or plain is None:
         return
+    import keras
+
     trainer = keras_private.find(keras_private.TRAINER, "TensorFlowTrainer")
     hooked = trainer.fit
 
@@ -44,3 +50,5 @@ def share(loop: Loop | None, plain: Callable[..., Any] | None) -> None:
             loop.standing.obstacle(_BOTH)
 
     trainer.fit = fit
+    for name in ("save", "save_weights"):
+        save_once(loop, keras.Model, name)

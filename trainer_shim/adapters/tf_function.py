@@ -10,7 +10,6 @@ values back. So a replay takes a time linear in the steps, without their computa
 from __future__ import annotations
 
 import functools
-import operator
 import threading
 from collections.abc import Sequence
 from typing import Any, Callable
@@ -20,10 +19,10 @@ from trainer_shim.adapters import tf_private as private
 from trainer_shim.adapters import tf_store as store
 from trainer_shim.adapters.tf_data import Iterators
 from trainer_shim.adapters.tf_journal import LIMIT_BYTES, Journal
-from trainer_shim.adapters.tf_losses import Losses
 from trainer_shim.adapters.tf_plan import Plan
 from trainer_shim.adapters.tf_random import Counters
 from trainer_shim.adapters.tf_standing import Standing
+from trainer_shim.adapters.tf_traces import Traces
 from trainer_shim.adapters.tf_variables import Variables
 from trainer_shim.agent import Agent, CannotCapture
 
@@ -41,7 +40,7 @@ class Loop:
         self.standing = Standing(agent, self._capture, _EXACT)
         self.variables = Variables(self._reached)
         self.iterators = Iterators(self.standing)
-        self.losses = Losses(agent.signal, self.variables.peek)
+        self.traces = Traces(agent.signal, self.variables.peek)
         self.counters = Counters()
         self.journal = Journal()
         self._plans: dict[bytes, Plan] = {}
@@ -49,56 +48,61 @@ class Loop:
         self._arrays: list[bytes] = []
         self._last: tuple[Plan, Sequence[Any]] | None = None
         self._thread = threading.get_ident()
+        self._op_error: Any = None
         if agent.restore is not None:
             with self.standing.restoring():
                 self._begin_again(agent.restore)
 
     def hook(self) -> None:
         """Watch what the program does from here on."""
+        import tensorflow as tf
+
+        self._op_error = tf.errors.OpError
         self.variables.hook()
-        self.iterators.hook(self._is_on)
-        self.losses.hook(self._is_on, self._eager_gradient)
+        self.iterators.hook(self.is_on)
+        self.traces.hook(self.is_on, self._eager_gradient)
         self.counters.hook(self._is_tracing_a_step)
         owner = private.find(private.CONTEXT, "Context")
         original = owner.call_function
 
         @functools.wraps(original)
         def call_function(context: Any, name: bytes, inputs: Any, count: int) -> Any:
-            if not self._is_on():
+            if not self.is_on():
                 return original(context, name, inputs, count)
             plan = self._plans.get(name)
             if plan is None:
-                definition = tf_graph.study(context, name)
-                optionals = self.losses.optionals.get(name, {})
-                plan = self._plans[name] = Plan(name, definition, optionals)
-            given = plan.pick(inputs)
-            same = all(map(operator.is_, given, plan.given))
-            if not same or plan.changes != self.variables.changes:
-                self._look_at(plan, given)
+                plan = self._plans[name] = self._planned(context, name)
+            if plan.changes != self.variables.changes or plan.is_given_others(inputs):
+                self._look_at(plan, inputs)
             if not plan.is_skipped:
                 return original(context, name, inputs, count)
-            run = functools.partial(original, context, name, inputs, count)
-            return self._step(plan, inputs, run)
+            return self._step(plan, inputs, lambda: original(context, name, inputs, count))
 
         owner.call_function = call_function
 
-    def _is_on(self) -> bool:
+    def is_on(self) -> bool:
+        """Whether what this thread does is to be seen."""
         return not self.is_off and threading.get_ident() == self._thread
 
     def _is_tracing_a_step(self) -> bool:
-        is_in_a_step = self.losses.is_in_a_step and not self.iterators.are_being_built
-        return is_in_a_step and self._is_on()
+        is_in_a_step = self.traces.is_in_a_step and not self.iterators.are_being_built
+        return is_in_a_step and self.is_on()
 
     # -- functions -------------------------------------------------------------------------------
 
-    def _look_at(self, plan: Plan, given: tuple[Any, ...]) -> None:
+    def _planned(self, context: Any, name: bytes) -> Plan:
+        definition = tf_graph.study(context, name)
+        return Plan(name, definition, self.traces.optionals.get(name, {}), self.traces.given(name))
+
+    def _look_at(self, plan: Plan, inputs: Sequence[Any]) -> None:
         """Find out which variables are meant, and whether the call will be run again."""
-        plan.given = given
         definition = plan.definition
+        plan.remember(inputs)
         plan.written.clear()
         plan.taken.clear()
         touched, unknown = set(), []
-        for position, resource in zip(definition.resources, given):
+        for position in definition.resources:
+            resource = inputs[position]
             number = self.variables.number(resource)
             if number is not None:
                 touched.add(number)
@@ -126,8 +130,6 @@ class Loop:
 
     def _step(self, plan: Plan, inputs: Sequence[Any], run: Callable[[], Any]) -> Any:
         """A call that is not run again: run it now, or tell what it returned."""
-        import tensorflow as tf
-
         if self.journal.is_telling:
             outputs = self._told(plan)
         else:
@@ -135,13 +137,13 @@ class Loop:
                 self._begin()
             try:
                 outputs = run()
-            except tf.errors.OpError as error:
+            except self._op_error as error:
                 self.journal.raised(plan.label, type(error).__name__)
                 self._outdate(plan)
                 raise
             if not self.standing.is_obstructed:
                 values = tf_optional.take_apart(outputs or (), plan.optionals)
-                self.journal.answered(plan.label, values)
+                self.journal.answered(plan.label, values, plan.size(values))
         self._outdate(plan)
         if plan.trains:
             self._stepped(plan, inputs, outputs)
@@ -162,9 +164,9 @@ class Loop:
         return tf_optional.put_together(iter(answer.values), plan.optionals) or None
 
     def _outdate(self, plan: Plan) -> None:
-        if plan.changes == self.variables.changes and plan.written <= self.variables.stale:
-            return
-        self.variables.outdate(plan.written)
+        if plan.outdated != self.variables.changes:
+            self.variables.outdate(plan.written)
+            plan.outdated = self.variables.changes
 
     def _stepped(self, plan: Plan, inputs: Sequence[Any], outputs: Any) -> None:
         """A boundary: a training step is done."""
@@ -172,7 +174,7 @@ class Loop:
         self._last = (plan, inputs)
         if self._position is not None:
             return
-        loss = self.losses.of(plan.name, outputs)
+        loss = self.traces.loss_of(plan.name, outputs)
         metrics = {} if loss is None else {self.agent.signal: loss}
         self.agent.record(self.steps, metrics, plan.examples(inputs))
         self._bound_journal()

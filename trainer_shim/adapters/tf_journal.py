@@ -17,7 +17,7 @@ from trainer_shim.adapters.tf_store import Kind, OtherProgram
 LIMIT_BYTES = 1 << 30
 _CHUNK_BYTES = 1 << 20
 # Tensors are kept as they come, and looked at when so many wait: no step waits for its results.
-_WAITING = 256
+_WAITING, _WAITING_BYTES = 256, 16 << 20
 
 # What was asked (a step's name, a variable), the exception if one was the answer, else the kinds.
 Row = tuple[str, str, tuple[Kind, ...]]
@@ -43,6 +43,7 @@ class Journal:
         self._values = [values]
         self._tail = bytearray()
         self._waiting: list[tuple[str, Sequence[Any]]] = []
+        self._waiting_bytes = 0
         self._past = memoryview(values)
         self._told = 0
         self._told_bytes = 0
@@ -80,10 +81,11 @@ class Journal:
 
     # -- keeping ---------------------------------------------------------------------------------
 
-    def answered(self, asked: str, values: Sequence[Any]) -> None:
-        """The program was given these values, arrays or tensors."""
+    def answered(self, asked: str, values: Sequence[Any], size: int = 0) -> None:
+        """The program was given these values, arrays or tensors, of about `size` bytes."""
         self._waiting.append((asked, values))
-        if len(self._waiting) >= _WAITING:
+        self._waiting_bytes += size
+        if len(self._waiting) >= _WAITING or self._waiting_bytes >= _WAITING_BYTES:
             self.settle()
 
     def raised(self, asked: str, error: str) -> None:
@@ -93,7 +95,7 @@ class Journal:
 
     def settle(self) -> None:
         """Turn into bytes what came in since the last time."""
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
         for asked, values in waiting:
             arrays = [store.as_array(value) for value in values]
             kinds = tuple(map(store.kind_of, arrays))

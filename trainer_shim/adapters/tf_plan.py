@@ -6,11 +6,10 @@ only when the function is given other resources, or a variable became stale or f
 
 from __future__ import annotations
 
-import operator
 import re
 import zlib
 from collections.abc import Sequence
-from typing import Any, Callable
+from typing import Any
 
 from trainer_shim.adapters import tf_store as store
 from trainer_shim.adapters.tf_graph import Definition
@@ -19,7 +18,9 @@ from trainer_shim.adapters.tf_graph import Definition
 class Plan:
     """What is known of one traced function."""
 
-    def __init__(self, name: bytes, definition: Definition, optionals: dict[int, Any]) -> None:
+    def __init__(
+        self, name: bytes, definition: Definition, optionals: dict[int, Any], given: int | None
+    ) -> None:
         self.name = name
         self.optionals = optionals
         self.label = _label(name)
@@ -29,13 +30,28 @@ class Plan:
         self.written: set[int] = set()  # numbers of variables
         self.taken: list[tuple[Any, int]] = []  # iterators, and how many elements of each
         self.changes = -1  # of the variables, when this was looked at last
-        self.given: tuple[Any, ...] = ()  # the resources it was called with then
-        pick = definition.resources
-        self.pick: Callable[[Any], tuple[Any, ...]] = lambda _: ()
-        if len(pick) == 1:
-            self.pick = lambda inputs: (inputs[pick[0]],)
-        elif pick:
-            self.pick = operator.itemgetter(*pick)
+        self.outdated = -1  # and when what it writes was last said to be stale
+        # Resources that may be others the next time: what a trace captures stays.
+        every = definition.resources
+        self._given = [one for one in every if given is None or one < given]
+        self._last: list[Any] = []
+        self._returns_scalars = False
+
+    def is_given_others(self, inputs: Sequence[Any]) -> bool:
+        """Whether these are other resources than the last time."""
+        return any(inputs[at] is not one for at, one in zip(self._given, self._last))
+
+    def remember(self, inputs: Sequence[Any]) -> None:
+        """These are the resources that were looked at."""
+        self._last = [inputs[at] for at in self._given]
+
+    def size(self, values: Sequence[Any]) -> int:
+        """About how many bytes it returned."""
+        if self._returns_scalars:
+            return 0
+        sizes = [value.shape.num_elements() * value.dtype.size for value in values]
+        self._returns_scalars = all(value.shape.rank == 0 for value in values)
+        return sum(sizes)
 
     def examples(self, inputs: Sequence[Any]) -> int:
         """The size of the batch, as far as the step is given one."""

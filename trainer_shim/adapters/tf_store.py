@@ -6,6 +6,7 @@ strings come after their lengths.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -72,9 +73,14 @@ def as_array(value: Any) -> Any:
 
 def kind_of(array: Any) -> Kind:
     """The name of an array's type, as TensorFlow calls it, and its shape."""
+    return _name_of(array.dtype), tuple(array.shape)
+
+
+@functools.lru_cache(maxsize=64)
+def _name_of(dtype: Any) -> str:
     import tensorflow as tf
 
-    return tf.as_dtype(array.dtype).name, tuple(array.shape)
+    return str(tf.as_dtype(dtype).name)
 
 
 def to_bytes(array: Any) -> Any:
@@ -82,7 +88,7 @@ def to_bytes(array: Any) -> Any:
     import numpy as np
 
     if not array.dtype.hasobject:
-        return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        return array.reshape(-1).view(np.uint8)  # reshape copies what is not contiguous
     strings = [one if isinstance(one, bytes) else str(one).encode() for one in array.flat]
     whole = b"".join(_length(one) + one for one in strings)
     return _length(whole) + whole

@@ -1,4 +1,4 @@
-"""The loss of a traced step: the tensor it differentiates, found while it is traced.
+"""What is seen of a function while it is traced; above all its loss, which it differentiates.
 
 Rule: a step that returns its loss is left as it is. Only where no result can be the loss, it
 also assigns the loss to a variable of ours, in the same graph; nothing else is changed.
@@ -16,8 +16,8 @@ from trainer_shim.adapters import tf_private as private
 from trainer_shim.adapters.tf_variables import of_ours
 
 
-class Losses:
-    """Which output of each traced function is its loss."""
+class Traces:
+    """What was seen of each traced function, by its name."""
 
     def __init__(self, signal: str, peek: Callable[[Any], Any]) -> None:
         self._names = (signal, "loss")
@@ -25,10 +25,15 @@ class Losses:
         self.optionals: dict[bytes, dict[int, Any]] = {}  # among the outputs of each function
         self.is_in_a_step = False  # what is traced now is of a function that the program called
         self._outputs: dict[bytes, int] = {}
+        self._given: dict[bytes, int] = {}
         self._traces: dict[int, _Trace] = {}  # of each graph being traced
         self._kept: Any = None  # our variable
 
-    def of(self, name: bytes, outputs: Any) -> Any:
+    def given(self, name: bytes) -> int | None:
+        """How many inputs the function is given; the others it has captured. None: not known."""
+        return self._given.get(name)
+
+    def loss_of(self, name: bytes, outputs: Any) -> Any:
         """The loss of the step that has just run, to be turned into a number later."""
         position = self._outputs.get(name)
         if position is not None:
@@ -57,6 +62,8 @@ class Losses:
             name = concrete.inference_fn.name
             if trace.position is not None:
                 self._outputs[name] = trace.position
+            if not graph.deferred_internal_captures:
+                self._given[name] = len(graph.inputs) - len(graph.internal_captures)
             self.optionals[name] = tf_optional.find(graph.structured_outputs)
             return concrete
 
