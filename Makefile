@@ -1,19 +1,23 @@
-# make demo   a search on this machine: 16 trials share its CPU slots, ending in a leaderboard
-# make test   every test            make check  linters, types, import contracts, fresh protos
-# make bench  the benchmarks        make proto  regenerate hermesd/pb     make clean  start over
+# make demo        a search on this machine: 16 trials share its CPU slots, ending in a leaderboard
+# make test        the tests            make check  linters, types, import contracts, fresh protos
+# make test-exact  suspends at many more boundaries of real frameworks, for minutes
+# make bench       the benchmarks       make proto  regenerate hermesd/pb     make clean  start over
 
 PYTHON ?= python3
 BIN    := .venv/bin
 STAMPS := .venv/.stamps
 
-.PHONY: demo test check bench proto clean
+.PHONY: demo test test-exact check bench proto clean
 .DELETE_ON_ERROR:
 
 demo: $(STAMPS)/demo
 	$(BIN)/hermesctl submit examples/digits/study.yaml --local --follow
 
 test: $(STAMPS)/dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m 'not slow'
+
+test-exact: $(STAMPS)/dev
+	$(BIN)/python -m pytest -m slow
 
 check: $(STAMPS)/dev
 	$(BIN)/ruff check

@@ -9,7 +9,7 @@ from hermesd.core.model import Fidelity, RunId, Tier
 
 from .conftest import CPU1, Head, Node
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
+pytestmark = pytest.mark.tensorflow
 
 PROGRAM = """
 import sys
