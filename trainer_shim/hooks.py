@@ -39,6 +39,7 @@ def _tensorflow_imported(agent: Agent) -> None:
     seeds.seed_tensorflow(agent)
     global _loop
     _loop = tf.install(agent)
+    gc.freeze()
 
 
 def _keras_imported(agent: Agent) -> None:
@@ -53,6 +54,12 @@ def _keras_imported(agent: Agent) -> None:
     gc.freeze()
 
 
+def _legacy_keras_imported(agent: Agent) -> None:
+    import trainer_shim.adapters.tf_legacy as tf_legacy
+
+    tf_legacy.install(agent, _loop)
+
+
 def _torch_imported(agent: Agent) -> None:
     import trainer_shim.adapters.torch as torch
 
@@ -64,6 +71,7 @@ _ACTIONS: dict[str, Action] = {
     "numpy": _numpy_imported,
     "tensorflow": _tensorflow_imported,
     "keras": _keras_imported,
+    "tf_keras": _legacy_keras_imported,
     "torch": _torch_imported,
 }
 

@@ -20,11 +20,12 @@ Outcome = tuple[dict[int, float], str]
 
 
 @contextmanager
-def tensorflow_zygote(folder: Path) -> Iterator[Zygote]:
+def tensorflow_zygote(folder: Path, **variables: str) -> Iterator[Zygote]:
     """A process that has imported TensorFlow and Keras, and run nothing."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
-        warm = Zygote(folder / "sock", "keras")
+        for name, value in {**QUIET, **variables}.items():
+            patch.setenv(name, value)
+        warm = Zygote(folder / "sock", "tensorflow" if variables else "keras")
     try:
         yield warm
     finally:
@@ -34,7 +35,8 @@ def tensorflow_zygote(folder: Path) -> Iterator[Zygote]:
 class Runs:
     """Runs of one program, each in a folder of its own."""
 
-    def __init__(self, zygote: Zygote, folder: Path, program: str) -> None:
+    def __init__(self, zygote: Zygote, folder: Path, program: str, **variables: str) -> None:
+        self.environment = environment(**QUIET, **variables)
         self.zygote = zygote
         self.folder = folder
         self.script = folder / "train.py"
@@ -44,7 +46,7 @@ class Runs:
     def trial(self, name: str) -> Iterator[Trial]:
         """A new trial of the program."""
         argv = [sys.executable, str(self.script)]
-        trial = Trial(self.folder / name, argv, env=environment(**QUIET), seed=7)
+        trial = Trial(self.folder / name, argv, env=self.environment, seed=7)
         with ending(trial.launch(self.zygote)):
             yield trial
 
@@ -55,7 +57,7 @@ class Runs:
         run = subprocess.run(
             [sys.executable, str(self.script)],
             cwd=folder,
-            env=environment(**QUIET),
+            env=self.environment,
             stdout=subprocess.PIPE,
             text=True,
             check=True,

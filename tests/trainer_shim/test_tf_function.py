@@ -6,6 +6,7 @@ Every comparison is bit for bit: each step's loss, the final weights and everyth
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,23 @@ def test_random_operations_in_the_step(zygote: Zygote, tmp_path: Path) -> None:
     assert runs.suspended(1, 4, 5) == undisturbed
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("tf_keras") is None, reason="needs tf_keras")
+def test_keras_2_ended_at_every_boundary(tmp_path: Path) -> None:
+    """Its fit is a loop like any other; what it says of an epoch is reported too."""
+    legacy = {"TF_USE_LEGACY_KERAS": "1"}
+    with tensorflow_zygote(tmp_path, **legacy) as zygote:
+        runs = Runs(zygote, tmp_path, programs.program(programs.LEGACY, seeded=True), **legacy)
+        with runs.trial("undisturbed") as trial:
+            trial.start()
+            completed = trial.until("completed")
+            undisturbed = outcome(trial)
+        assert {"loss", "epoch_loss", "val_loss", "val_mae"} <= completed["metrics"].keys()
+        assert len(undisturbed[0]) == 9
+        assert undisturbed[1] == runs.plain()
+        assert runs.suspended(*range(1, 10)) == undisturbed
+
+
 def test_data_with_random_operations_and_of_a_generator(zygote: Zygote, tmp_path: Path) -> None:
     """They are drawn again, in order; the author has to see to it that they can be."""
     runs = runs_of(zygote, tmp_path, "NOISY_DATA")
@@ -91,6 +109,7 @@ def test_data_with_random_operations_and_of_a_generator(zygote: Zygote, tmp_path
     [
         ("EAGER", "park-only", "outside of a tf.function"),
         ("PYTHON_IN_STEP", "park-only", "PyFunc"),
+        ("DATASET_IN_STEP", "park-only", "train reads a dataset"),
         ("PARALLEL_AUGMENTATION", "parameters-exact", "in parallel"),
         ("LOOP_THEN_FIT", "park-only", "fit and by a loop"),
         ("FIT_THEN_LOOP", "park-only", "fit and by a loop"),

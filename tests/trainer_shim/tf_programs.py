@@ -177,6 +177,25 @@ model.load_weights("best.weights.h5")
 final(last + model.get_weights(), losses, paths, sorted(os.listdir("own")))
 """
 
+# Keras 2, under TF_USE_LEGACY_KERAS=1.
+LEGACY = """
+layers, callbacks = tf.keras.layers, tf.keras.callbacks
+model = tf.keras.Sequential([
+    layers.Dense(8, activation="relu", kernel_regularizer="l2"), layers.BatchNormalization(),
+    layers.Dropout(0.3), layers.Dense(1),
+])
+model.compile(tf.keras.optimizers.Adam(0.05), "mse", metrics=["mae"])
+history = model.fit(
+    x, y, batch_size=16, epochs=3, validation_split=0.2, verbose=2, callbacks=[
+        callbacks.EarlyStopping(patience=2, restore_best_weights=True),
+        callbacks.ReduceLROnPlateau(patience=1),
+        callbacks.ModelCheckpoint("best.h5", save_best_only=True, save_weights_only=True),
+        callbacks.CSVLogger("log.csv"),
+    ],
+)
+final(model.get_weights(), history.history, open("log.csv").read())
+"""
+
 # Random operations of every kind in the step, in a loop and in a branch.
 RANDOM_STEP = (
     _NETWORK
@@ -229,6 +248,20 @@ losses = [float(train(x, y)) for epoch in range(6)]
 final([one.numpy(), two.numpy()], losses)
 """
 )
+
+DATASET_IN_STEP = _NETWORK + """
+data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(60).batch(20)
+
+@tf.function
+def train():
+    loss = 0.0
+    for images, labels in data:
+        loss = step(images, labels)
+    return loss
+
+losses = [float(train()) for epoch in range(6)]
+final([one.numpy(), two.numpy()], losses)
+"""
 
 FIT_AND_LOOP = """
 import keras

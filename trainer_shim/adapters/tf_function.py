@@ -119,6 +119,8 @@ class Loop:
             return
         for operation in (*definition.stateful, *unknown):
             self.standing.obstacle(f"a step runs {operation}, whose state cannot be saved")
+        if definition.reads_datasets:
+            self.standing.obstacle(f"{plan.label} reads a dataset by itself")
         if definition.opaque - plan.optionals.keys():
             self.standing.obstacle(f"{plan.label} returns neither numbers nor strings")
         if any(count == tf_graph.UNKNOWN for _, count in plan.taken):

@@ -20,10 +20,10 @@ _ITERATING = ("IteratorGetNext",)
 _SUMMARISING = ("Write", "FlushSummaryWriter", "ImportEvent")
 # Stateful operations whose state is in what they are given, or that keep none.
 _HARMLESS = (
-    "Assert", "Assign", "Case", "Empty", "If", "IteratorGetNext", "LookupTable", "Optional",
-    "PartitionedCall", "Print", "ReadVariableOp", "Resource", "Rng", "Stateful", "Stateless",
-    "StringFormat", "TensorList", "VarIsInitializedOp", "VariableShape", "While", "Write",
-    "FlushSummaryWriter", "XlaLaunch",
+    "AnonymousIterator", "Assert", "Assign", "Case", "Empty", "If", "IteratorGetNext",
+    "LookupTable", "Optional", "PartitionedCall", "Print", "ReadVariableOp", "Resource", "Rng",
+    "Stateful", "Stateless", "StringFormat", "TensorList", "VarIsInitializedOp", "VariableShape",
+    "While", "Write", "FlushSummaryWriter", "XlaLaunch",
 )  # fmt: skip
 UNKNOWN = -1
 CALLING = {
@@ -41,6 +41,7 @@ class Definition:
     read: set[int] = field(default_factory=set)
     written: set[int] = field(default_factory=set)
     iterated: dict[int, int] = field(default_factory=dict)  # how many elements are taken
+    reads_datasets: bool = False  # makes iterators of its own
     opaque: set[int] = field(default_factory=set)  # outputs that are no numbers and no strings
     takes_gradient: bool = False
     stateful: list[str] = field(default_factory=list)  # operations no checkpoint has the state of
@@ -68,6 +69,7 @@ def study(context: Any, name: Any, known: dict[str, Definition] | None = None) -
     for node in _in_order(described.node_def, arguments):
         if any(word in node.name for word in _GRADIENT):
             found.takes_gradient = True
+        found.reads_datasets |= "Dataset" in node.op or node.op.startswith("AnonymousIterator")
         if is_stateful(node.op):
             found.stateful.append(node.op)
         given = [arguments.get(name.split(":")[0]) for name in node.input if name[0] != "^"]
@@ -115,6 +117,7 @@ def _take_over(
 ) -> None:
     found.takes_gradient |= called.takes_gradient
     found.stateful += called.stateful
+    found.reads_datasets |= called.reads_datasets
     for inner, outer in enumerate(given):
         if outer is None:
             continue
@@ -151,4 +154,6 @@ def _take_elements(found: Definition, position: int, count: int) -> None:
 def is_stateful(op: str) -> bool:
     """Whether an operation has a state that is neither in a variable nor in an iterator."""
     definition = private.find(private.OP_REGISTRY, "get")(op)
-    return definition is not None and definition.is_stateful and not op.startswith(_HARMLESS)
+    if definition is None or not definition.is_stateful or "Dataset" in op:
+        return False
+    return not op.startswith(_HARMLESS)

@@ -127,14 +127,28 @@ def _choose(result: Any, targets: list[Any], names: Iterable[str]) -> int | None
 
     leaves = [leaf for leaf in tf.nest.flatten(result, expand_composites=True) if leaf is not None]
     scalars = [at for at, leaf in enumerate(leaves) if _is_scalar(leaf)]
+    named = [id(value) for value in _named(result, names)]
+    called = [at for at in scalars if id(leaves[at]) in named]
+    likely = called[-1:] or (scalars if len(scalars) == 1 else [])
+    if not targets:
+        return likely[0] if likely else None
     for at in scalars:
         if any(leaves[at] is target for target in targets):
             return at
-    named = [id(value) for value in _named(result, names)]
-    called = [at for at in scalars if id(leaves[at]) in named]
-    if called:
-        return called[-1]
-    return scalars[0] if len(scalars) == 1 else None
+    # A part of what is differentiated, such as the loss without penalties; not a running mean.
+    parts = _behind(targets)
+    return likely[0] if likely and leaves[likely[0]].op in parts else None
+
+
+def _behind(tensors: Iterable[Any]) -> set[Any]:
+    """The operations that these tensors are computed by, in their own graph."""
+    waiting, seen = [tensor.op for tensor in tensors], set()
+    while waiting:
+        op = waiting.pop()
+        if op not in seen:
+            seen.add(op)
+            waiting += [tensor.op for tensor in op.inputs]
+    return seen
 
 
 def _is_of_the_program(options: Any) -> bool:
