@@ -151,6 +151,15 @@ class HeadConfig(_Daemon):
     # Prometheus' endpoint on loopback; unset: none.
     metrics_port: Annotated[int, Field(ge=1, le=65535)] | None = None
 
+    @model_validator(mode="after")
+    def _tcp_asks_for_tokens(self) -> HeadConfig:
+        if self.embedded and self.listen:
+            raise ValueError(
+                "not embedded and listen together: an embedded head asks nobody for a token, so"
+                " it may serve nothing but its own user's Unix socket"
+            )
+        return self
+
     @property
     def socket_path(self) -> Path:
         return self.socket or self.state_dir / "head.sock"

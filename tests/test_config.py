@@ -74,6 +74,10 @@ BAD_FILES = [
     ("[head]\nblob_limit_bytes = '5 GB'\n", r"blob_limit_bytes = 5 GB: .*such as 512MiB"),
     ("[head]\nblob_limit_bytes = -1\n", r"blob_limit_bytes = -1: expected greater than"),
     ("[head]\ntls_key = '/k'\n", r"all three or none"),
+    (
+        "[head]\nembedded = true\nlisten = '127.0.0.1:7411'\n",
+        r"head: expected not embedded and listen together: an embedded head asks nobody",
+    ),
 ]
 
 

@@ -42,14 +42,21 @@ def loopback(address: str) -> bool:
 async def make_server(config: HeadConfig) -> grpc.aio.Server:
     """A server bound to everything that is configured; services are still to be added.
 
-    Raises StateRefused for an address beyond loopback without TLS, before anything is bound.
+    Raises StateRefused for TCP without tokens and for an address beyond loopback without TLS,
+    before anything is bound.
     """
+    tokens = _tokens(config)
+    if config.listen and tokens is None:
+        raise StateRefused(
+            f"head.listen = {config.listen}: an embedded head asks nobody for a token, and any"
+            " user of this machine could reach it there: do without listen, or without embedded"
+        )
     if config.listen and not config.tls and not loopback(config.listen):
         raise StateRefused(
             f"head.listen = {config.listen} can be reached from other machines: set"
             " tls_certificate, tls_key and tls_ca, or listen on 127.0.0.1"
         )
-    server = grpc.aio.server(options=list(OPTIONS), interceptors=[Guard(_tokens(config))])
+    server = grpc.aio.server(options=list(OPTIONS), interceptors=[Guard(tokens)])
     try:
         _bind_socket(server, config)
         if config.listen:

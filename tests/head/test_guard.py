@@ -153,12 +153,18 @@ async def test_a_message_over_the_limit_is_refused(tmp_path: Path) -> None:
 # -- where it listens -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:7411", "192.0.2.1:7411"])
+@pytest.mark.parametrize("address", ["0.0.0.0:7411", "[::]:7411", "192.0.2.1:7411"])
 async def test_beyond_loopback_only_with_tls(tmp_path: Path, address: str) -> None:
-    config = HeadConfig.model_construct(
-        state_dir=tmp_path, socket=None, listen=address, embedded=True
-    )
+    config = HeadConfig(state_dir=tmp_path, listen=address)
     with pytest.raises(StateRefused, match="can be reached from other machines"):
+        await make_server(config)
+
+
+async def test_tcp_never_goes_without_tokens(tmp_path: Path) -> None:
+    config = HeadConfig.model_construct(
+        state_dir=tmp_path, socket=None, listen="127.0.0.1:7411", embedded=True
+    )
+    with pytest.raises(StateRefused, match="an embedded head asks nobody for a token"):
         await make_server(config)
 
 
@@ -186,7 +192,7 @@ async def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:
     port = other.add_insecure_port("127.0.0.1:0")
     await other.start()
     with pytest.raises(StateRefused, match=f"head.listen = 127.0.0.1:{port}"):
-        async with world(tmp_path, listen=f"127.0.0.1:{port}"):
+        async with world(tmp_path, embedded=False, listen=f"127.0.0.1:{port}"):
             pass
     await other.stop(0)
     assert node_pb2_grpc.NodeServiceServicer
