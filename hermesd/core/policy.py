@@ -107,8 +107,9 @@ class Ranking(Protocol):
 class Adaptive(Ranking, Protocol):
     """A ranking that is adapted to its study before each decision.
 
-    Its own scores say which trials come into question: the first of the order, and the first from
-    `front` of the adapted ranking on. The adapted scores say who of them goes first.
+    Its own scores say which trials come into question: as many as can be served, from the first
+    of the order on, and some more from the adapted ranking's `front` on. The adapted scores say
+    who of them goes first.
     """
 
     def level(self, trial: Trial) -> float:
@@ -126,7 +127,7 @@ class Adapted(Ranking, Protocol):
 
     @property
     def front(self) -> Score | None:
-        """The score, as its `Adaptive` gives it, from which more trials come into question."""
+        """From this score of the `Adaptive` on, trials come into question; None: from the first."""
         ...
 
 

@@ -21,7 +21,7 @@ from hermesd.core.state import State
 from hermesd.core.trial import Trial
 
 MIN_QUANTUM_SECONDS = 0.1
-# How many more than can be served come into question for an adaptive ranking, at either place.
+# How many more than can be served come into question for an adapted ranking, from its front on.
 IN_QUESTION = 32
 
 
@@ -152,13 +152,14 @@ class StudyQueue:
         """Who comes into question, scored by the ranking that is adapted to the study as it is."""
         few = list(occupants)
         for line in lines:
-            few += islice(self._able(line, None, eligible), count + IN_QUESTION)
+            few += islice(self._able(line, None, eligible), count)
         if not few:
             return []
         ranking = self._current = scouting.adapt(self.state.trials[min(few).trial])
-        if ranking.front is not None:
-            for line in lines:
-                few += islice(self._able(line, ranking.front, eligible), count + IN_QUESTION)
+        if ranking is self._ranker:
+            return few
+        for line in lines:
+            few += islice(self._able(line, ranking.front, eligible), count + IN_QUESTION)
         trials = {entry.trial: self.state.trials[entry.trial] for entry in few}
         return [self._entry(ranking, trial) for trial in trials.values()]
 

@@ -97,7 +97,7 @@ class BestFirst:
 
     @property
     def front(self) -> Score | None:
-        """The first of the order are all that come into question."""
+        """None: no trial comes into question before the first of the order."""
         return None
 
     def quantum(self, trial: Trial, facts: Facts) -> Quantum:
