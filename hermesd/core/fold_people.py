@@ -82,6 +82,7 @@ def _reopen(state: Tables, trial_id: TrialId, now: Time, **changes: object) -> N
     A release names no run: sent now, it would end the next one on that node as well.
     """
     trial = state.trials[trial_id]
+    result = progress.result_of(trial)
     if trial.kept is not None and (node := state.parked_on(trial)) is not None:
         state.releases.pop((trial_id, node), None)
         state.strays[node, trial.kept.run] = None
@@ -89,6 +90,7 @@ def _reopen(state: Tables, trial_id: TrialId, now: Time, **changes: object) -> N
     fresh = {
         "phase": Phase.WAITING, "failures": (), "misfortunes": 0, "reason": "", "finished": None,
         "rested": now, "not_finite": False, "planned_steps": None, "paused": False,
+        "result": result,
     }  # fmt: skip
     state.put(replace(trial, **{**fresh, **changes}))  # type: ignore[arg-type]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hermesd.core.model import DeviceId, Phase, RunId, Tier, Time
+from hermesd.core.losses import Chunk
+from hermesd.core.model import Checkpoint, DeviceId, Phase, RunId, Tier, Time, TrialSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +81,18 @@ class Ending(NamedTuple):
 
     phase: Phase
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a trial had come to when it was asked to go on: it has that again if it cannot."""
+
+    spec: TrialSpec
+    phase: Phase
+    step: int
+    planned_steps: int | None
+    curve: tuple[Chunk, ...]
+    metrics: dict[str, MetricSummary]
+    not_finite: bool
+    checkpoint: Checkpoint | None
+    finished: Time | None

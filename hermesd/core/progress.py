@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 
 from hermesd.core.change import replace
 from hermesd.core.events import Reported, RunFailed, RunStarted, RunSuspended
-from hermesd.core.history import Ending, Failure, Kept, MetricSummary, SwitchCost
+from hermesd.core.history import Ending, Failure, Kept, MetricSummary, Result, SwitchCost
 from hermesd.core.losses import QuantumLosses, extend, truncate
 from hermesd.core.model import Checkpoint, Phase, Study, Tier, Time
 from hermesd.core.trial import Trial
@@ -143,16 +144,38 @@ def released(trial: Trial, now: Time) -> Trial:
 
 
 def ended(trial: Trial, now: Time, ending: Ending) -> Trial:
-    """The trial in its final phase; nothing more is expected of it."""
-    return replace(
+    """The trial in its final phase; nothing more is expected of it.
+
+    One that was extended and failed for good has its result again: what was won is never lost.
+    """
+    done = replace(
         trial,
         run=None,
         phase=ending.phase,
         reason=ending.reason,
         ending=None,
+        result=trial.result if ending.phase is Phase.CANCELLED else None,
         finished=now,
         home=None,
     )
+    before = trial.result
+    if ending.phase is not Phase.FAILED or before is None:
+        return done
+    return replace(
+        done,
+        reason=f"not extended: {ending.reason}",
+        **{each.name: getattr(before, each.name) for each in fields(before)},
+    )
+
+
+def result_of(trial: Trial) -> Result | None:
+    """What a trial that is over has come to; None if that is nothing to keep.
+
+    Of one that was extended and then cancelled that is what it had come to before.
+    """
+    if trial.phase not in (Phase.COMPLETED, Phase.STOPPED):
+        return trial.result
+    return Result(**{each.name: getattr(trial, each.name) for each in fields(Result)})
 
 
 def suspended(trial: Trial, event: RunSuspended, now: Time) -> Trial:

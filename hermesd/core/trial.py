@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hermesd.core.commands import Stop, Suspend
-from hermesd.core.history import Ending, Failure, Kept, MetricSummary, SwitchCost, Use
+from hermesd.core.history import Ending, Failure, Kept, MetricSummary, Result, SwitchCost, Use
 from hermesd.core.losses import Chunk, QuantumLosses, recent
 from hermesd.core.model import (
     Checkpoint,
@@ -50,6 +50,7 @@ class Trial:
     `served_seconds` is device time from launch to release, `rested` when it last gave a device
     back (its submission before that). `reason` says why it ended, or why its last run did.
     `misfortunes` counts the failures that were the machine's since a checkpoint last moved on.
+    `result` is what it had come to before it was extended, until that has ended some way.
     """
 
     spec: TrialSpec
@@ -81,6 +82,7 @@ class Trial:
     failures: tuple[Failure, ...] = ()
     misfortunes: int = 0
     ending: Ending | None = None
+    result: Result | None = None
     reason: str = ""
     home: DeviceId | None = None
     fidelity: Fidelity = Fidelity.UNKNOWN
