@@ -7,6 +7,7 @@ default is set anywhere else.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import socket
@@ -96,6 +97,15 @@ Slots = Annotated[
 FilePath = Annotated[Path, AfterValidator(Path.expanduser)]
 
 
+def _names_loopback(address: str) -> bool:
+    """By what is written: what a name stands for is another machine's to say, and may change."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def usable_cores() -> list[int]:
     """The cores that this process may run on."""
     return sorted(os.sched_getaffinity(0))
@@ -183,6 +193,16 @@ class NodeConfig(_Daemon):
     parked_memory_bytes: Bytes = Field(default_factory=lambda: _physical_memory() // 2)
     # Working copies, checkpoints and output together.
     disk_budget_bytes: Bytes = 50 * GIB
+
+    @model_validator(mode="after")
+    def _plain_text_stays_here(self) -> NodeConfig:
+        if not (self.tls or self.head.startswith("unix:") or _names_loopback(self.head)):
+            raise ValueError(
+                f"head = {self.head} only with tls_certificate, tls_key and tls_ca, since the token"
+                " and the studies' code would cross the network in the clear; or a Unix socket, or"
+                " a loopback address such as the end of a tunnel"
+            )
+        return self
 
     @property
     def runtime_path(self) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,13 @@ def test_the_example_for_system_daemons_is_valid() -> None:
     assert head.socket_path == Path("/run/hermes/head.sock")
 
 
+def test_what_the_example_has_commented_out_is_valid_too(write) -> None:
+    settings = re.sub(r"^# (?=\w+ = )", "", EXAMPLE.read_text(), flags=re.MULTILINE)
+    assert settings != EXAMPLE.read_text()
+    assert load_head(write(settings), {}, {}).listen == "10.0.0.1:7411"
+    assert load_node(write(settings), {}, {"head": "10.0.0.1:7411"}).tls
+
+
 def test_the_socket_lies_in_the_state_unless_it_is_named(tmp_path: Path) -> None:
     assert HeadConfig(state_dir=tmp_path).socket_path == tmp_path / "head.sock"
     assert HeadConfig(state_dir=tmp_path, socket=tmp_path / "s").socket_path == tmp_path / "s"
@@ -103,6 +111,23 @@ BAD_NODES = [
 def test_what_is_wrong_in_the_nodes_table_is_named(write, text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_node(write(f"[node]\n{text}\n"), {}, {})
+
+
+@pytest.mark.parametrize("head", ["10.1.2.3:7411", "head.lab:7411", "0.0.0.0:1", "ipv4:10.1.2.3:7"])
+def test_a_node_sends_its_token_beyond_this_machine_by_tls_alone(write, head: str) -> None:
+    with pytest.raises(
+        ConfigError, match=f"node: expected head = {head} only with tls_certificate"
+    ):
+        load_node(write(f"[node]\nhead = '{head}'\ntoken_file = '/t'\n"), {}, {})
+    tls = {f"tls_{name}": f"/{name}" for name in ("certificate", "key", "ca")}
+    assert load_node(None, {}, {"head": head, **tls}).tls
+
+
+@pytest.mark.parametrize(
+    "head", ["unix:/h.sock", "127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "localhost:1"]
+)
+def test_a_node_needs_no_tls_on_its_own_machine(head: str) -> None:
+    assert not load_node(None, {}, {"head": head}).tls
 
 
 def test_every_error_is_told_at_once(write) -> None:

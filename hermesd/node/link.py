@@ -32,6 +32,8 @@ _OPTIONS = [
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2000),
+    # A proxy that the environment names for the web would be handed the token.
+    ("grpc.enable_http_proxy", 0),
 ]
 
 log = structlog.get_logger()
