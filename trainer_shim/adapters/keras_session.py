@@ -40,7 +40,9 @@ class Session:
             self.obstacle(untested)
         if agent.restore is not None:
             with self.restoring():
-                self._past = Past(state.load(agent.restore) or NOTHING)
+                past = state.load(agent.restore)
+            self._past = Past(past or NOTHING)
+            agent.is_returning = past is not None
 
     # -- what a resume promises
 
@@ -155,6 +157,7 @@ class Session:
     def restored(self) -> None:
         """The process is where the checkpoint was taken."""
         self.agent.page.step = self.steps
+        self.agent.is_returning = False
         self.agent.restored()
 
     @contextmanager

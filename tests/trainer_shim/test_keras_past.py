@@ -1,0 +1,52 @@
+"""A Keras program that, restored, is not what it was at its checkpoint fails, and says why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.trainer_shim import keras_programs as programs
+from tests.trainer_shim.driving import Event, Trial, Zygote
+from tests.trainer_shim.suspending import Runs, suspend, tensorflow_zygote
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
+    with tensorflow_zygote(tmp_path_factory.mktemp("zygote")) as warm:
+        yield warm
+
+
+def failure(trial: Trial) -> Event:
+    """How the trial fails."""
+    with pytest.raises(AssertionError, match="failed"):
+        trial.until("completed")
+    return trial.events[-1]
+
+
+_SKIPPED = """
+if os.path.exists("best.keras"):
+    raise SystemExit(0)
+model = keras.Sequential([layers.Input((6,)), layers.Dense(1)])
+model.compile("sgd", "mse")
+model.fit(x, y, batch_size=10, epochs=3, verbose=0, callbacks=[
+    callbacks.ModelCheckpoint("best.keras")])
+final(model)
+"""
+
+
+def test_a_program_that_never_comes_to_its_fit_again_has_failed(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    """It finds in its working copy what it saved, and takes its work for done."""
+    runs = Runs(zygote, tmp_path, programs.program(_SKIPPED, seeded=True))
+    with runs.trial("skipped") as trial:
+        trial.start(limit=15)
+        assert trial.until("parked")["step"] == 15
+        trial.start(restore=suspend(trial)["checkpoint"]["path"])
+        failed = failure(trial)
+        assert failed["error_kind"] == "restore"
+        assert "before it came to where its checkpoint was taken" in failed["detail"]
