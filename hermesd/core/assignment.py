@@ -28,9 +28,9 @@ class Assignment:
         for device in sorted(state.free):
             reserved = state.slots[device].reserved
             trial = state.trials.get(reserved) if reserved else None
-            if trial is None or not trial.candidate or not self.queues.fits(trial, device):
+            if trial is None or not _ready(trial, now) or not self.queues.fits(trial, device):
                 continue
-            if trial.phase is Phase.WAITING and (choice := self.queues.choice(trial, now)):
+            if choice := self.queues.choice(trial, now):
                 self._launch(choice, device, issue)
         free = sorted(state.free)
         expired = [
@@ -49,7 +49,7 @@ class Assignment:
                 del occupants[trial_id]
                 if choice := self.queues.choice(trial, now):
                     self._renew(choice, issue)
-            elif self._available(trial):
+            elif self._available(trial, now):
                 self._claim(trial, free, occupants, position, issue, now)
         for trial_id in occupants:
             self._give_back(trial_id, None, "held back by its policy", issue)
@@ -121,9 +121,9 @@ class Assignment:
         assert run is not None
         return run.trial
 
-    def _available(self, trial: Trial) -> bool:
-        """Whether the trial waits and no device is being freed for it."""
-        if trial.phase is not Phase.WAITING or not trial.candidate:
+    def _available(self, trial: Trial, now: Time) -> bool:
+        """Whether the trial is ready and no device is being freed for it."""
+        if not _ready(trial, now):
             return False
         device = self.state.reserved.get(trial.id)
         if device is None:
@@ -140,7 +140,7 @@ class Assignment:
         open_devices = [*free, *occupants.values()]
 
         def eligible(trial: Trial) -> bool:
-            return self._available(trial) and any(
+            return self._available(trial, now) and any(
                 self.queues.fits(trial, device) for device in open_devices
             )
 
@@ -167,3 +167,8 @@ class Assignment:
             if not orders[study_id]:
                 del orders[study_id]
         return merged
+
+
+def _ready(trial: Trial, now: Time) -> bool:
+    """Whether the trial waits and may be launched now."""
+    return trial.phase is Phase.WAITING and trial.candidate and trial.not_before <= now

@@ -8,6 +8,10 @@ from typing import NamedTuple
 from hermesd.core.losses import Chunk
 from hermesd.core.model import Checkpoint, DeviceId, Phase, RunId, Tier, Time, TrialSpec
 
+# Failures for which the program cannot be blamed: its process could not be made, or went with its
+# machine.
+MACHINES_FAULT = frozenset({"lost", "not_started"})
+
 
 @dataclass(frozen=True, slots=True)
 class Kept:
@@ -30,6 +34,11 @@ class Failure:
     signature: str
     step: int
     at: Time
+
+    @property
+    def machines(self) -> bool:
+        """Whether it was the machine's fault and not the program's."""
+        return self.error_kind in MACHINES_FAULT
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,8 @@ from hermesd.core.losses import QuantumLosses, extend, truncate
 from hermesd.core.model import Checkpoint, Phase, Study, Tier, Time
 from hermesd.core.trial import Trial
 
-# Failures for which the program cannot be blamed: its process could not be made, or went with its
-# machine. It can be what brings the machine down, so they count a little, until a checkpoint shows
-# that the trial gets on.
-MACHINES_FAULT = frozenset({"lost", "not_started"})
+# The program can be what brings its machine down: the machine's faults count a little, until a
+# checkpoint shows that the trial gets on.
 MISFORTUNES_PER_FAILURE = 10
 # Seconds per step on a device kind: the newest report weighs this much.
 STEP_SECONDS_WEIGHT = 0.2
@@ -253,12 +251,12 @@ def blamed(trial: Trial, event: RunFailed, study: Study, now: Time) -> Trial:
         (old.signature, old.step) == (event.signature, event.step) for old in trial.failures
     )
     trial = replace(trial, failures=(*trial.failures, failure), reason=event.detail)
-    if event.error_kind in MACHINES_FAULT:
+    if failure.machines:
         trial = replace(trial, misfortunes=trial.misfortunes + 1)
         last = trial.misfortunes >= MISFORTUNES_PER_FAILURE * study.max_failures
         words = f"{trial.misfortunes} times without getting on"
     else:
-        tries = sum(old.error_kind not in MACHINES_FAULT for old in trial.failures)
+        tries = sum(not old.machines for old in trial.failures)
         last = repeated or tries >= study.max_failures
         words = "the same error at the same step twice" if repeated else "no tries left"
     if last and not trial.ending:

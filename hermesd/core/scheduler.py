@@ -71,6 +71,7 @@ class Scheduler:
         self._queues = Queues(state, make_policy, make_placement)
         self._assignment = Assignment(state, self._queues)
         self._last: dict[TrialId, str] = {}
+        self._later: dict[TrialId, Time] = {}
         state.dirty.update(dict.fromkeys(state.trials))
 
     def observe(self, event: Event, now: Time) -> None:
@@ -79,10 +80,9 @@ class Scheduler:
 
     @property
     def deadline(self) -> Time | None:
-        """When `due` will have something to say if nothing happens before; None: never."""
-        return min(
-            (silent + self.lease.silence_seconds for _, silent in self._silent()), default=None
-        )
+        """When to ask `due` and `decide` again if nothing happens before; None: never."""
+        losses = [silent + self.lease.silence_seconds for _, silent in self._silent()]
+        return min([*losses, *self._later.values()], default=None)
 
     def _silent(self) -> list[tuple[NodeId, Time]]:
         return [
@@ -108,6 +108,7 @@ class Scheduler:
     def decide(self, now: Time) -> list[Command]:
         """What to do now, folded in already. Deciding again says nothing new."""
         self._queues.forget_removed()
+        self._later = {t: time for t, time in self._later.items() if time > now}
         commands: list[Command] = []
 
         def issue(command: Command) -> None:
@@ -120,6 +121,7 @@ class Scheduler:
             self.state.dirty.clear()
             for trial in dirty:
                 self._settle(trial, issue, now)
+                self._wait(trial, now)
             self._bind(issue)
             for trial in dirty:
                 self._queues.note(self.state.trials[trial.id])
@@ -162,6 +164,13 @@ class Scheduler:
             issue(Suspend(run.id, study.tier, deadline, None, PAUSED))
         elif trial.phase is Phase.RUNNING and run.milestone is not None and not run.expired:
             self._grow(trial, run.milestone, issue, now)
+
+    def _wait(self, trial: Trial, now: Time) -> None:
+        """Note when a trial that its machines failed is to be thought of again."""
+        if trial.phase is Phase.WAITING and trial.not_before > now:
+            self._later[trial.id] = trial.not_before
+        else:
+            self._later.pop(trial.id, None)
 
     def _grow(self, trial: Trial, percent: float, issue: Issue, now: Time) -> None:
         """Answer a milestone with the longer quantum that the policy now gives."""
@@ -239,6 +248,12 @@ class Scheduler:
             summary = f"{trial_id} is {trial.phase}: {trial.reason or 'the program ended well'}"
         elif trial.paused:
             summary = f"{trial_id} is {PAUSED}"
+        elif trial_id in self._later:
+            wait, times = max(0.0, trial.not_before - now), trial.misfortunes
+            summary = (
+                f"{trial_id} is tried again in {wait:.0f} s: {times} times in a row it was its"
+                f" machine's fault ({trial.reason})"
+            )
         else:
             words = next((w for t, w in ranking if t.id == trial_id), "not ranked")
             where = f" on {trial.run.devices[0]}" if trial.run else ""

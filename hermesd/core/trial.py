@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from hermesd.core.commands import Stop, Suspend
@@ -19,6 +20,8 @@ from hermesd.core.model import (
     TrialId,
     TrialSpec,
 )
+
+LONGEST_WAIT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,18 @@ class Trial:
     def explored(self) -> bool:
         """Whether at least one quantum of this trial has been seen to its end."""
         return self.quanta > 0
+
+    @property
+    def not_before(self) -> Time:
+        """When it may be launched again; before its submission if no machine failed it lately.
+
+        One fault of a machine is tried again at once, further ones after 1, 2, 4 ... 60 s: a full
+        disk must not use up all the tries of a study before a person can see to it.
+        """
+        if self.misfortunes < 2 or not self.failures or not self.failures[-1].machines:
+            return -math.inf
+        wait = min(LONGEST_WAIT_SECONDS, 2.0 ** (self.misfortunes - 2))
+        return self.failures[-1].at + wait
 
     @property
     def candidate(self) -> bool:

@@ -14,6 +14,9 @@ from hermesd.core.events import (
     Unpaused,
 )
 from hermesd.core.model import Phase, Plugin, StopRule, Tier
+from hermesd.core.placement import make_placement
+from hermesd.core.scheduler import Scheduler
+from hermesd.policy import make_policy
 from tests.core.playbook import (
     LEASE,
     checkpoint,
@@ -62,13 +65,15 @@ def test_the_machines_faults_are_not_the_trials() -> None:
     book = play(max_failures=1)
     for attempt in range(1, 10):
         kind = "lost" if attempt % 2 else "not_started"
-        book.tell(RunFailed(run(f"s/0#{attempt}"), kind, "no host", "", 0))
+        book.at(book.now + 60).tell(RunFailed(run(f"s/0#{attempt}"), kind, "no host", "", 0))
+    book.at(book.now + 60)
     assert (book.trial().phase, len(book.trial().failures)) == (Phase.STARTING, 9)
     # A checkpoint shows that the trial gets on: they are counted anew.
     book.tell(started("s/0#10")).tell(checkpointed("s/0#10", 4))
     for attempt in range(10, 19):
-        book.tell(RunFailed(run(f"s/0#{attempt}"), "lost", "no host", "", 4))
+        book.at(book.now + 60).tell(RunFailed(run(f"s/0#{attempt}"), "lost", "no host", "", 4))
         book.tell(checkpointed(f"s/0#{attempt}", 4))
+    book.at(book.now + 60)
     assert book.trial().phase is Phase.STARTING
     book.tell(RunFailed(run("s/0#19"), "lost", "no host", "", 4))
     assert book.trial().phase is Phase.FAILED
@@ -78,10 +83,51 @@ def test_the_machines_faults_are_not_the_trials() -> None:
     assert book.trial().phase is Phase.STARTING
 
 
+def test_a_full_disk_is_waited_for_ever_longer() -> None:
+    book, waits = play(), []
+    for attempt in range(1, 31):
+        book.expect(f"launch s/0#{attempt} on n/0")
+        book.tell(RunFailed(run(f"s/0#{attempt}"), "not_started", "disk full", "", 0))
+        if (deadline := book.scheduler.deadline) is not None:
+            waits.append(deadline - book.now)
+            assert "disk full" in book.scheduler.explain("s/0", book.now).summary
+            book.at(deadline - 0.1).expect()
+            book.at(deadline)
+    assert waits == [1, 2, 4, 8, 16, 32, *[60] * 22]
+    assert book.trial().phase is Phase.FAILED
+    assert book.scheduler.deadline is None
+
+
+def test_others_go_on_while_one_waits_for_its_machine() -> None:
+    book = play(trials=2)
+    for attempt in (1, 2):
+        book.tell(RunFailed(run(f"s/0#{attempt}"), "not_started", "disk full", "", 0))
+    book.expect("launch s/0#1 on n/0", "launch s/0#2 on n/0", "launch s/1#1 on n/0")
+    book.at(1).expect()
+    book.at(2).tell(completed("s/1#1")).expect("launch s/0#3 on n/0")
+
+
+def test_a_person_need_not_wait_for_the_machine() -> None:
+    book = play(max_failures=1)
+    for attempt in range(1, 11):
+        book.at(book.now + 60).tell(RunFailed(run(f"s/0#{attempt}"), "lost", "gone", "", 0))
+    book.expect(*(f"launch s/0#{attempt} on n/0" for attempt in range(1, 11)))
+    book.tell(Retried(("s/0",), "r1")).expect("launch s/0#11 on n/0")
+
+
+def test_a_restarted_head_waits_for_the_machine_as_well() -> None:
+    book = play()
+    for attempt in (1, 2):
+        book.tell(RunFailed(run(f"s/0#{attempt}"), "not_started", "disk full", "", 0))
+    book.scheduler = Scheduler(book.state, make_policy, make_placement, LEASE)
+    assert book.scheduler.decide(0.5) == []
+    assert book.scheduler.deadline == 1.0
+
+
 def test_a_program_fails_by_its_own_faults_among_the_machines() -> None:
     book = play(max_failures=2)
     for attempt, kind in enumerate(("lost", "exception", "lost", "exception"), 1):
-        assert book.trial().phase is Phase.STARTING
+        assert book.at(book.now + 60).trial().phase is Phase.STARTING
         book.tell(RunFailed(run(f"s/0#{attempt}"), kind, "gone", "", attempt))
     assert book.trial().reason == "gone (no tries left)"
 
@@ -89,7 +135,7 @@ def test_a_program_fails_by_its_own_faults_among_the_machines() -> None:
 def test_a_trial_that_brings_its_machine_down_does_not_do_so_for_ever() -> None:
     book = play(max_failures=1)
     for attempt in range(1, 11):
-        assert book.trial().phase is Phase.STARTING
+        assert book.at(book.now + 60).trial().phase is Phase.STARTING
         book.tell(started(f"s/0#{attempt}"))
         book.tell(reported(f"s/0#{attempt}", 5, [1.0] * 5))
         book.tell(joined(boot=f"b{attempt}"))

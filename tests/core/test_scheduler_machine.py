@@ -255,8 +255,19 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.now += seconds
         due = self.scheduler.due(self.now)
         deadline = self.scheduler.deadline
-        assert bool(due) == (deadline is not None and deadline <= self.now)
+        waited = [
+            trial.not_before
+            for trial in self.state.trials.values()
+            if trial.phase is Phase.WAITING and self.now - seconds < trial.not_before
+        ]
+        soonest = min([self.now + 1.0, *waited])
+        if due or soonest <= self.now:
+            assert deadline is not None
+            assert deadline <= self.now
+        else:
+            assert deadline is None or deadline > self.now
         self.tell(*due)
+        assert self.scheduler.deadline is None or self.scheduler.deadline > self.now
 
     # -- runs --------------------------------------------------------------------------------
 
@@ -316,11 +327,12 @@ class SchedulerMachine(RuleBasedStateMachine):
         trial=st.sampled_from(TRIALS),
         offset=attempts,
         step=steps,
+        kind=st.sampled_from(["exception", "not_started", "lost"]),
         signature=st.sampled_from(["", "ValueError"]),
     )
-    def crashes(self, trial: TrialId, offset: int, step: int, signature: str) -> None:
+    def crashes(self, trial: TrialId, offset: int, step: int, kind: str, signature: str) -> None:
         run = self.run_of(trial, offset)
-        self.tell(RunFailed(run, "exception", "it broke", signature, step))
+        self.tell(RunFailed(run, kind, "it broke", signature, step))
 
     @rule(trial=st.sampled_from(TRIALS), offset=attempts, step=steps)
     def saves(self, trial: TrialId, offset: int, step: int) -> None:
@@ -408,7 +420,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             policy = self.make_policy(self.state.policy_of(study.id))
             if not trial.candidate or isinstance(policy, Planning):
                 continue
-            if trial.id in self.state.reserved:
+            if trial.id in self.state.reserved or trial.not_before > self.now:
                 continue
             kept = trial.kept
             parked = kept is not None and kept.tier is Tier.PARK
