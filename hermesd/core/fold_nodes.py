@@ -7,7 +7,7 @@ from typing import assert_never
 from hermesd.core import progress
 from hermesd.core.change import replace
 from hermesd.core.events import DeviceFailed, NodeJoined, NodeLost, NodeSilent, RunFailed
-from hermesd.core.model import Node, NodeId, Phase, RunId, Slot, Time
+from hermesd.core.model import LiveRun, Node, NodeId, Phase, RunId, Slot, Time
 from hermesd.core.tables import Rejected, Tables
 
 
@@ -42,7 +42,8 @@ def _joined(state: Tables, event: NodeJoined, now: Time) -> None:
         event.node, event.boot_id, names, facts=event.facts, version=event.version
     )
     live = {item.run: item.condition for item in event.live}
-    _forget_runs(state, event.node, live, f"node {event.node} does not know the run", now)
+    own = {item.run: item.condition for item in event.live if not _foreign(state, item)}
+    _forget_runs(state, event.node, own, f"node {event.node} does not know the run", now)
     for device in event.devices:
         slot = state.slots.get(device.id, Slot(device))
         state.put_slot(replace(slot, device=device, healthy=True, reason=""))
@@ -56,6 +57,14 @@ def _joined(state: Tables, event: NodeJoined, now: Time) -> None:
         if trial is not None and trial.run is None and trial.attempt < run.attempt:
             # The journal was restored from an older copy: no attempt is given twice.
             state.put(replace(trial, attempt=run.attempt))
+
+
+def _foreign(state: Tables, item: LiveRun) -> bool:
+    """Whether a run is of another study that had this name, at a head that knew nothing of ours."""
+    trial = state.trials.get(item.run.trial)
+    if trial is None or not item.identity:
+        return False
+    return item.identity != state.studies[trial.spec.study].identity
 
 
 def _expects(state: Tables, run: RunId, node: NodeId) -> bool:

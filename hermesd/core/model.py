@@ -164,7 +164,10 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """One submitted search, as accepted. `source` is the study file's content for clones."""
+    """One submitted search, as accepted. `source` is the study file's content for clones.
+
+    `identity` tells it from any other that ever bears or bore its name, here or at another head.
+    """
 
     id: StudyId
     owner: str
@@ -187,6 +190,7 @@ class Study:
     max_failures: int = 3
     device_kind: str = ""
     memory_bytes: int = 0
+    identity: str = ""
 
 
 class Stage(NamedTuple):
@@ -214,12 +218,16 @@ class TrialSpec:
 
 @dataclass(frozen=True, slots=True)
 class LiveRun:
-    """A run as a node knows it when it says Hello; `ended` ones still have their event to come."""
+    """A run as a node knows it when it says Hello; `ended` ones still have their event to come.
+
+    `identity` is its study's.
+    """
 
     run: RunId
     condition: str
     devices: tuple[DeviceId, ...]
     step: int = 0
+    identity: str = ""
 
 
 @dataclass(frozen=True, slots=True)

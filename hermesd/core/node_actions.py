@@ -91,10 +91,11 @@ class Forget:
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """An event for the head; it is repeated until acknowledged."""
+    """An event for the head; it is repeated until acknowledged. `identity` is that of the study."""
 
     event: RunEvent | DeviceFailed
     points: tuple[Series, ...] = ()
+    identity: str = ""
 
 
 Action: TypeAlias = (

@@ -54,7 +54,7 @@ def found(node: NodeTable, fact: Found, now: Time) -> None:
     stay.grants(0, order.launch.quantum, now if running else None)
     stay.memory_bytes = fact.memory_bytes
     node.stays[run.trial] = stay
-    node.attempts[run.trial] = run.attempt
+    node.accept(order)
     if stay.condition.on_device:
         node.holders.update(dict.fromkeys(order.launch.devices, run))
 

@@ -40,13 +40,14 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A Launch with everything a node must know to carry it out."""
+    """A Launch with everything a node must know to carry it out; `identity` is its study's."""
 
     launch: Launch
     checkpoint: Checkpoint | None
     work: Work
     durability_seconds: float
     suspend_deadline_seconds: float
+    identity: str = ""
 
     @property
     def run(self) -> RunId:
@@ -70,7 +71,12 @@ def assignment(
     )
     work = Work(program, spec.parameters, study.signal, study.signal_goal, spec.seed)
     return Assignment(
-        launch, checkpoint, work, study.durability_seconds, study.suspend_deadline_seconds
+        launch,
+        checkpoint,
+        work,
+        study.durability_seconds,
+        study.suspend_deadline_seconds,
+        study.identity,
     )
 
 

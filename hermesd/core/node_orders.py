@@ -5,23 +5,29 @@ from __future__ import annotations
 from hermesd.core.commands import Kill, Release, Renew, Stop, Suspend
 from hermesd.core.events import ParkLost, QuantumEnded, RunStarted, RunSuspended
 from hermesd.core.model import RunId, Tier, Time
-from hermesd.core.node_actions import Forget
 from hermesd.core.node_messages import Assignment, Leave
 from hermesd.core.node_stay import Condition, Stay
 from hermesd.core.node_table import NodeTable
 
 
 def launch(node: NodeTable, order: Assignment, now: Time) -> None:
-    """Accept an attempt; an old or doubled one only gets the answer again."""
+    """Accept an attempt; an old or doubled one only gets the answer again.
+
+    What is here of another study of that name has no future: its head is no more.
+    """
     run, parked = order.run, order.launch.parked
-    if run.attempt <= node.attempts.get(run.trial, 0):
+    if run.attempt <= node.newest(order):
         return _say_again(node, run)
-    node.attempts[run.trial] = run.attempt
+    node.accept(order)
     stay = node.stays.get(run.trial)
-    if stay is None or stay.condition is Condition.ENDED:
+    foreign = stay is not None and stay.assignment.identity != order.identity
+    if stay is None or stay.condition is Condition.ENDED or (foreign and stay.process is None):
         fresh = node.wait(order, now)
         if parked is not None:
             node.end(fresh, ParkLost(parked, "no parked process of it is here"), now)
+    elif foreign:
+        stay.next, stay.forget = order, False
+        node.kill_process(stay, now)
     elif stay.condition is Condition.PARKED and parked == stay.run and stay.ending is None:
         node.let_go(stay, order, now)
     else:
@@ -119,9 +125,7 @@ def release(node: NodeTable, order: Release, now: Time) -> None:
         stay.forget = stay.forget or order.forget
         node.kill_process(stay, now)
     elif order.forget:
-        node.stays.pop(order.trial, None)
-        node.attempts.pop(order.trial, None)
-        node.out.append(Forget(order.trial))
+        node.forget(order.trial)
 
 
 def leave(node: NodeTable, order: Leave, now: Time) -> None:

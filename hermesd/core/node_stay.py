@@ -194,7 +194,11 @@ class Stay:
         runs = [(self.run, _LIVE_WORDS[self.condition], self.step)]
         if self.process is not None and self.process != self.run:
             runs.append((self.process, "parked", self.step))
-        listed = [LiveRun(run, word, self.assignment.launch.devices, at) for run, word, at in runs]
-        if self.next is not None:
-            listed.append(LiveRun(self.next.run, "starting", self.next.launch.devices))
+        mine = self.assignment
+        listed = [
+            LiveRun(run, word, mine.launch.devices, at, mine.identity) for run, word, at in runs
+        ]
+        if (following := self.next) is not None:
+            devices = following.launch.devices
+            listed.append(LiveRun(following.run, "starting", devices, 0, following.identity))
         return listed

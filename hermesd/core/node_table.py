@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from hermesd.core.events import ParkLost, RunEvent, RunFailed
 from hermesd.core.model import DeviceId, RunId, Tier, Time, TrialId
@@ -36,7 +37,8 @@ class NodeTable:
     starts nothing any more.
 
     `holders` says which run is on each device, `attempts` the newest attempt ever accepted of
-    each trial: an attempt that is not newer is never started.
+    each trial: an attempt that is not newer is never started. Both count for the study of that
+    identity alone.
     """
 
     terms: NodeTerms
@@ -45,11 +47,30 @@ class NodeTable:
     stays: dict[TrialId, Stay] = field(default_factory=dict)
     holders: dict[DeviceId, RunId] = field(default_factory=dict)
     attempts: dict[TrialId, int] = field(default_factory=dict)
+    identities: dict[TrialId, str] = field(default_factory=dict)
     out: list[Action] = field(default_factory=list)
 
     def tell(self, event: RunEvent, points: tuple[Series, ...] = ()) -> None:
         """Say something to the head."""
-        self.out.append(Tell(event, points))
+        stay = self.stays.get(event.run.trial)
+        self.out.append(Tell(event, points, stay.assignment.identity if stay else ""))
+
+    def newest(self, order: Assignment) -> int:
+        """The newest attempt ever accepted of the trial that an order is about; 0 for none."""
+        if self.identities.get(order.run.trial) != order.identity:
+            return 0
+        return self.attempts.get(order.run.trial, 0)
+
+    def accept(self, order: Assignment) -> None:
+        """Remember an order as the newest attempt of its trial."""
+        self.attempts[order.run.trial] = order.run.attempt
+        self.identities[order.run.trial] = order.identity
+
+    def forget(self, trial: TrialId) -> None:
+        """Nothing of the trial was ever here."""
+        for table in (self.stays, self.attempts, self.identities):
+            cast(dict[TrialId, object], table).pop(trial, None)
+        self.out.append(Forget(trial))
 
     def current(self, run: RunId) -> Stay | None:
         """The stay that this run is; None, and answered, if it never was here."""
@@ -57,7 +78,7 @@ class NodeTable:
         if stay is not None and stay.run == run:
             return stay
         if run.attempt > self.attempts.get(run.trial, 0):
-            self.tell(RunFailed(run, "lost", "this node does not know the run", "", 0))
+            self.out.append(Tell(RunFailed(run, "lost", "this node does not know the run", "", 0)))
         return None
 
     def cheapest(self, stay: Stay) -> Tier:
@@ -122,9 +143,7 @@ class NodeTable:
         self.tell(outcome)
         trial, following = stay.run.trial, stay.next
         if stay.forget:
-            del self.stays[trial]
-            self.attempts.pop(trial, None)
-            self.out.append(Forget(trial))
+            self.forget(trial)
         elif following is not None:
             fresh = self.wait(following, now)
             if following.launch.parked is not None:

@@ -205,6 +205,10 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
         if event is None or isinstance(event, NodeJoined):
             session.acknowledge(sequence)
             return
+        if _foreign(self._head.state, request.identity, event):
+            log.info("said of another study of that name", node=session.node)
+            session.acknowledge(sequence)
+            return
         if not _its_own(self._head.state, session.node, event):
             log.error("a node spoke of another's run", node=session.node, kind=type(event).__name__)
             session.acknowledge(sequence)
@@ -257,6 +261,14 @@ async def _watch(session: Session) -> None:
             session.heard += overslept
         if session.silent:
             raise _Ended(f"no heartbeat for {SILENCE_SECONDS:g} s")
+
+
+def _foreign(state: State, identity: str, event: wire.NodeEvent) -> bool:
+    """Whether the event is about a run of another study that bore this name at another head."""
+    if isinstance(event, DeviceFailed) or not identity:
+        return False
+    trial = state.trials.get(event.run.trial)
+    return trial is not None and state.studies[trial.spec.study].identity != identity
 
 
 def _its_own(state: State, node: NodeId, event: wire.NodeEvent) -> bool:

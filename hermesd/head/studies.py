@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -55,11 +56,14 @@ class Studies:
         if request.validate_only:
             return self._preview(request, draft, identical, notes)
 
+        identity = secrets.token_hex(16)
+
         def compose(state: State, now: Time) -> Event:
             other = self._identical(state, draft.study.fingerprint)
             if other and not request.again:
                 raise _Identical(other)
             study, specs = draft.accepted(self._free_id(request), self.owner, now)
+            study = replace(study, identity=identity)
             self.taken.add(study.id)
             return Submitted(study, specs, key)
 

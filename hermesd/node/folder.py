@@ -3,6 +3,7 @@
 Rule: a run is journalled, fsynced, before anything of it is started. `run.pb` holds the Launch
 of the newest attempt until the head has its outcome safe; then it becomes `last.pb`, and still
 tells which attempt was the newest. A journal that cannot be read is set aside, never removed.
+`identity` tells which study all this is of: a name may be given again by another head.
 """
 
 from __future__ import annotations
@@ -58,16 +59,35 @@ class TrialFolder:
     # -- the journal -----------------------------------------------------------------------------
 
     def begin(self, assignment: Assignment) -> None:
-        """Journal a run that is not parked, durably. Raises OSError, naming the file."""
+        """Journal a run that is not parked, durably. Raises OSError, naming the file.
+
+        What lies here of another study that bore this name goes first: nothing of it may be taken
+        for a checkpoint or an outcome of this run.
+        """
+        if self.identity != assignment.identity:
+            if self.path.exists():
+                shutil.rmtree(self.path)
+            self._store("identity", assignment.identity.encode())
+        self._store("run.pb", wire.launch_to_proto(assignment).SerializeToString())
+        self.parked = False
+
+    @property
+    def identity(self) -> str:
+        """Of the study that all this is of; empty if none was said."""
+        try:
+            return (self.path / "identity").read_text()
+        except (FileNotFoundError, NotADirectoryError, UnicodeDecodeError):
+            return ""
+
+    def _store(self, name: str, body: bytes) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
-        partial = self.path / "run.partial"
+        partial = (self.path / name).with_suffix(".partial")
         with _named(partial), open(partial, "wb") as file:
-            file.write(wire.launch_to_proto(assignment).SerializeToString())
+            file.write(body)
             file.flush()
             os.fsync(file.fileno())
-        os.rename(partial, self.path / "run.pb")
+        os.rename(partial, self.path / name)
         _fsync(self.path)
-        self.parked = False
 
     def settle(self) -> None:
         """The head has the outcome of the newest run safe."""

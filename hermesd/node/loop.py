@@ -147,14 +147,17 @@ class NodeLoop:
 
     def _carry_out(self, action: Action) -> None:
         if isinstance(action, Tell):
-            self._tell(action.event, action.points)
+            self._tell(action.event, action.points, action.identity)
         else:
             self._crew.carry_out(action)
 
-    def _tell(self, event: wire.NodeEvent, points: Sequence[Series] = ()) -> None:
+    def _tell(
+        self, event: wire.NodeEvent, points: Sequence[Series] = (), identity: str = ""
+    ) -> None:
         """Say something to the head, sooner or later."""
         message = message_of(event, points)
         if message is not None:
+            message.identity = identity
             self._outbox.put(event, message)
 
     async def _leave(self) -> None:

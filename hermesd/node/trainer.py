@@ -152,7 +152,8 @@ class Trainer:
         for damaged in self._folder.set_aside():
             log.error("the journal of a run cannot be read", kept=str(damaged))
         last = self._folder.last()
-        if last is not None and last.run.attempt >= assignment.run.attempt:
+        attempt, identity = assignment.run.attempt, assignment.identity
+        if last and last.identity == identity and last.run.attempt >= attempt:
             raise NotStarted(f"{last.run} was started here before")
         self._folder.begin(assignment)
 

@@ -56,6 +56,7 @@ def hello_to_proto(joined: NodeJoined) -> pb.AttachRequest:
                     condition=CONDITIONS[live.condition],
                     devices=live.devices,
                     step=live.step,
+                    identity=live.identity,
                 )
                 for live in joined.live
             ],
@@ -78,6 +79,7 @@ def hello_from_proto(message: pb.Hello) -> NodeJoined:
                 word_of(CONDITIONS, live.condition, "hello.runs.condition"),
                 tuple(live.devices),
                 live.step,
+                live.identity,
             )
             for live in message.runs
         ),

@@ -89,6 +89,7 @@ def launch_to_proto(order: Assignment) -> pb.Launch:
         ),
         durability_seconds=order.durability_seconds,
         suspend_deadline_seconds=order.suspend_deadline_seconds,
+        identity=order.identity,
     )
 
 
@@ -120,7 +121,12 @@ def launch_from_proto(message: pb.Launch) -> Assignment:
         program.seed,
     )
     return Assignment(
-        launch, checkpoint, work, message.durability_seconds, message.suspend_deadline_seconds
+        launch,
+        checkpoint,
+        work,
+        message.durability_seconds,
+        message.suspend_deadline_seconds,
+        message.identity,
     )
 
 

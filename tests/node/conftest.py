@@ -270,6 +270,7 @@ def launch(head: Head, tmp_path: Path) -> Callable[..., RunId]:
         goal: Goal = Goal.MINIMIZE,
         data: tuple[str, ...] = (),
         python: str = sys.executable,
+        identity: str = "",
     ) -> RunId:
         code = blob({"train.py": program})
         name = hashlib.sha256(code).hexdigest()
@@ -285,7 +286,7 @@ def launch(head: Head, tmp_path: Path) -> Callable[..., RunId]:
         )
         source = Program(argv, python, name, str(tmp_path), (), data)
         work = Work(source, (("lr", 0.1),), "loss", goal, 7)
-        head.send(Assignment(order, checkpoint, work, 60.0, 10.0))
+        head.send(Assignment(order, checkpoint, work, 60.0, 10.0, identity))
         return run
 
     return send

@@ -22,7 +22,7 @@ RUN_CONDITION_PARKED: RunCondition
 RUN_CONDITION_ENDED: RunCondition
 
 class AttachRequest(_message.Message):
-    __slots__ = ("sequence", "hello", "heartbeat", "goodbye", "run_started", "report", "quantum_ended", "milestone_passed", "run_suspended", "run_completed", "run_failed", "checkpointed", "fidelity_known", "park_lost", "device_failed", "usage", "file_chunk")
+    __slots__ = ("sequence", "hello", "heartbeat", "goodbye", "run_started", "report", "quantum_ended", "milestone_passed", "run_suspended", "run_completed", "run_failed", "checkpointed", "fidelity_known", "park_lost", "device_failed", "usage", "file_chunk", "holdings", "identity")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
@@ -40,6 +40,8 @@ class AttachRequest(_message.Message):
     DEVICE_FAILED_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
     FILE_CHUNK_FIELD_NUMBER: _ClassVar[int]
+    HOLDINGS_FIELD_NUMBER: _ClassVar[int]
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     hello: Hello
     heartbeat: Heartbeat
@@ -57,10 +59,12 @@ class AttachRequest(_message.Message):
     device_failed: DeviceFailed
     usage: UsageReport
     file_chunk: FileChunk
-    def __init__(self, sequence: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., run_started: _Optional[_Union[RunStarted, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., quantum_ended: _Optional[_Union[QuantumEnded, _Mapping]] = ..., milestone_passed: _Optional[_Union[MilestonePassed, _Mapping]] = ..., run_suspended: _Optional[_Union[RunSuspended, _Mapping]] = ..., run_completed: _Optional[_Union[RunCompleted, _Mapping]] = ..., run_failed: _Optional[_Union[RunFailed, _Mapping]] = ..., checkpointed: _Optional[_Union[Checkpointed, _Mapping]] = ..., fidelity_known: _Optional[_Union[FidelityKnown, _Mapping]] = ..., park_lost: _Optional[_Union[ParkLost, _Mapping]] = ..., device_failed: _Optional[_Union[DeviceFailed, _Mapping]] = ..., usage: _Optional[_Union[UsageReport, _Mapping]] = ..., file_chunk: _Optional[_Union[FileChunk, _Mapping]] = ...) -> None: ...
+    holdings: Holdings
+    identity: str
+    def __init__(self, sequence: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., run_started: _Optional[_Union[RunStarted, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., quantum_ended: _Optional[_Union[QuantumEnded, _Mapping]] = ..., milestone_passed: _Optional[_Union[MilestonePassed, _Mapping]] = ..., run_suspended: _Optional[_Union[RunSuspended, _Mapping]] = ..., run_completed: _Optional[_Union[RunCompleted, _Mapping]] = ..., run_failed: _Optional[_Union[RunFailed, _Mapping]] = ..., checkpointed: _Optional[_Union[Checkpointed, _Mapping]] = ..., fidelity_known: _Optional[_Union[FidelityKnown, _Mapping]] = ..., park_lost: _Optional[_Union[ParkLost, _Mapping]] = ..., device_failed: _Optional[_Union[DeviceFailed, _Mapping]] = ..., usage: _Optional[_Union[UsageReport, _Mapping]] = ..., file_chunk: _Optional[_Union[FileChunk, _Mapping]] = ..., holdings: _Optional[_Union[Holdings, _Mapping]] = ..., identity: _Optional[str] = ...) -> None: ...
 
 class AttachResponse(_message.Message):
-    __slots__ = ("welcome", "acknowledged", "lease", "launch", "renew", "suspend", "stop", "kill", "release", "going_away", "send_file")
+    __slots__ = ("welcome", "acknowledged", "lease", "launch", "renew", "suspend", "stop", "kill", "release", "going_away", "send_file", "forget")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
@@ -72,6 +76,7 @@ class AttachResponse(_message.Message):
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     GOING_AWAY_FIELD_NUMBER: _ClassVar[int]
     SEND_FILE_FIELD_NUMBER: _ClassVar[int]
+    FORGET_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     acknowledged: Acknowledged
     lease: Lease
@@ -83,7 +88,8 @@ class AttachResponse(_message.Message):
     release: ReleaseTrial
     going_away: GoingAway
     send_file: SendFile
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., acknowledged: _Optional[_Union[Acknowledged, _Mapping]] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., renew: _Optional[_Union[Renew, _Mapping]] = ..., suspend: _Optional[_Union[SuspendRun, _Mapping]] = ..., stop: _Optional[_Union[StopRun, _Mapping]] = ..., kill: _Optional[_Union[KillRun, _Mapping]] = ..., release: _Optional[_Union[ReleaseTrial, _Mapping]] = ..., going_away: _Optional[_Union[GoingAway, _Mapping]] = ..., send_file: _Optional[_Union[SendFile, _Mapping]] = ...) -> None: ...
+    forget: Forget
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., acknowledged: _Optional[_Union[Acknowledged, _Mapping]] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., renew: _Optional[_Union[Renew, _Mapping]] = ..., suspend: _Optional[_Union[SuspendRun, _Mapping]] = ..., stop: _Optional[_Union[StopRun, _Mapping]] = ..., kill: _Optional[_Union[KillRun, _Mapping]] = ..., release: _Optional[_Union[ReleaseTrial, _Mapping]] = ..., going_away: _Optional[_Union[GoingAway, _Mapping]] = ..., send_file: _Optional[_Union[SendFile, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("node", "boot_id", "version", "devices", "runs", "facts")
@@ -102,18 +108,20 @@ class Hello(_message.Message):
     def __init__(self, node: _Optional[str] = ..., boot_id: _Optional[str] = ..., version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[_types_pb2.Device, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[LiveRun, _Mapping]]] = ..., facts: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class LiveRun(_message.Message):
-    __slots__ = ("trial", "attempt", "condition", "devices", "step")
+    __slots__ = ("trial", "attempt", "condition", "devices", "step", "identity")
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     CONDITION_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
     trial: str
     attempt: int
     condition: RunCondition
     devices: _containers.RepeatedScalarFieldContainer[str]
     step: int
-    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., condition: _Optional[_Union[RunCondition, str]] = ..., devices: _Optional[_Iterable[str]] = ..., step: _Optional[int] = ...) -> None: ...
+    identity: str
+    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., condition: _Optional[_Union[RunCondition, str]] = ..., devices: _Optional[_Iterable[str]] = ..., step: _Optional[int] = ..., identity: _Optional[str] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("head_version", "lease_seconds", "lease_grace_seconds")
@@ -158,7 +166,7 @@ class Acknowledged(_message.Message):
     def __init__(self, sequence: _Optional[int] = ...) -> None: ...
 
 class Launch(_message.Message):
-    __slots__ = ("trial", "attempt", "devices", "quantum", "reason", "parked_attempt", "checkpoint", "program", "durability_seconds", "suspend_deadline_seconds")
+    __slots__ = ("trial", "attempt", "devices", "quantum", "reason", "parked_attempt", "checkpoint", "program", "durability_seconds", "suspend_deadline_seconds", "identity")
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
@@ -169,6 +177,7 @@ class Launch(_message.Message):
     PROGRAM_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_SECONDS_FIELD_NUMBER: _ClassVar[int]
     SUSPEND_DEADLINE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
     trial: str
     attempt: int
     devices: _containers.RepeatedScalarFieldContainer[str]
@@ -179,7 +188,8 @@ class Launch(_message.Message):
     program: Program
     durability_seconds: float
     suspend_deadline_seconds: float
-    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., devices: _Optional[_Iterable[str]] = ..., quantum: _Optional[_Union[_types_pb2.Quantum, _Mapping]] = ..., reason: _Optional[str] = ..., parked_attempt: _Optional[int] = ..., checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ..., program: _Optional[_Union[Program, _Mapping]] = ..., durability_seconds: _Optional[float] = ..., suspend_deadline_seconds: _Optional[float] = ...) -> None: ...
+    identity: str
+    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., devices: _Optional[_Iterable[str]] = ..., quantum: _Optional[_Union[_types_pb2.Quantum, _Mapping]] = ..., reason: _Optional[str] = ..., parked_attempt: _Optional[int] = ..., checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ..., program: _Optional[_Union[Program, _Mapping]] = ..., durability_seconds: _Optional[float] = ..., suspend_deadline_seconds: _Optional[float] = ..., identity: _Optional[str] = ...) -> None: ...
 
 class Program(_message.Message):
     __slots__ = ("argv", "python", "code_sha256", "environment", "parameters", "signal", "signal_goal", "seed", "submit_directory", "data")
@@ -462,6 +472,26 @@ class DeviceUsage(_message.Message):
     device: str
     usage: _types_pb2.Usage
     def __init__(self, device: _Optional[str] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ...) -> None: ...
+
+class Holdings(_message.Message):
+    __slots__ = ("trials",)
+    TRIALS_FIELD_NUMBER: _ClassVar[int]
+    trials: _containers.RepeatedCompositeFieldContainer[Holding]
+    def __init__(self, trials: _Optional[_Iterable[_Union[Holding, _Mapping]]] = ...) -> None: ...
+
+class Holding(_message.Message):
+    __slots__ = ("trial", "identity")
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    trial: str
+    identity: str
+    def __init__(self, trial: _Optional[str] = ..., identity: _Optional[str] = ...) -> None: ...
+
+class Forget(_message.Message):
+    __slots__ = ("trials",)
+    TRIALS_FIELD_NUMBER: _ClassVar[int]
+    trials: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, trials: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SendFile(_message.Message):
     __slots__ = ("ticket", "trial", "log", "checkpoint", "cancel")

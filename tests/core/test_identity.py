@@ -1,0 +1,69 @@
+"""Runs of another study that bore the same name, at a head that knew nothing of ours."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hermesd.core.commands import Release
+from hermesd.core.events import RunFailed, RunStarted, RunSuspended
+from hermesd.core.model import Tier
+from hermesd.core.node_actions import End, Forget, Spawn, Tell
+from hermesd.core.node_messages import Left, Parked, Started
+from tests.core.node_talk import ONE, TWO, Told, exact, order, suspend
+from tests.core.playbook import joined, live, play, started, submitted
+
+OURS, THEIRS = replace(order(ONE), identity="ours"), replace(order(ONE), identity="theirs")
+
+
+def test_a_launch_of_the_same_name_ends_what_was_here_and_starts() -> None:
+    node = Told()
+    assert node.says(THEIRS) == [Spawn(THEIRS, None, None)]
+    assert node.says(Started(ONE, 0)) == [Tell(RunStarted(ONE, 0, 0.0), (), "theirs")]
+    assert node.says(OURS) == [End(ONE)]
+    assert [(each.run, each.identity) for each in node.machine.live()] == [
+        (ONE, "theirs"),
+        (ONE, "ours"),
+    ]
+    left, spawn = node.says(Left(ONE, Tier.KILL, 3, None))
+    assert isinstance(left, Tell)
+    assert (type(left.event), left.identity) == (RunSuspended, "theirs")
+    assert spawn == Spawn(OURS, None, None)
+
+
+def test_what_is_parked_of_another_study_is_not_let_go() -> None:
+    node = Told()
+    node.says(THEIRS)
+    node.says(Started(ONE, 0))
+    node.says(exact(ONE))
+    node.says(suspend(ONE, Tier.PARK))
+    node.says(Parked(ONE, 5))
+    assert node.says(replace(order(TWO, parked=ONE), identity="ours")) == [End(ONE)]
+
+
+def test_what_is_forgotten_of_another_study_does_not_take_ours_with_it() -> None:
+    node = Told()
+    node.says(THEIRS)
+    node.says(Started(ONE, 0))
+    node.says(Release(ONE.trial, "n1", True))
+    assert node.says(OURS) == []
+    said = node.says(Left(ONE, Tier.KILL, 0, None))
+    assert said[1:] == [Spawn(OURS, None, None)]
+    assert not any(isinstance(each, Forget) for each in said)
+
+
+def test_an_answer_about_a_run_that_was_never_here_is_said_of_no_study() -> None:
+    (told,) = Told().says(suspend(ONE))
+    assert isinstance(told, Tell)
+    assert (type(told.event), told.identity) == (RunFailed, "")
+
+
+def test_a_hello_with_a_run_of_another_study_keeps_none_of_ours_alive() -> None:
+    book = play(devices=None).tell(submitted(name="t", identity="ours")).tell(joined(2))
+    book.expect("launch s/0#1 on n/0", "launch t/0#1 on n/1")
+    book.tell(started("s/0#1"), started("t/0#1"))
+    theirs = replace(live("t/0#1", device="n/1"), identity="theirs")
+    book.tell(joined(2, live=[live("s/0#1"), theirs]))
+    book.expect("launch t/0#2 on n/1", "kill t/0#1 on n")
+    assert book.trial("t/0").failures[0].error_kind == "lost"
+    same = replace(live("t/0#2", "starting", device="n/1"), identity="ours")
+    book.tell(joined(2, live=[live("s/0#1"), same])).expect()

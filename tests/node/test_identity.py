@@ -1,0 +1,58 @@
+"""A name that another head gives again: nothing of the study that had it before is taken over."""
+
+from collections.abc import Awaitable, Callable
+
+from hermesd.config import NodeConfig
+from hermesd.core.events import RunCompleted, RunFailed, RunStarted
+from hermesd.core.model import RunId
+from hermesd.node import checkpoints
+from hermesd.node.folder import TrialFolder
+
+from .conftest import Head, Node
+
+Launch = Callable[..., RunId]
+Running = Callable[..., Awaitable[RunId]]
+
+SHORT = ("python", "train.py", "50", "0.001")
+
+
+async def test_a_trial_begins_without_the_files_of_another_that_had_its_name(
+    head: Head, node: Node, launch: Launch, config: NodeConfig
+) -> None:
+    run = launch(argv=SHORT, identity="theirs")
+    first = await head.hears(RunCompleted, run)
+    folder = TrialFolder(config.state_dir / "trials", config.runtime_path, run.trial)
+    before = [found.path for found in checkpoints.newest(folder.checkpoints)]
+    assert (first.step, folder.identity, len(before)) == (50, "theirs", 1)
+    (folder.path / "left").touch()
+    after = len(head.events)
+    launch(argv=("python", "train.py", "30", "0.001"), identity="ours")
+    second = await head.hears(RunCompleted, run, after)
+    assert second.step == 30
+    assert second.checkpoint is not None
+    assert second.checkpoint.step == 30
+    assert (folder.identity, (folder.path / "left").exists()) == ("ours", False)
+    assert [found.step for found in checkpoints.newest(folder.checkpoints)] == [30]
+
+
+async def test_a_run_of_another_study_is_ended_when_its_name_is_launched_again(
+    head: Head, node: Node, launch: Launch, running: Running
+) -> None:
+    run = await running(identity="theirs")
+    after = len(head.events)
+    launch(argv=SHORT, identity="ours")
+    assert (await head.hears(RunCompleted, run, after)).step == 50
+    assert [each.step for each in head.events[after:] if isinstance(each, RunStarted)] == [0]
+
+
+async def test_an_attempt_of_the_same_study_is_still_started_once(
+    head: Head, node: Node, launch: Launch
+) -> None:
+    run = launch(argv=SHORT, identity="ours")
+    await head.hears(RunCompleted, run)
+    after = len(head.events)
+    launch(argv=SHORT, identity="ours")
+    newer = launch(argv=SHORT, attempt=2, identity="ours")
+    await head.hears(RunCompleted, newer)
+    assert not [e for e in head.events[after:] if isinstance(e, RunStarted) and e.run == run]
+    assert not [e for e in head.events[after:] if isinstance(e, RunFailed)]
