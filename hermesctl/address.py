@@ -1,4 +1,4 @@
-"""Which head to speak to: a flag, HERMES_HEAD, or this user's embedded one.
+"""Which head to speak to: a flag, HERMES_HEAD, or this user's own.
 
 Rule: an address says where it came from, so that an error can say what to change. Plaintext goes
 to Unix sockets and loopback only: beyond it the code of a study would travel in the clear.
@@ -21,7 +21,6 @@ from hermesctl.text import printable
 
 _PORT = re.compile(r"[1-9][0-9]{0,4}\Z")
 HEAD_VARIABLE = "HERMES_HEAD"
-TOKEN_VARIABLE = "HERMES_TOKEN_FILE"
 SOCKET_PATH_BYTES_MAX = 100  # of the kernel's 108
 
 
@@ -39,7 +38,7 @@ class Address:
 
 
 def find_head(head: str | None, environment: Mapping[str, str]) -> Address:
-    """The head named by `head`, else by HERMES_HEAD, else this user's embedded head.
+    """The head named by `head`, else by HERMES_HEAD, else this user's own, embedded or not.
 
     Raises UsageError for what is no address.
     """
@@ -47,7 +46,12 @@ def find_head(head: str | None, environment: Mapping[str, str]) -> Address:
         return parse_address(head, "--head")
     if environment.get(HEAD_VARIABLE):
         return parse_address(environment[HEAD_VARIABLE], HEAD_VARIABLE)
-    return embedded_head(environment)
+    embedded = embedded_head(environment)
+    alone = short_state_directory(environment) / "head" / "head.sock"
+    # They share a state directory, which one of them owns at a time: the last to start.
+    if _made(alone) > _made(embedded.socket):
+        return Address(f"unix:{alone}", "your own hermesd head", alone)
+    return embedded
 
 
 def embedded_head(environment: Mapping[str, str]) -> Address:
@@ -78,31 +82,6 @@ def parse_address(text: str, origin: str) -> Address:
             f"{printable(host)}, then --head 127.0.0.1:{port}"
         )
     return Address(text, origin)
-
-
-def read_token(environment: Mapping[str, str]) -> str | None:
-    """The token in the file that HERMES_TOKEN_FILE names; None if it names none.
-
-    Raises UsageError when the file can't be read or others than its owner can read it.
-    """
-    name = environment.get(TOKEN_VARIABLE)
-    if not name:
-        return None
-    path = Path(name).expanduser()
-    try:
-        with path.open() as stream:
-            mode = os.fstat(stream.fileno()).st_mode
-            token = stream.read(4096).strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{TOKEN_VARIABLE}: {printable(name)}: not readable: {error}") from None
-    if stat.S_IMODE(mode) & 0o077:
-        raise UsageError(
-            f"{TOKEN_VARIABLE}: {printable(name)} has mode {stat.S_IMODE(mode):04o}, expected "
-            f"0600: chmod 600 {printable(name)}"
-        )
-    if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise UsageError(f"{TOKEN_VARIABLE}: {printable(name)}: expected one token in it")
-    return token
 
 
 def state_directory(environment: Mapping[str, str]) -> Path:
@@ -144,6 +123,14 @@ def embedded_socket(state: Path) -> Path:
     except (OSError, ValueError):
         named = None
     return Path(named) if isinstance(named, str) and named.startswith("/") else state / "head.sock"
+
+
+def _made(socket: Path | None) -> float:
+    """When a socket was made; long ago if there is none."""
+    try:
+        return socket.stat().st_mtime if socket is not None else 0.0
+    except OSError:
+        return 0.0
 
 
 def _is_loopback(host: str) -> bool:

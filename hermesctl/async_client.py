@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TypeAlias
 
 from hermesctl import from_wire, local
-from hermesctl.address import embedded_head, find_head, read_token
+from hermesctl.address import embedded_head, find_head
 from hermesctl.async_reader import AsyncReader, StudyRef, study_id
 from hermesctl.connection import PATIENCE_SECONDS, Connection
 from hermesctl.errors import StudyFileError, UsageError
@@ -30,6 +30,7 @@ from hermesctl.submission import (
     interpreter,
     open_study,
 )
+from hermesctl.token import find_token
 from hermesctl.transfer import upload
 from hermesctl.trees import tree_of
 from hermesctl.versions import check_skew, client_version
@@ -46,7 +47,7 @@ class AsyncClient(AsyncReader):
     """A client of one head; an async context manager.
 
     `head` is an address (`127.0.0.1:7411`, `unix:PATH`); without it HERMES_HEAD counts, else this
-    user's embedded head. With `local` it is the embedded head, started if it does not run.
+    user's own head. With `local` it is the embedded head, started if it does not run.
     `patience_seconds` is how long calls are repeated while the head can't be reached.
     """
 
@@ -60,7 +61,11 @@ class AsyncClient(AsyncReader):
         self.local = local
         address = embedded_head(os.environ) if local else find_head(head, os.environ)
         super().__init__(
-            Connection(address, token=read_token(os.environ), patience_seconds=patience_seconds)
+            Connection(
+                address,
+                token=find_token(os.environ, address),
+                patience_seconds=patience_seconds,
+            )
         )
         self._compatible = False
 

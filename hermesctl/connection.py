@@ -19,6 +19,7 @@ from grpc import aio
 from hermesctl.address import Address
 from hermesctl.errors import HermesError, NotFound, Problem, Refused, Unreachable, UsageError
 from hermesctl.text import printable
+from hermesctl.token import Token
 from hermesd.pb.hermes.v1.control_pb2 import FieldErrors
 from hermesd.pb.hermes.v1.control_pb2_grpc import ControlServiceStub
 
@@ -55,11 +56,13 @@ class Connection:
     """A lazily opened channel. `patience_seconds` bounds how long a silent head is waited for."""
 
     def __init__(
-        self, address: Address, *, token: str | None, patience_seconds: float = PATIENCE_SECONDS
+        self, address: Address, *, token: Token | None, patience_seconds: float = PATIENCE_SECONDS
     ) -> None:
         self.address = address
         self.patience_seconds = patience_seconds
-        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        self._token = token
+        word = token.word if token is not None else None
+        self._metadata = (("authorization", f"Bearer {word}"),) if word else ()
         self._channel: aio.Channel | None = None
         # Whether there ever was a head: then one that is away may be a head that restarts.
         self.has_answered = False
@@ -132,6 +135,8 @@ class Connection:
                 return Refused(f"the head is of another version and can't do that: {words}")
             case grpc.StatusCode.INVALID_ARGUMENT:
                 return UsageError(words, _field_problems(error))
+            case grpc.StatusCode.UNAUTHENTICATED if self._token is not None:
+                return Refused(f"{words}\n{self._token.origin}")
             case (
                 grpc.StatusCode.FAILED_PRECONDITION
                 | grpc.StatusCode.ALREADY_EXISTS

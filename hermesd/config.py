@@ -118,8 +118,11 @@ def default_name() -> str:
 
 
 def state_home() -> Path:
-    """Where a user's own state lies."""
-    return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "hermes"
+    """Where a user's own state lies; `hermesctl` looks for its head in the same place."""
+    if named := os.environ.get("HERMES_STATE"):
+        return Path(named).expanduser().absolute()
+    home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(home).expanduser().absolute() / "hermes"
 
 
 class _Daemon(BaseModel):
@@ -184,7 +187,7 @@ class NodeConfig(_Daemon):
     # Sockets of the live trials; unset: `run` in state_dir.
     runtime_dir: FilePath | None = None
     head: Target = Field(default_factory=lambda: f"unix:{state_home() / 'head' / 'head.sock'}")
-    # What a system head wants to see; unset: no token is sent.
+    # What a head that is not embedded wants to see; unset: `node-token` beside its socket.
     token_file: FilePath | None = None
     # The cores of each CPU slot; a number means as many slots of one core; none: no CPU slots.
     cpu_slots: Slots = Field(default_factory=lambda: tuple((core,) for core in usable_cores()))
@@ -203,6 +206,12 @@ class NodeConfig(_Daemon):
                 " a loopback address such as the end of a tunnel"
             )
         return self
+
+    @property
+    def token_path(self) -> Path | None:
+        if self.token_file is not None or self.embedded or not self.head.startswith("unix:"):
+            return self.token_file
+        return Path(self.head.removeprefix("unix:")).with_name("node-token")
 
     @property
     def runtime_path(self) -> Path:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hermesctl.address import state_directory
 from hermesd.config import ConfigError, HeadConfig, load_head, load_node
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "systemd" / "hermesd.toml.example"
@@ -51,6 +52,24 @@ def test_flags_override_the_environment_and_that_the_file(write) -> None:
 def test_cpu_slots_are_a_number_or_lists_of_cores(write, written: str, slots: int) -> None:
     assert len(load_node(write(f"[node]\ncpu_slots = {written}\n"), {}, {}).cpu_slots) == slots
     assert len(load_node(None, {"HERMES_NODE_CPU_SLOTS": written}, {}).cpu_slots) == slots
+
+
+def test_both_sides_look_in_the_same_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable, place in (("HERMES_STATE", tmp_path), ("XDG_STATE_HOME", tmp_path / "hermes")):
+        monkeypatch.delenv("HERMES_STATE", raising=False)
+        monkeypatch.setenv(variable, str(tmp_path))
+        head, node = load_head(None, {}, {}), load_node(None, {}, {})
+        assert node.head == f"unix:{head.socket_path}"
+        assert node.token_path == place / "head" / "node-token"
+        assert state_directory(os.environ) == place
+
+
+def test_a_token_is_looked_for_beside_a_socket_alone(tmp_path: Path) -> None:
+    assert load_node(None, {}, {"head": "unix:/run/h.sock"}).token_path == Path("/run/node-token")
+    assert load_node(None, {}, {"head": "127.0.0.1:1"}).token_path is None
+    assert load_node(None, {}, {"embedded": True}).token_path is None
+    named = load_node(None, {"HERMES_NODE_TOKEN_FILE": str(tmp_path)}, {})
+    assert named.token_path == tmp_path
 
 
 def test_the_example_for_system_daemons_is_valid() -> None:

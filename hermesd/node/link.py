@@ -16,6 +16,7 @@ import structlog
 from hermesd.config import NodeConfig
 from hermesd.node.clock import boottime
 from hermesd.node.outbox import Outbox
+from hermesd.node.token import read_token
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2_grpc
 
@@ -60,7 +61,8 @@ class Link:
         self._hello = hello
         self._heard = heard
         self._channel = _channel(config)
-        self._metadata = _metadata(config)
+        self._token_path = config.token_path
+        self._metadata: tuple[tuple[str, str], ...] = ()
         self._stub = node_pb2_grpc.NodeServiceStub(self._channel)
         self._call: _Call | None = None
         self._heard_at = 0.0
@@ -79,6 +81,8 @@ class Link:
     async def _attach(self) -> None:
         """One stream, from Hello to its end."""
         self._outbox.rewind()
+        token = read_token(self._token_path)
+        self._metadata = (("authorization", f"Bearer {token.word}"),) if token.word else ()
         self._call = call = self._stub.Attach(metadata=self._metadata)
         try:
             async with asyncio.timeout(_SILENCE_SECONDS):
@@ -95,8 +99,12 @@ class Link:
         except* TimeoutError:
             log.warning("the head does not answer", head=self._target)
         except* grpc.aio.AioRpcError as errors:
-            reason = next(_rpc_errors(errors)).details()
-            log.info("no stream to the head", head=self._target, reason=reason)
+            error = next(_rpc_errors(errors))
+            known = {"head": self._target, "reason": error.details()}
+            if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+                log.warning("the head refuses this node", **known, token=token.origin)
+            else:
+                log.info("no stream to the head", **known)
         except* asyncio.InvalidStateError:
             log.info("the stream to the head ended", head=self._target)
         finally:
@@ -176,9 +184,3 @@ def _channel(config: NodeConfig) -> grpc.aio.Channel:
         config.tls_ca.read_bytes(), config.tls_key.read_bytes(), config.tls_certificate.read_bytes()
     )
     return grpc.aio.secure_channel(config.head, credentials, options=_OPTIONS)
-
-
-def _metadata(config: NodeConfig) -> tuple[tuple[str, str], ...]:
-    if config.token_file is None:
-        return ()
-    return (("authorization", f"Bearer {config.token_file.read_text().strip()}"),)

@@ -10,13 +10,14 @@ import pytest
 
 from hermesctl.address import (
     SOCKET_PATH_BYTES_MAX,
+    embedded_head,
     find_head,
     parse_address,
-    read_token,
     short_state_directory,
     state_directory,
 )
 from hermesctl.errors import UsageError
+from hermesctl.token import find_token
 
 
 def test_a_flag_beats_the_environment_beats_the_embedded_head(tmp_path: Path) -> None:
@@ -100,17 +101,47 @@ def test_a_long_state_directory_has_a_short_name_for_its_socket(tmp_path: Path) 
 
 def test_a_token_is_read_from_a_file_that_only_its_owner_reads(tmp_path: Path) -> None:
     path = tmp_path / "token"
+    port = parse_address("127.0.0.1:1", "--head")
     environment = {"HERMES_TOKEN_FILE": str(path)}
-    assert read_token({}) is None
+    assert find_token({}, port).word is None
     with pytest.raises(UsageError, match="not readable"):
-        read_token(environment)
+        find_token(environment, port)
     path.write_text("hermes_abc\n")
     path.chmod(0o640)
     with pytest.raises(UsageError, match="mode 0640, expected 0600"):
-        read_token(environment)
+        find_token(environment, port)
     path.chmod(0o600)
-    assert read_token(environment) == "hermes_abc"
+    assert find_token(environment, port).word == "hermes_abc"
     for text in ("", "two words", "é", "a\x1bb"):
         path.write_text(text)
         with pytest.raises(UsageError, match="expected one token"):
-            read_token(environment)
+            find_token(environment, port)
+
+
+def test_the_token_is_looked_for_beside_the_socket(tmp_path: Path) -> None:
+    address = parse_address(str(tmp_path / "head.sock"), "--head")
+    absent = find_token({}, address)
+    assert absent.word is None
+    assert f"beside the socket, {tmp_path}/token: No such file" in absent.origin
+    (tmp_path / "token").write_text("hermes_abc\n")
+    with pytest.raises(UsageError, match="expected 0600"):
+        find_token({}, address)
+    (tmp_path / "token").chmod(0o600)
+    assert find_token({}, address).word == "hermes_abc"
+    embedded = embedded_head({"HERMES_STATE": str(tmp_path)})
+    assert embedded.socket == address.socket
+    assert find_token({}, embedded).word is None
+
+
+def test_of_ones_own_two_heads_the_last_to_start_is_found(tmp_path: Path) -> None:
+    environment = {"HERMES_STATE": str(tmp_path)}
+    (tmp_path / "head").mkdir()
+    alone, embedded = tmp_path / "head" / "head.sock", tmp_path / "head.sock"
+    assert find_head(None, environment).socket == embedded
+    alone.touch()
+    assert find_head(None, environment).socket == alone
+    embedded.touch()
+    os.utime(embedded, (1, 1))
+    assert find_head(None, environment).socket == alone
+    os.utime(alone, (0.5, 0.5))
+    assert find_head(None, environment).embedded
