@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hermesd.core.assignment import Assignment, Issue
+from hermesd.core.binding import bind
 from hermesd.core.commands import Bind, Command, Kill, Launch, Release, Renew, Stop, Suspend
 from hermesd.core.events import Event, NodeLost
 from hermesd.core.model import (
@@ -122,7 +123,7 @@ class Scheduler:
             for trial in dirty:
                 self._settle(trial, issue, now)
                 self._wait(trial, now)
-            self._bind(issue)
+            bind(self.state, self._queues, issue)
             for trial in dirty:
                 self._queues.note(self.state.trials[trial.id])
             if not self.state.dirty:
@@ -181,30 +182,6 @@ class Scheduler:
         reason = f"milestone: the loss fell by {percent:g} %"
         run = trial.run
         issue(Renew(run.id, run.grant + 1, choice.quantum, reason, extends=True))
-
-    def _bind(self, issue: Issue) -> None:
-        """Give waiting trials without a home one, while there is room (placement `homes`)."""
-        for study_id in self.state.studies:
-            placement = self._queues.placement(study_id)
-            if not placement.binds:
-                continue
-            load = dict.fromkeys(sorted(self.state.slots), 0)
-            unbound = []
-            for trial_id in self.state.active[study_id]:
-                trial = self.state.trials[trial_id]
-                if trial.home in load:
-                    load[trial.home] += 1
-                elif trial.phase is Phase.WAITING and not trial.paused:
-                    unbound.append(trial)
-            for trial in unbound:
-                allowed = {
-                    name: count for name, count in load.items() if self._queues.takes(trial, name)
-                }
-                home = placement.home(allowed)
-                if home is None:
-                    break
-                load[home] += 1
-                issue(Bind(trial.id, home))
 
     # -- questions of the shell ---------------------------------------------------------------
 

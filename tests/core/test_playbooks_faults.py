@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hermesd.core.events import (
     Cancelled,
     DeviceFailed,
@@ -19,6 +21,7 @@ from hermesd.core.scheduler import Scheduler
 from hermesd.policy import make_policy
 from tests.core.playbook import (
     LEASE,
+    Playbook,
     checkpoint,
     checkpointed,
     completed,
@@ -285,6 +288,70 @@ def test_a_run_that_ended_unheard_waits_for_its_event() -> None:
     book = play().tell(started("s/0#1")).tell(joined(live=[live("s/0#1", "ended")]))
     book.expect("launch s/0#1 on n/0").tell(completed("s/0#1", 7)).expect()
     assert book.trial().phase is Phase.COMPLETED
+
+
+HOMES = Plugin("homes")
+
+
+def homes(devices: int = 2, **changes: Any) -> Playbook:
+    """Four trials bound to two devices by turns; those on the first two have begun."""
+    book = play(trials=4, devices=devices, placement=HOMES, **changes)
+    book.tell(started("s/0#1"), started("s/1#1"))
+    book.expect(
+        *(f"bind s/{number} to n/{number % devices}" for number in range(4)),
+        *(f"launch s/{number}#1 on n/{number}" for number in range(devices)),
+    )
+    return book
+
+
+def test_a_home_is_given_up_when_its_device_is_unplugged() -> None:
+    book = homes().tell(joined(1, live=[live("s/0#1")]))
+    book.expect("bind s/1 to n/0", "bind s/3 to n/0")
+    for name in ("s/0#1", "s/1#2", "s/2#1", "s/3#1"):
+        book.tell(completed(name))
+    assert {trial.phase for trial in book.state.trials.values()} == {Phase.COMPLETED}
+
+
+def test_a_home_is_given_up_when_its_device_fails() -> None:
+    book = homes().tell(DeviceFailed("n/1", "ECC")).expect("bind s/3 to n/0")
+    book.tell(RunFailed(run("s/1#1"), "lost", "gpu gone", "", 0)).expect("bind s/1 to n/0")
+
+
+def test_a_home_is_given_up_when_its_node_is_lost_but_not_while_it_is_silent() -> None:
+    book = homes().tell(NodeSilent("n", "cut")).tell(joined(2, node="m"))
+    book.expect()
+    book.at(FOREVER).expect(
+        "bind s/0 to m/0",
+        "bind s/1 to m/1",
+        "bind s/2 to m/0",
+        "bind s/3 to m/1",
+        "launch s/0#2 on m/0",
+        "launch s/1#2 on m/1",
+    )
+
+
+def test_homes_that_are_gone_make_no_room() -> None:
+    few = Plugin("homes", (("G_thres", 2),))
+    book = play(trials=6, devices=2, placement=few).tell(DeviceFailed("n/1", "ECC"))
+    homeless = [f"s/{number}" for number in range(6) if book.trial(f"s/{number}").home != "n/0"]
+    assert homeless == ["s/1", "s/3", "s/4", "s/5"]
+    book.tell(started("s/0#1")).tell(completed("s/0#1"))
+    assert book.trial("s/3").home == "n/0"
+
+
+def test_a_parked_trial_without_a_home_lets_others_have_theirs() -> None:
+    few = Plugin("homes", (("G_thres", 1),))
+    book = play(trials=2, placement=few, policy=ROUND_ROBIN).tell(started("s/0#1"))
+    book.tell(Paused(("s/0",), "r1")).tell(parked("s/0#1", 5))
+    book.tell(DeviceFailed("n/0", "ECC")).tell(Unpaused(("s/0",), "r2"))
+    book.tell(joined(1, node="m"))
+    book.expect(
+        "bind s/0 to n/0",
+        "launch s/0#1 on n/0 for 30 s",
+        "suspend s/0#1",
+        "bind s/1 to m/0",
+        "launch s/1#1 on m/0 for 30 s",
+    )
 
 
 def test_a_failed_device_gets_nothing_until_its_node_says_hello() -> None:

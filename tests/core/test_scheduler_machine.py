@@ -42,6 +42,7 @@ from hermesd.core.model import (
     Phase,
     Plugin,
     RunId,
+    Slot,
     StopRule,
     Tier,
     TrialId,
@@ -426,10 +427,19 @@ class SchedulerMachine(RuleBasedStateMachine):
             parked = kept is not None and kept.tier is Tier.PARK
             node = self.state.slots[kept.device].device.node if kept and parked else None
             for slot in free:
-                at_home = study.placement.name == "free" or trial.home == slot.device.id
-                assert not (at_home and fits(trial, study, slot.device, node)), (
+                assert not (self.allowed(trial, slot) and fits(trial, study, slot.device, node)), (
                     f"{slot.device.id} is idle while {trial.id} waits"
                 )
+
+    def allowed(self, trial: Trial, slot: Slot) -> bool:
+        """Whether the trial's placement lets it run on the slot, or should bind it there."""
+        if self.state.studies[trial.spec.study].placement.name == "free":
+            return True
+        home = self.state.slots[trial.home] if trial.home else None
+        if home is not None and home.healthy and self.state.nodes[home.device.node].boot_id:
+            return home is slot
+        active = (self.state.trials[t] for t in self.state.active[trial.spec.study])
+        return sum(other.home == slot.device.id for other in active) < 2
 
     @invariant()
     def questions_are_answered(self) -> None:
