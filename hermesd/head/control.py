@@ -32,7 +32,7 @@ class ControlService(Studies, Trials, Watching, Files, control_pb2_grpc.ControlS
         blobs: Blobs,
         owner: str,
         cluster_id: str,
-        taken: set[StudyId],
+        taken: dict[StudyId, str],
     ) -> None:
         self.head = head
         self.sessions = sessions

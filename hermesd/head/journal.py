@@ -20,7 +20,7 @@ from typing import Any
 
 import aiosqlite
 
-from hermesd.core.model import RunId, Time, TrialId
+from hermesd.core.model import RunId, StudyId, Time, TrialId
 from hermesd.head import journal_file, schema
 from hermesd.head.points import Piece, Points, pack
 from hermesd.head.schema import Line, Row, from_row, to_row
@@ -237,10 +237,16 @@ class Journal:
         """The trials that have any."""
         return [row[0] for row in await self._select("SELECT DISTINCT trial FROM points", ())]
 
-    async def submitted(self) -> list[str]:
-        """The ids of all studies that ever were, removed ones too: none is given out again."""
-        sql = "SELECT body ->> '$.study.id' FROM journal WHERE kind = 'Submitted'"
-        return [row[0] for row in await self._select(sql, ())]
+    async def submitted(self) -> dict[StudyId, str]:
+        """All studies that ever were, removed ones too, with their identities.
+
+        No id is given out again.
+        """
+        sql = (
+            "SELECT body ->> '$.study.id', body ->> '$.study.identity' FROM journal"
+            " WHERE kind = 'Submitted'"
+        )
+        return {row[0]: row[1] or "" for row in await self._select(sql, ())}
 
     async def load_snapshot(self, shape: str) -> Snapshot | None:
         """The snapshot, if one of this shape is there whole."""

@@ -8,7 +8,7 @@ too, or the node would say it for ever.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -17,20 +17,17 @@ import hermesd
 from hermesd import wire
 from hermesd.core.commands import Bind, Command, Kill, Launch, Release, Renew, Stop, Suspend
 from hermesd.core.events import (
-    Checkpointed,
-    DeviceFailed,
-    FidelityKnown,
     NodeJoined,
     NodeSilent,
     Reported,
 )
-from hermesd.core.model import NodeId
+from hermesd.core.model import NodeId, StudyId
 from hermesd.core.node_messages import Order, assignment
-from hermesd.core.state import State
 from hermesd.head.blobs import Blobs
 from hermesd.head.clock import boottime
 from hermesd.head.loop import Head
 from hermesd.head.monitor import with_usage
+from hermesd.head.ownership import foreign, its_own, unneeded
 from hermesd.head.refusals import NotFound, NotNow
 from hermesd.head.relay import Relay
 from hermesd.head.session import SILENCE_SECONDS, Session
@@ -117,11 +114,19 @@ class Sessions:
 class NodeService(node_pb2_grpc.NodeServiceServicer):
     """The servicer."""
 
-    def __init__(self, head: Head, sessions: Sessions, relay: Relay, blobs: Blobs) -> None:
+    def __init__(
+        self,
+        head: Head,
+        sessions: Sessions,
+        relay: Relay,
+        blobs: Blobs,
+        taken: Mapping[StudyId, str],
+    ) -> None:
         self._head = head
         self._sessions = sessions
         self._relay = relay
         self._blobs = blobs
+        self._taken = taken
 
     async def GetBlob(
         self, request: pb.GetBlobRequest, context: Any
@@ -143,7 +148,7 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
             await self._head.tell(joined, (), lambda sent: self._welcome(session, sent))
             log.info("node attached", node=joined.node, devices=len(joined.devices))
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._read(session, request_iterator))
+                tasks.create_task(self._read(session, request_iterator, tasks))
                 tasks.create_task(_write(session, context))
                 tasks.create_task(_watch(session))
         except* _Ended as ended:
@@ -173,7 +178,12 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
             if (type(command), getattr(command, "run", None)) not in said:
                 self._sessions.carry_out(command)
 
-    async def _read(self, session: Session, requests: AsyncIterator[pb.AttachRequest]) -> None:
+    async def _read(
+        self,
+        session: Session,
+        requests: AsyncIterator[pb.AttachRequest],
+        tasks: asyncio.TaskGroup,
+    ) -> None:
         async for request in requests:
             session.heard = boottime()
             match request.WhichOneof("message"):
@@ -186,11 +196,19 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
                     session.usage = {usage.device: usage.usage for usage in request.usage.devices}
                 case "file_chunk":
                     self._relay.deliver(session, request.file_chunk)
+                case "holdings":
+                    tasks.create_task(self._held(session, request.holdings))
                 case "hello":
                     raise Refused(FieldError("hello", "a second one", "one Hello a stream"))
                 case _:
                     await self._report(session, request)
         raise _Ended("the stream ended")
+
+    async def _held(self, session: Session, holdings: pb.Holdings) -> None:
+        """Have the node forget what was removed, once it is safe that it was."""
+        if gone := unneeded(holdings, self._head.state, self._taken):
+            await self._head.beyond(self._head.journal.last - 1)
+            session.send(pb.AttachResponse(forget=pb.Forget(trials=gone)))
 
     async def _report(self, session: Session, request: pb.AttachRequest) -> None:
         """Pass an event on; acknowledge it once it is safe, or known to be of no use."""
@@ -205,11 +223,11 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
         if event is None or isinstance(event, NodeJoined):
             session.acknowledge(sequence)
             return
-        if _foreign(self._head.state, request.identity, event):
+        if foreign(self._head.state, request.identity, event):
             log.info("said of another study of that name", node=session.node)
             session.acknowledge(sequence)
             return
-        if not _its_own(self._head.state, session.node, event):
+        if not its_own(self._head.state, session.node, event):
             log.error("a node spoke of another's run", node=session.node, kind=type(event).__name__)
             session.acknowledge(sequence)
             return
@@ -261,27 +279,3 @@ async def _watch(session: Session) -> None:
             session.heard += overslept
         if session.silent:
             raise _Ended(f"no heartbeat for {SILENCE_SECONDS:g} s")
-
-
-def _foreign(state: State, identity: str, event: wire.NodeEvent) -> bool:
-    """Whether the event is about a run of another study that bore this name at another head."""
-    if isinstance(event, DeviceFailed) or not identity:
-        return False
-    trial = state.trials.get(event.run.trial)
-    return trial is not None and state.studies[trial.spec.study].identity != identity
-
-
-def _its_own(state: State, node: NodeId, event: wire.NodeEvent) -> bool:
-    """Whether the event is about this node: its device, or a run that is not another's."""
-    if isinstance(event, DeviceFailed):
-        return event.device.startswith(f"{node}/")
-    checkpoint = getattr(event, "checkpoint", None)
-    if checkpoint is not None and checkpoint.trial != event.run.trial:
-        return False
-    trial = state.trials.get(event.run.trial)
-    if trial is None:
-        return True
-    if (device := trial.device_of(event.run)) is not None:
-        return state.slots[device].device.node == node
-    # Of a stay that was over long ago the core takes nothing but what might help the next one.
-    return not isinstance(event, Checkpointed | FidelityKnown)

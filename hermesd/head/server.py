@@ -120,6 +120,7 @@ async def _put_together(
         await journal.forget_points(set(await journal.trials_with_points()) - state.trials.keys())
         used = {study.program.code_sha256 for study in state.studies.values()}
         blobs.keep_only(used, older_than=clock() - ORPHAN_SECONDS)
+    taken = await journal.submitted()
     server = await make_server(config)
     relay = Relay(config.state_dir)
     control = ControlService(
@@ -129,11 +130,11 @@ async def _put_together(
         blobs,
         owner=getpass.getuser(),
         cluster_id=_cluster_id(config.state_dir / "cluster-id"),
-        taken=set(await journal.submitted()),
+        taken=taken,
     )
     control_pb2_grpc.add_ControlServiceServicer_to_server(control, server)
     node_pb2_grpc.add_NodeServiceServicer_to_server(
-        NodeService(head, sessions, relay, blobs), server
+        NodeService(head, sessions, relay, blobs, taken), server
     )
     return head, sessions, server
 

@@ -32,12 +32,12 @@ class _Identical(Exception):
 
 
 class Studies:
-    """This part of the ControlService. `taken` holds every study id that ever was."""
+    """This part of the ControlService. `taken` holds every study that ever was: its identity."""
 
     head: Head
     blobs: Blobs
     owner: str
-    taken: set[StudyId]
+    taken: dict[StudyId, str]
 
     async def SubmitStudy(
         self, request: pb.SubmitStudyRequest, context: Any
@@ -64,7 +64,7 @@ class Studies:
                 raise _Identical(other)
             study, specs = draft.accepted(self._free_id(request), self.owner, now)
             study = replace(study, identity=identity)
-            self.taken.add(study.id)
+            self.taken[study.id] = identity
             return Submitted(study, specs, key)
 
         try:

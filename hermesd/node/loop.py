@@ -15,6 +15,7 @@ import structlog
 
 from hermesd import __version__, wire
 from hermesd.config import NodeConfig
+from hermesd.core.commands import Release
 from hermesd.core.events import (
     DeviceFailed,
     NodeJoined,
@@ -33,6 +34,7 @@ from hermesd.node.code import CodeError
 from hermesd.node.crew import Crew
 from hermesd.node.devices.rack import Rack
 from hermesd.node.errands import Errands
+from hermesd.node.holdings import tell_holdings
 from hermesd.node.link import Link
 from hermesd.node.outbox import Outbox
 from hermesd.node.shelf import Shelf
@@ -92,6 +94,7 @@ class NodeLoop:
 
     async def _serve(self, stop: asyncio.Event, ready: Callable[[], None]) -> None:
         async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
             shelf, sockets = self._shelf, self._config.runtime_path
             self._crew = Crew(self._make_site(tasks), shelf.trials, sockets, self._changed.set)
             self._errands = Errands(tasks, self._outbox, self._crew.folder, self._ended)
@@ -206,6 +209,8 @@ class NodeLoop:
             case "welcome":
                 self._lease_grace = response.welcome.lease_grace_seconds
                 log.info("attached", head=self._config.head)
+                trials, sockets = self._shelf.trials, self._config.runtime_path
+                self._tasks.create_task(tell_holdings(trials, sockets, self._outbox))
             case "acknowledged":
                 self._acknowledged(response.acknowledged.sequence)
             case "lease":
@@ -213,6 +218,9 @@ class NodeLoop:
                 self._say(Leased(lease.heartbeat_boottime_seconds + lease.lease_seconds))
             case "going_away":
                 log.info("the head is going away", reason=response.going_away.reason)
+            case "forget":
+                for trial in response.forget.trials:
+                    self._say(Release(trial, self._config.name, forget=True))
             case "send_file":
                 self._errands.take(response.send_file)
             case _:

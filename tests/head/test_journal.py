@@ -112,12 +112,12 @@ async def test_points_go_on_in_a_new_piece_after_a_restart(tmp_path: Path) -> No
 
 
 async def test_ids_of_all_studies_are_remembered(journal: Journal) -> None:
-    assert await journal.submitted() == []
+    assert await journal.submitted() == {}
     body = '{"study":{"id":"digits"}}'
     await journal._submit(
         [(schema.INSERT_ENTRY, [(1, 0.0, "Submitted", body, "", 0)])],
     )
-    assert await journal.submitted() == ["digits"]
+    assert await journal.submitted() == {"digits": ""}
 
 
 async def test_a_snapshot_is_taken_only_whole_and_of_the_same_shape(tmp_path: Path) -> None:

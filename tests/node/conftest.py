@@ -45,6 +45,7 @@ class Head(node_pb2_grpc.NodeServiceServicer):
         self.chunks: list[pb.FileChunk] = []
         self.usage: list[pb.UsageReport] = []
         self.goodbyes: list[str] = []
+        self.held: list[pb.Holding] = []
         self.blobs: dict[str, bytes] = {}
         self.deaf = False
         self.lease_seconds = 600.0
@@ -83,6 +84,8 @@ class Head(node_pb2_grpc.NodeServiceServicer):
                 self.chunks.append(request.file_chunk)
             case "usage":
                 self.usage.append(request.usage)
+            case "holdings":
+                self.held += request.holdings.trials
             case "goodbye":
                 self.goodbyes.append(request.goodbye.reason)
         event = wire.event_from_proto(request)
@@ -110,12 +113,14 @@ class Head(node_pb2_grpc.NodeServiceServicer):
         for at in range(0, len(blob), 1000):
             yield pb.GetBlobResponse(data=blob[at : at + 1000])
 
-    def send(self, order: Order | pb.SendFile) -> None:
-        response = (
-            pb.AttachResponse(send_file=order)
-            if isinstance(order, pb.SendFile)
-            else wire.command_to_proto(order)
-        )
+    def send(self, order: Order | pb.SendFile | pb.Forget) -> None:
+        match order:
+            case pb.SendFile():
+                response = pb.AttachResponse(send_file=order)
+            case pb.Forget():
+                response = pb.AttachResponse(forget=order)
+            case _:
+                response = wire.command_to_proto(order)
         self._out.put_nowait(response)
 
     def hang_up(self) -> None:

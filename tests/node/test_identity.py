@@ -7,8 +7,9 @@ from hermesd.core.events import RunCompleted, RunFailed, RunStarted
 from hermesd.core.model import RunId
 from hermesd.node import checkpoints
 from hermesd.node.folder import TrialFolder
+from hermesd.pb.hermes.v1 import node_pb2 as pb
 
-from .conftest import Head, Node
+from .conftest import Head, Node, becomes
 
 Launch = Callable[..., RunId]
 Running = Callable[..., Awaitable[RunId]]
@@ -56,3 +57,20 @@ async def test_an_attempt_of_the_same_study_is_still_started_once(
     await head.hears(RunCompleted, newer)
     assert not [e for e in head.events[after:] if isinstance(e, RunStarted) and e.run == run]
     assert not [e for e in head.events[after:] if isinstance(e, RunFailed)]
+
+
+async def test_what_is_held_is_said_at_every_connect_and_forgotten_when_asked(
+    head: Head, node: Node, launch: Launch, config: NodeConfig
+) -> None:
+    for trial in ("digits/1", "digits/2"):
+        await head.hears(RunCompleted, launch(trial=trial, argv=SHORT, identity="ours"))
+    assert head.held == [], "there was nothing when it came first"
+    head.hang_up()
+    await head.until(lambda: len(head.held) == 2)
+    assert {(each.trial, each.identity) for each in head.held} == {
+        ("digits/1", "ours"),
+        ("digits/2", "ours"),
+    }
+    head.send(pb.Forget(trials=["digits/1", "no trial", "digits/2"]))
+    trials = config.state_dir / "trials"
+    await becomes(lambda: not list(trials.glob("*/*")))
