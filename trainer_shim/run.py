@@ -1,7 +1,8 @@
 """One training process as far as it has told: where it is, what a resume promises, how it ended.
 
 Rule: what it says is passed on once. It counts as started at its first boundary; a program that
-shows none counts as started when that is known, when it has been quiet for long, or at its end.
+promises none counts as started when that is known, when it has been quiet for long, or at its
+end, and as hung when it then neither computes nor prints.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from trainer_shim.report import summarise
 from trainer_shim.wire import Message
 from trainer_shim.worker import Worker, outcome_of_status
 
-# A program that has shown no boundary by then may never show one; a framework that it has
-# imported promises one, but not for how long the program prepares before.
+# A program that has promised no boundary by then may never show one. One that has promised them
+# is only starting until the first, however long it prepares: its node says when that is too long.
 _QUIET_START_SECONDS = 10.0
-_PROMISED_START_SECONDS = 60.0
+# As long as a node waits for the first boundary: without any, this little is no sign of life.
+_HUNG_SECONDS = 900.0
+_IDLE_CORES = 0.01
 # How long a program may take to exit once it is over (threads of its own, exit handlers).
 _EXIT_SECONDS = 60.0
 _USAGE_SECONDS = 5.0
@@ -57,8 +60,10 @@ class Run:
         self._resuming_since: float | None = None
         self._is_restoring = restore is not None
         self._is_metered = False  # the program does not tell what it uses: the host does
-        self._quiet_since = self._busy_since = boottime()
+        self._quiet_since = self._busy_since = self._looked_at = boottime()
         self._cpu_seconds = 0.0
+        self._idle_seconds = 0.0
+        self._printed_bytes = 0
 
     @property
     def is_over(self) -> bool:
@@ -143,10 +148,12 @@ class Run:
         if not self.worker.page.looping:
             self._is_metered = True
             self._busy_since = self.worker.started_at
+            self._looked_at = boottime()
 
     def resuming(self) -> None:
         """It was told to go on."""
-        self._resuming_since = self._busy_since = boottime()
+        self._resuming_since = self._busy_since = self._looked_at = boottime()
+        self._idle_seconds = 0.0
         self.at_boundary = False
 
     def say_resumed(self) -> None:
@@ -192,7 +199,26 @@ class Run:
         if quiet_until is not None and now >= quiet_until:
             self.say_started()
         if usage_due is not None and now >= usage_due:
+            before = self._cpu_seconds
             self.say_usage()
+            self._look_for_life(now, self._cpu_seconds - before)
+
+    def _look_for_life(self, now: float, cpu_seconds: float) -> None:
+        """End a program without boundaries that has been idle and silent for long."""
+        # A machine that slept has looked at nobody meanwhile.
+        seconds = min(now - self._looked_at, 2 * _USAGE_SECONDS)
+        printed, self._printed_bytes = self._printed_bytes, self._output.total_bytes
+        self._looked_at = now
+        if cpu_seconds >= _IDLE_CORES * seconds or printed != self._printed_bytes:
+            self._idle_seconds = 0.0
+            return
+        self._idle_seconds += seconds
+        if self._idle_seconds >= _HUNG_SECONDS and not self.is_over:
+            idle = f"for {_HUNG_SECONDS:g} s it has printed nothing and used less than"
+            detail = f"{_BLIND}, and {idle} {_IDLE_CORES:.0%} of a core"
+            said = {"error_kind": "hung", "detail": detail, "error_signature": detail}
+            self._heard_failed({"kind": "failed", **said})
+            self._group.kill()
 
     @property
     def _exit_by(self) -> float | None:
@@ -204,8 +230,10 @@ class Run:
     def _quiet_until(self) -> float | None:
         if self.worker is None or self.started or self._is_restoring:
             return None
-        promised = _PROMISED_START_SECONDS if self.has_boundaries else _QUIET_START_SECONDS
-        return self._quiet_since + promised
+        # Back at its checkpoint, a program may have nothing left to iterate over.
+        if self.has_boundaries and self._restore is None:
+            return None
+        return self._quiet_since + _QUIET_START_SECONDS
 
     @property
     def _usage_due(self) -> float | None:

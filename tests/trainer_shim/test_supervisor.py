@@ -33,9 +33,9 @@ class Sleeping:
         self.supervisor = Supervisor(Spec.load(str(trial.spec)), self.told.append)
         self.process = subprocess.Popen(["sleep", "1000"])
         ours, self.agent = socket.socketpair()
-        pipe, self.output = os.pipe()
-        os.set_blocking(pipe, False)
-        worker = Worker(self.process.pid, Connection(ours), Page.create(), pipe)
+        self.pipe, self.output = os.pipe()
+        os.set_blocking(self.pipe, False)
+        worker = Worker(self.process.pid, Connection(ours), Page.create(), self.pipe)
         self.began = worker.started_at
         self.supervisor.phase = "running"
         self.supervisor.run = self.supervisor.new_run(worker, restore)
@@ -79,16 +79,11 @@ def test_nothing_is_due_once_the_program_is_over_and_gone(tmp_path: Path) -> Non
     supervisor.close()
 
 
-@pytest.mark.parametrize(("hello", "seconds"), [(False, 10), (True, 60)])
-def test_a_quiet_program_counts_as_started_after_a_while(
-    sleeping: Sleeping, hello: bool, seconds: int
-) -> None:
-    """Later if it has imported a framework, which promises boundaries."""
+def test_a_quiet_program_counts_as_started_after_a_while(sleeping: Sleeping) -> None:
     supervisor = sleeping.supervisor
-    if hello:
-        supervisor.heard({"kind": "hello", "framework": "keras"})
     due = supervisor.deadline()
-    assert due == pytest.approx(sleeping.began + seconds, abs=1)
+    assert due is not None
+    assert due == pytest.approx(sleeping.began + 10, abs=1)
     supervisor.tick(due - 0.1)
     assert sleeping.kinds() == []
     supervisor.tick(due)
@@ -96,6 +91,80 @@ def test_a_quiet_program_counts_as_started_after_a_while(
     assert (fidelity["kind"], fidelity["level"]) == ("fidelity", "park-only")
     assert "boundaries" in fidelity["reason"]
     assert (started["kind"], started["step"]) == ("started", 0)
+
+
+def test_a_program_that_promises_boundaries_starts_at_its_first(sleeping: Sleeping) -> None:
+    """Until then its node waits, and ends it when that takes too long."""
+    supervisor = sleeping.supervisor
+    supervisor.heard({"kind": "hello", "framework": "keras"})
+    assert supervisor.deadline() is None
+    supervisor.tick(boottime() + 10_000)
+    assert sleeping.kinds() == []
+    assert supervisor.worker is not None
+    supervisor.worker.page.looping = True
+    supervisor.heard({"kind": "begun", "step": 0})
+    assert sleeping.kinds() == ["fidelity", "started"]
+
+
+def test_a_program_back_at_its_checkpoint_may_have_no_boundary_left(tmp_path: Path) -> None:
+    sleeping = Sleeping(tmp_path, restore="somewhere")
+    supervisor = sleeping.supervisor
+    supervisor.heard({"kind": "hello", "framework": "keras"})
+    supervisor.heard({"kind": "restored"})
+    supervisor.tick(boottime() + 10)
+    assert sleeping.kinds() == ["fidelity", "started"]
+    sleeping.close()
+
+
+def test_a_program_that_is_starting_can_be_parked(sleeping: Sleeping) -> None:
+    supervisor = sleeping.supervisor
+    supervisor.heard({"kind": "hello", "framework": "keras"})
+    supervisor.suspend("park", 5.0)
+    while supervisor.phase != "parked":
+        supervisor.tick(boottime())
+    assert sleeping.kinds()[-1] == "parked"
+
+
+def looked_at(sleeping: Sleeping, start: float, seconds: int) -> float:
+    """The supervisor looks at its trial each 5 s of a clock of ours."""
+    for now in range(5, seconds + 1, 5):
+        sleeping.supervisor.tick(start + now)
+    return start + seconds
+
+
+def test_a_program_without_boundaries_that_is_idle_and_silent_has_hung(sleeping: Sleeping) -> None:
+    sleeping.supervisor.heard({"kind": "blind"})
+    looked_at(sleeping, boottime(), 895)
+    assert sleeping.process.poll() is None
+    looked_at(sleeping, boottime() + 895, 10)
+    _, status, _ = os.wait4(sleeping.process.pid, 0)
+    sleeping.process.returncode = os.waitstatus_to_exitcode(status)
+    sleeping.supervisor.exited(status, 0.0, 0)
+    failed = sleeping.told[-1]
+    assert (failed["kind"], failed["error_kind"]) == ("failed", "hung")
+    assert "for 900 s it has printed nothing and used less than 1% of a core" in failed["detail"]
+
+
+@pytest.mark.parametrize("sign", ["prints", "computes", "was parked", "was not looked at"])
+def test_a_sign_of_life_begins_the_wait_anew(
+    sleeping: Sleeping, monkeypatch: pytest.MonkeyPatch, sign: str
+) -> None:
+    supervisor = sleeping.supervisor
+    supervisor.heard({"kind": "blind"})
+    now = looked_at(sleeping, boottime(), 600)
+    if sign == "prints":
+        os.write(sleeping.output, b"still here")
+        supervisor.output.pump(sleeping.pipe)
+    elif sign == "computes":
+        monkeypatch.setattr(supervisor.group, "cpu_seconds", lambda: 0.06)
+    elif sign == "was parked":
+        supervisor.run.resuming()
+        supervisor.run.say_resumed()
+    else:
+        now += 10_000  # the machine slept
+    looked_at(sleeping, now, 600 if sign != "was not looked at" else 200)
+    assert sleeping.process.poll() is None
+    assert not supervisor.run.is_over
 
 
 def test_what_a_quiet_program_uses_is_told_until_it_tells_itself(sleeping: Sleeping) -> None:
