@@ -1,7 +1,8 @@
 """Gives waiting trials a home, where their placement binds (`homes`), and another once it is gone.
 
-A home is gone with its device or its node. That of a silent node is kept: when the head was
-restarted all nodes are silent, and the first one back would get every trial.
+A home is gone with its device or its node, and when the trial failed there and need not again.
+That of a silent node is kept: when the head was restarted all nodes are silent, and the first one
+back would get every trial.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from hermesd.core.assignment import Issue
 from hermesd.core.commands import Bind
 from hermesd.core.model import Phase, Slot
-from hermesd.core.placement import Placement
+from hermesd.core.placement import Placement, avoided
 from hermesd.core.queues import Queues
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
@@ -32,16 +33,17 @@ def _bind(
     kept = {slot.device.id for slot in sound if state.nodes[slot.device.node].boot_id}
     unbound = []
     for trial in active:
-        if trial.home in load:
-            load[trial.home] += 1
-        elif trial.home not in kept and trial.phase is Phase.WAITING and not trial.paused:
+        if trial.home in kept and not avoided(state, trial, trial.home):
+            if trial.home in load:
+                load[trial.home] += 1
+        elif trial.phase is Phase.WAITING and not trial.paused:
             unbound.append(trial)
     for trial in unbound:
         home = placement.home({d: count for d, count in load.items() if queues.takes(trial, d)})
         if home is not None:
             load[home] += 1
             issue(Bind(trial.id, home))
-        elif state.parked_on(trial) is None:
+        elif state.parked_on(trial) is None and not trial.failures:
             break  # for the others there is no room either
 
 

@@ -8,6 +8,7 @@ from hermesd.core import progress
 from hermesd.core.change import replace
 from hermesd.core.events import DeviceFailed, NodeJoined, NodeLost, NodeSilent, RunFailed
 from hermesd.core.model import LiveRun, Node, NodeId, Phase, RunId, Slot, Time
+from hermesd.core.placement import untried
 from hermesd.core.tables import Rejected, Tables
 
 
@@ -93,7 +94,8 @@ def _forget_runs(
                 trial = replace(trial, reason=reason)
             else:
                 lost = RunFailed(run.id, "lost", reason, "", trial.step)
-                trial = progress.blamed(trial, lost, state.studies[trial.spec.study], now)
+                study, elsewhere = state.studies[trial.spec.study], untried(state, trial)
+                trial = progress.blamed(trial, lost, study, elsewhere, now)
                 trial = progress.fall_back(trial)
             state.put(progress.released(trial, now))
         elif run is None and kept and kept.run not in live and state.parked_on(trial) == node_id:

@@ -21,6 +21,7 @@ from hermesd.core.events import (
 )
 from hermesd.core.history import Ending
 from hermesd.core.model import Phase, Tier, Time
+from hermesd.core.placement import untried
 from hermesd.core.tables import Rejected, Tables
 from hermesd.core.trial import Trial
 
@@ -58,9 +59,9 @@ def fold_run_event(state: Tables, event: RunEvent, now: Time) -> None:
             done = progress.close_quantum(done) if done.current.count else done
             state.put(progress.released(replace(done, step=step, ending=ending), now))
         case RunFailed():
-            state.free_slots(trial, now)
             study = state.studies[trial.spec.study]
-            state.put(progress.failed(trial, event, study, now))
+            state.free_slots(trial, now)
+            state.put(progress.failed(trial, event, study, untried(state, trial), now))
         case _:
             raise Rejected(f"{type(event).__name__} of {event.run} comes too late")
 

@@ -7,12 +7,13 @@ and 2 of the Hermes paper, Electronics 2021, 10(3), 350), and stays there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from hermesd.core.model import Device, DeviceId, Plugin, Study, Tier
 from hermesd.core.plugins import build
+from hermesd.core.tables import Tables
 from hermesd.core.trial import Trial
 
 
@@ -28,6 +29,37 @@ def fits(trial: Trial, study: Study, device: Device, kept_on: str | None) -> boo
 def failed_on(trial: Trial, device: DeviceId) -> bool:
     """Whether the trial failed on the device before: it goes elsewhere where it can."""
     return any(failure.device == device for failure in trial.failures)
+
+
+def suspected(trial: Trial, device: DeviceId) -> bool:
+    """Whether the trial rather waits than runs there again: a machine's fault may happen once."""
+    there = [failure for failure in trial.failures if failure.device == device]
+    return len(there) > 1 or any(not failure.machines for failure in there)
+
+
+def avoided(state: Tables, trial: Trial, device: DeviceId) -> bool:
+    """Whether the trial suspects the device, and another that works could take it."""
+    return suspected(trial, device) and any(
+        not suspected(trial, other) for other in _alternatives(state, trial, state.parked_on(trial))
+    )
+
+
+def untried(state: Tables, trial: Trial) -> bool:
+    """Whether a device that works could take the trial, where it neither is nor failed before."""
+    here = trial.run.devices if trial.run else ()
+    return any(
+        other not in here and not failed_on(trial, other)
+        for other in _alternatives(state, trial, None)
+    )
+
+
+def _alternatives(state: Tables, trial: Trial, kept_on: str | None) -> Iterator[DeviceId]:
+    """The devices that work and could take the trial, free or not."""
+    study = state.studies[trial.spec.study]
+    for slot in state.slots.values():
+        node = state.nodes[slot.device.node]
+        if slot.healthy and node.connected and fits(trial, study, slot.device, kept_on):
+            yield slot.device.id
 
 
 class Placement(Protocol):

@@ -221,20 +221,21 @@ def with_checkpoint(trial: Trial, checkpoint: Checkpoint | None) -> Trial:
     return replace(trial, checkpoint=checkpoint, misfortunes=misfortunes)
 
 
-def failed(trial: Trial, event: RunFailed, study: Study, now: Time) -> Trial:
+def failed(trial: Trial, event: RunFailed, study: Study, untried: bool, now: Time) -> Trial:
     """One more failure: tried again from the last checkpoint, or failed for good; see `blamed`."""
-    trial = blamed(trial, event, study, now)
+    trial = blamed(trial, event, study, untried, now)
     if trial.current.count:
         trial = close_quantum(trial)
     return released(fall_back(trial), now)
 
 
-def blamed(trial: Trial, event: RunFailed, study: Study, now: Time) -> Trial:
+def blamed(trial: Trial, event: RunFailed, study: Study, untried: bool, now: Time) -> Trial:
     """The trial with a failure of its present run noted, and its end if that was the last try.
 
     It is the last at the study's `max_failures`, and at once when the same error comes at the
     same step a second time: the program's own fault then. What is the machine's fault counts
-    apart, up to ten times as often, and anew whenever a checkpoint has moved on.
+    apart, up to ten times as often, and anew whenever a checkpoint has moved on. No single device
+    ends a trial that is allowed more than one failure while another is `untried`.
     """
     run = trial.run
     assert run is not None
@@ -259,6 +260,8 @@ def blamed(trial: Trial, event: RunFailed, study: Study, now: Time) -> Trial:
         tries = sum(not old.machines for old in trial.failures)
         last = repeated or tries >= study.max_failures
         words = "the same error at the same step twice" if repeated else "no tries left"
-    if last and not trial.ending:
+    devices = {old.device for old in trial.failures}
+    sure = not untried or len(devices) >= min(2, study.max_failures)
+    if last and sure and not trial.ending:
         trial = replace(trial, ending=Ending(Phase.FAILED, f"{event.detail} ({words})"))
     return trial

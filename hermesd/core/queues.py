@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from hermesd.core.events import Event, PolicyFailed
 from hermesd.core.model import DeviceId, Plugin, StudyId, Time, TrialId
-from hermesd.core.placement import Placement, fits
+from hermesd.core.placement import Placement, avoided, fits
 from hermesd.core.policy import Policy
 from hermesd.core.queue import Choice, StudyQueue
 from hermesd.core.state import State
@@ -113,4 +113,7 @@ class Queues:
     def takes(self, trial: Trial, device: DeviceId) -> bool:
         """Whether the device can take the trial, whatever its home."""
         study = self.state.studies[trial.spec.study]
-        return fits(trial, study, self.state.slots[device].device, self.state.parked_on(trial))
+        node = self.state.parked_on(trial)
+        if not fits(trial, study, self.state.slots[device].device, node):
+            return False
+        return not avoided(self.state, trial, device)

@@ -35,6 +35,7 @@ from tests.core.playbook import (
     reported,
     run,
     started,
+    submitted,
     written,
 )
 
@@ -62,6 +63,66 @@ def test_the_same_error_at_the_same_step_is_final_at_once() -> None:
     book = play().tell(crashed("s/0#1", 3, "ValueError")).tell(crashed("s/0#2", 3, "ValueError"))
     book.expect("launch s/0#1 on n/0", "launch s/0#2 on n/0")
     assert book.trial().phase is Phase.FAILED
+
+
+def test_one_broken_device_ends_no_trial_that_another_would_run() -> None:
+    """Whatever starts on n/1 dies there; n/0 is busy for long."""
+    book = play(trials=4, devices=2).tell(started("s/0#1"), started("s/1#1"))
+    for step in range(9):
+        if holder := book.busy("n/1"):
+            book.tell(crashed(holder, step))
+    assert book.busy("n/1") is None
+    assert [len(book.trial(f"s/{number}").failures) for number in range(4)] == [0, 1, 1, 1]
+    for name in ("s/0#1", "s/1#2", "s/2#2", "s/3#2"):
+        assert book.busy("n/0") == name
+        book.tell(completed(name))
+    assert {trial.phase for trial in book.state.trials.values()} == {Phase.COMPLETED}
+
+
+def test_a_trial_fails_for_good_on_two_devices() -> None:
+    book = play(devices=2)
+    book.tell(crashed("s/0#1", 3, "ValueError")).tell(crashed("s/0#2", 3, "ValueError"))
+    book.expect("launch s/0#1 on n/0", "launch s/0#2 on n/1")
+    assert book.trial().phase is Phase.FAILED
+
+
+def test_a_device_alone_fails_a_trial_only_while_it_is_alone() -> None:
+    book = play()
+    book.tell(crashed("s/0#1", 1)).tell(crashed("s/0#2", 2))
+    book.tell(submitted(1, "t", max_failures=1)).tell(joined(1, node="m"))
+    book.tell(crashed("s/0#3", 3)).expect(
+        "launch s/0#1 on n/0",
+        "launch s/0#2 on n/0",
+        "launch s/0#3 on n/0",
+        "launch t/0#1 on m/0",
+    )
+    assert book.trial().phase is Phase.WAITING
+    book.tell(crashed("t/0#1", 1)).expect("launch s/0#4 on m/0")
+    assert book.trial("t/0").phase is Phase.FAILED
+    assert book.tell(crashed("s/0#4", 4)).trial().phase is Phase.FAILED
+
+
+def test_a_failed_device_is_used_again_when_no_other_works() -> None:
+    book = (
+        play(devices=2)
+        .tell(crashed("s/0#1", 1))
+        .expect("launch s/0#1 on n/0", "launch s/0#2 on n/1")
+    )
+    book.tell(DeviceFailed("n/1", "ECC")).tell(crashed("s/0#2", 2))
+    book.expect("launch s/0#3 on n/0")
+
+
+def test_a_machine_that_failed_a_trial_twice_is_avoided() -> None:
+    book = play(trials=2, devices=2).expect("launch s/0#1 on n/0", "launch s/1#1 on n/1")
+    for attempt in (1, 2):
+        book.tell(RunFailed(run(f"s/0#{attempt}"), "not_started", "no such device", "", 0))
+    book.at(1).expect("launch s/0#2 on n/0")
+    book.tell(completed("s/1#1")).expect("launch s/0#3 on n/1")
+
+
+def test_a_home_is_given_up_when_the_trial_fails_there() -> None:
+    book = homes().tell(crashed("s/1#1", 1))
+    book.expect("bind s/1 to n/0", "launch s/3#1 on n/1")
 
 
 def test_the_machines_faults_are_not_the_trials() -> None:

@@ -47,7 +47,7 @@ from hermesd.core.model import (
     Tier,
     TrialId,
 )
-from hermesd.core.placement import fits, make_placement
+from hermesd.core.placement import avoided, fits, make_placement, untried
 from hermesd.core.policy import Planning, Policy, Score
 from hermesd.core.scheduler import Scheduler
 from hermesd.core.state import Rejected, State
@@ -333,7 +333,13 @@ class SchedulerMachine(RuleBasedStateMachine):
     )
     def crashes(self, trial: TrialId, offset: int, step: int, kind: str, signature: str) -> None:
         run = self.run_of(trial, offset)
+        before = self.state.trials.get(trial)
+        elsewhere = before is not None and untried(self.state, before)
         self.tell(RunFailed(run, kind, "it broke", signature, step))
+        if before is not None and before.phase.on_device and not before.ending and elsewhere:
+            after = self.state.trials[trial]
+            devices = {failure.device for failure in after.failures}
+            assert after.phase is not Phase.FAILED or len(devices) > 1
 
     @rule(trial=st.sampled_from(TRIALS), offset=attempts, step=steps)
     def saves(self, trial: TrialId, offset: int, step: int) -> None:
@@ -427,7 +433,9 @@ class SchedulerMachine(RuleBasedStateMachine):
             parked = kept is not None and kept.tier is Tier.PARK
             node = self.state.slots[kept.device].device.node if kept and parked else None
             for slot in free:
-                assert not (self.allowed(trial, slot) and fits(trial, study, slot.device, node)), (
+                able = fits(trial, study, slot.device, node)
+                able = able and not avoided(self.state, trial, slot.device.id)
+                assert not (able and self.allowed(trial, slot)), (
                     f"{slot.device.id} is idle while {trial.id} waits"
                 )
 
@@ -436,7 +444,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         if self.state.studies[trial.spec.study].placement.name == "free":
             return True
         home = self.state.slots[trial.home] if trial.home else None
-        if home is not None and home.healthy and self.state.nodes[home.device.node].boot_id:
+        here = home is not None and self.state.nodes[home.device.node].boot_id
+        if home and here and home.healthy and not avoided(self.state, trial, home.device.id):
             return home is slot
         active = (self.state.trials[t] for t in self.state.active[trial.spec.study])
         return sum(other.home == slot.device.id for other in active) < 2
