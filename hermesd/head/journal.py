@@ -59,12 +59,12 @@ class _Write:
 
 @asynccontextmanager
 async def opened(directory: Path) -> AsyncIterator[Journal]:
-    """The journal of a state directory, made if it is not there; closed at the end of the block.
+    """The journal of a state directory, made if none ever was; closed at the end of the block.
 
-    Raises StateRefused if it is damaged or not ours; nothing of it is changed then.
+    Raises StateRefused if it is damaged, gone or not ours; nothing of it is changed then.
     """
     path = directory / schema.NAME
-    await asyncio.to_thread(journal_file.verify if path.exists() else journal_file.create, path)
+    await asyncio.to_thread(journal_file.prepare, path)
     async with aiosqlite.connect(path, isolation_level=None) as connection:
         for pragma in ("journal_mode = WAL", "synchronous = FULL", "busy_timeout = 5000"):
             await connection.execute(f"PRAGMA {pragma}")

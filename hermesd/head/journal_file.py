@@ -26,11 +26,42 @@ def create(path: Path) -> None:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.executescript(schema.TABLES)
     fresh.rename(path)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """See a file's content, or a directory's names, safe on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(directory)
+        os.fsync(descriptor)
     finally:
-        os.close(directory)
+        os.close(descriptor)
+
+
+def repaired(path: Path) -> Path:
+    """Where a repair leaves the new journal before it gets its name."""
+    return path.with_name(f"{path.name}.repaired")
+
+
+def prepare(path: Path) -> None:
+    """See a whole journal of ours there: made if nothing ever was here. Raises StateRefused.
+
+    Where anything tells of an earlier journal a new one would be a silent loss of all studies.
+    """
+    if repaired(path).exists():
+        raise StateRefused(
+            f"a repair of {path} was cut short: run `hermesd head --repair` again, which ends it"
+        )
+    if path.exists():
+        return verify(path)
+    traces = [path.with_name(name) for name in ("cluster-id", f"{path.name}-wal")]
+    left = [*filter(Path.exists, traces), *path.parent.glob("set-aside-*")]
+    if left:
+        raise StateRefused(
+            f"{path} is missing, yet {left[0]} is there: put the journal back; or, to begin with"
+            f" nothing, move all of {path.parent} away"
+        )
+    create(path)
 
 
 def verify(path: Path) -> None:

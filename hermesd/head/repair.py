@@ -1,12 +1,16 @@
 """`hermesd head --repair`: a new journal out of what can be read of a damaged one.
 
-The damaged files are moved aside whole, never edited. Entries that cannot be read, or not be
+The damaged files are copied aside whole, never edited. Entries that cannot be read, or not be
 folded without those, are named and kept in a text file beside them. Run by hand, by nobody else.
+
+Rule: whenever a repair is cut short, what was there is still there, or the whole new journal is:
+then no head starts before a second repair has given it its name.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -18,10 +22,11 @@ from pathlib import Path
 
 from hermesd import record
 from hermesd.core.state import Rejected, State
-from hermesd.head import schema
+from hermesd.head import journal_file, schema
 from hermesd.head.schema import Line, Row, from_row, to_row
 
 FILES = (schema.NAME, f"{schema.NAME}-wal", f"{schema.NAME}-shm")
+SCRATCH = "repairing-"
 # A gap in the numbers longer than this is taken for the end.
 LONGEST_GAP = 100_000
 
@@ -39,13 +44,17 @@ class Repaired:
 def repair(directory: Path, now: datetime | None = None) -> Repaired:
     """Repair the journal of a state directory that no head owns; the caller owns it.
 
-    Changes nothing if nothing is wrong. Raises FileNotFoundError without a journal.
+    Changes nothing if nothing is wrong. Ends a repair that was cut short. Raises FileNotFoundError
+    without a journal.
     """
     path = directory / schema.NAME
+    _put_in_place(path)
     if not path.exists():
         raise FileNotFoundError(f"{path}: there is no journal to repair")
     stamp = (now or datetime.now(UTC)).strftime("%Y%m%dT%H%M%SZ")
-    with tempfile.TemporaryDirectory(dir=directory) as scratch:
+    for left in directory.glob(f"{SCRATCH}*"):
+        shutil.rmtree(left)
+    with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=directory) as scratch:
         for name in FILES:
             if (directory / name).exists():
                 shutil.copy2(directory / name, Path(scratch) / name)
@@ -53,16 +62,34 @@ def repair(directory: Path, now: datetime | None = None) -> Repaired:
         done = _rebuild(Path(scratch) / schema.NAME, fresh)
         if not done.aside:
             return done
-        done.folder = directory / f"set-aside-{stamp}"
-        done.folder.mkdir(mode=0o700)
+        aside = Path(scratch) / "aside"
+        aside.mkdir(mode=0o700)
         lines = [json.dumps({"seq": n, "why": why, "what": what}) for n, why, what in done.aside]
-        (done.folder / "entries.jsonl").write_text("".join(f"{line}\n" for line in lines))
+        (aside / "entries.jsonl").write_text("".join(f"{line}\n" for line in lines))
         for name in FILES:
             if (directory / name).exists():
-                (directory / name).rename(done.folder / name)
+                shutil.copy2(directory / name, aside / name)
+        for kept in (*aside.iterdir(), aside):
+            journal_file.sync(kept)
+        done.folder = aside.rename(directory / f"set-aside-{stamp}")
         fresh.chmod(0o600)
-        fresh.rename(path)
+        journal_file.sync(fresh)
+        journal_file.sync(directory)
+        fresh.rename(journal_file.repaired(path))
+        journal_file.sync(directory)
+    _put_in_place(path)
     return done
+
+
+def _put_in_place(path: Path) -> None:
+    """Give a new journal its name, if there is one; it must never meet the old one's WAL."""
+    fresh = journal_file.repaired(path)
+    if not fresh.exists():
+        return
+    for name in FILES[1:]:
+        path.with_name(name).unlink(missing_ok=True)
+    os.replace(fresh, path)
+    journal_file.sync(path.parent)
 
 
 def _rebuild(damaged: Path, fresh: Path) -> Repaired:

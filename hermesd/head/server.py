@@ -18,7 +18,7 @@ import structlog
 from hermesd.config import HeadConfig
 from hermesd.core.placement import make_placement
 from hermesd.core.scheduler import Scheduler
-from hermesd.head import metrics
+from hermesd.head import journal_file, metrics
 from hermesd.head.blobs import Blobs
 from hermesd.head.clock import Clock
 from hermesd.head.control import ControlService
@@ -156,4 +156,5 @@ def _cluster_id(path: Path) -> str:
             file.flush()
             os.fsync(file.fileno())
         partial.rename(path)
+        journal_file.sync(path.parent)
     return path.read_text(encoding="ascii")

@@ -1,0 +1,113 @@
+"""A repair that is cut short anywhere loses nothing, and no head begins with nothing after it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hermesd.head import journal_file, schema
+from hermesd.head.journal import opened
+from hermesd.head.repair import repair
+from hermesd.head.statedir import StateRefused
+from tests.core.playbook import joined, submitted
+
+BEFORE = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class PowerLoss(BaseException):
+    """Nothing more happens."""
+
+
+async def damaged(directory: Path) -> bytes:
+    """A journal of three entries whose second cannot be read, in a WAL; its bytes."""
+    async with opened(directory) as journal:
+        await journal.append([(0.0, submitted(1, name), "") for name in ("a", "b")])
+        await journal.append([(1.0, joined(), "")])
+    with closing(sqlite3.connect(directory / schema.NAME)) as connection:
+        connection.execute("UPDATE journal SET body = 'x' WHERE seq = 2")
+        connection.commit()
+        # A head that was killed leaves a WAL, and with it what was acknowledged last.
+        for name in (schema.NAME, f"{schema.NAME}-wal"):
+            shutil.copy2(directory / name, directory / f"kept-{name}")
+    for name in (schema.NAME, f"{schema.NAME}-wal"):
+        (directory / f"kept-{name}").rename(directory / name)
+    return (directory / schema.NAME).read_bytes() + (directory / f"{schema.NAME}-wal").read_bytes()
+
+
+def aside(directory: Path) -> list[bytes]:
+    """The damaged bytes of every folder that is set aside."""
+    names = (schema.NAME, f"{schema.NAME}-wal")
+    return [
+        b"".join((folder / name).read_bytes() for name in names)
+        for folder in directory.glob("set-aside-*")
+    ]
+
+
+def cut_short(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lose the power before what a repair does to names and disks as number `at`."""
+    count = 0
+
+    def dying(what: Callable[..., Any]) -> Callable[..., Any]:
+        def instead(*arguments: Any, **named: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count > at:
+                raise PowerLoss
+            return what(*arguments, **named)
+
+        return instead
+
+    for place, name in ((Path, "rename"), (Path, "unlink"), (os, "replace"), (os, "fsync")):
+        monkeypatch.setattr(place, name, dying(getattr(place, name)))
+
+
+async def test_a_repair_that_is_cut_short_loses_nothing(tmp_path: Path) -> None:
+    original = tmp_path / "original"
+    original.mkdir()
+    content = await damaged(original)
+    for at in range(99):
+        directory = tmp_path / str(at)
+        shutil.copytree(original, directory)
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            cut_short(at, monkeypatch)
+            try:
+                repair(directory, BEFORE)
+            except PowerLoss:
+                cut = True
+            else:
+                cut = False
+        names = (schema.NAME, f"{schema.NAME}-wal")
+        left = b"".join((directory / n).read_bytes() for n in names if (directory / n).exists())
+        if not cut:
+            break
+        assert left == content or content in aside(directory), at
+        if journal_file.repaired(directory / schema.NAME).exists():
+            with pytest.raises(StateRefused, match="cut short"):
+                async with opened(directory):
+                    pass
+        repair(directory)
+        assert content in aside(directory)
+        async with opened(directory) as journal:
+            assert [type(line.entry).__name__ for line in await journal.read(0)] == [
+                "Submitted",
+                "NodeJoined",
+            ]
+        assert not list(directory.glob("repairing-*"))
+    assert at > 8, "it was never cut short"
+
+
+@pytest.mark.parametrize("trace", ["cluster-id", "set-aside-1", "journal.db-wal"])
+async def test_no_journal_is_made_where_one_has_been(tmp_path: Path, trace: str) -> None:
+    (tmp_path / trace).touch()
+    with pytest.raises(StateRefused, match=f"is missing, yet .*{trace} is there"):
+        async with opened(tmp_path):
+            pass
+    assert [path.name for path in tmp_path.iterdir()] == [trace]
