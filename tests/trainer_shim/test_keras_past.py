@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.trainer_shim import keras_programs as programs
-from tests.trainer_shim.driving import Event, Trial, Zygote
+from tests.trainer_shim.driving import Event, Trial, Zygote, ending
 from tests.trainer_shim.suspending import Runs, suspend, tensorflow_zygote
+from trainer_shim.snapshot import newest_verified
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(300)]
 
@@ -50,3 +53,29 @@ def test_a_program_that_never_comes_to_its_fit_again_has_failed(
         failed = failure(trial)
         assert failed["error_kind"] == "restore"
         assert "before it came to where its checkpoint was taken" in failed["detail"]
+
+
+def test_a_fit_before_the_last_is_not_extended_and_nothing_is_lost(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    """Both fits take their epochs from one flag: the reason is told, and the end is kept."""
+    body = programs.SECOND_FIT_EXTENDED.replace("epochs=2", "epochs=int(sys.argv[1])")
+    runs = Runs(zygote, tmp_path, programs.program(body, seeded=True))
+    folder = tmp_path / "extended"
+    argv = [sys.executable, str(runs.script)]
+    trial = Trial(folder, [*argv, "1"], env=runs.environment, seed=7)
+    with ending(trial.launch(zygote)):
+        trial.start()
+        end = trial.until("completed")["checkpoint"]
+        spec = json.loads(trial.spec.read_text())
+        trial.quit()
+    trial.spec.write_text(json.dumps({**spec, "argv": [*argv, "2"]}))
+    with ending(trial.launch(zygote)):
+        trial.start(restore=end["path"])
+        failed = failure(trial)
+    assert failed["error_kind"] == "restore"
+    assert failed["detail"] == (
+        "fit 1 is asked for 2 epochs, at the checkpoint it was for 1; it cannot be trained "
+        "further, since a later fit began from where it had ended"
+    )
+    assert newest_verified(str(trial.checkpoints)) == end

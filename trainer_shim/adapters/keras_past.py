@@ -11,6 +11,7 @@ from typing import Any
 
 from trainer_shim.adapters.keras_state import OtherProgram, State
 
+_ONLY_THE_LAST = "; it cannot be trained further, since a later fit began from where it had ended"
 NOTHING: State = {"records": [], "fit": None, "end": None}
 
 
@@ -37,6 +38,8 @@ class Past:
         is_last = number == len(self._records) - 1 and self._fit is None
         if is_last and record["epochs"] < epochs and self._end is not None:
             return None, self._end
+        if not is_last and record["epochs"] < epochs:
+            raise _other_epochs(number, record, epochs, _ONLY_THE_LAST)
         raise _other_epochs(number, record, epochs)
 
     def _going_on(self, position: State | None, number: int, epochs: int) -> State | None:
@@ -49,6 +52,6 @@ class Past:
         return self._fit is None and len(records) == len(self._records)
 
 
-def _other_epochs(number: int, past: State, epochs: int) -> OtherProgram:
+def _other_epochs(number: int, past: State, epochs: int, why: str = "") -> OtherProgram:
     asked = f"fit {number + 1} is asked for {epochs} epochs"
-    return OtherProgram(f"{asked}, at the checkpoint it was for {past['epochs']}")
+    return OtherProgram(f"{asked}, at the checkpoint it was for {past['epochs']}{why}")
