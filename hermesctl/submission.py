@@ -35,6 +35,7 @@ _TAKEN_PREFIXES = (
     *("TF_", "KERAS_", "XLA_", "TORCH_", "PYTORCH_", "CUDA_CACHE_", "NCCL_"),
     *("OMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "HF_HOME", "HF_DATASETS_"),
 )
+_AN_INTERPRETER = "an interpreter that can be run"
 _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|CREDENTIAL|API_?KEY")
 
 
@@ -78,7 +79,8 @@ def from_document(document: Document, home: Path) -> Prepared:
     """
     spec, problems, notes = build_spec(document.root)
     problems = [*document.problems, *problems]
-    directory = _working_directory(spec, home)
+    # Paths are compared as text from here on, which needs them without `..` and links.
+    directory = _working_directory(spec, home.resolve())
     problems += _checked_paths(spec, directory, document)
     if problems:
         raise StudyFileError(sorted(problems, key=_order))
@@ -109,11 +111,9 @@ def interpreter(python: str, directory: Path) -> str:
     """
     if not python:
         return _submitters_python()
-    has_folder = "/" in python
-    candidate = str(directory / Path(python).expanduser()) if has_folder else python
-    found = shutil.which(candidate)
+    found = _found_interpreter(python, directory)
     if found is None:
-        raise UsageError(f"python: {printable(python)}: expected an interpreter that can be run")
+        raise UsageError(f"python: {printable(python)}: expected {_AN_INTERPRETER}")
     return os.path.abspath(found)
 
 
@@ -132,6 +132,11 @@ def inherited_environment(
     return dict(sorted({**taken, **extra}.items()))
 
 
+def _found_interpreter(python: str, directory: Path) -> str | None:
+    has_folder = "/" in python
+    return shutil.which(str(directory / Path(python).expanduser()) if has_folder else python)
+
+
 def _submitters_python() -> str:
     # `hermesctl` found on PATH may live in an environment of its own: then `python` means the
     # submitter's. Named by its path, or used from a script, its own interpreter is meant.
@@ -145,7 +150,7 @@ def _submitters_python() -> str:
 
 def _working_directory(spec: StudySpec, home: Path) -> Path:
     if os.path.isabs(spec.program):
-        return Path(spec.program).parent
+        return Path(os.path.normpath(spec.program)).parent
     names = [spec.program] if spec.program else list(spec.command)
     for directory in (home, Path.cwd()):
         if any(_is_within(directory, name) for name in names):
@@ -173,6 +178,8 @@ def _checked_paths(spec: StudySpec, directory: Path, document: Document) -> list
             scripts = [p.name for p in directory.glob("*.py")]
             near = next(iter(difflib.get_close_matches(spec.program, scripts, 1)), "")
             refuse(f"a file below {directory}", "program", spec.program, near)
+    if spec.python and _found_interpreter(spec.python, directory) is None:
+        refuse(_AN_INTERPRETER, "python", spec.python)
     for position, entry in enumerate(spec.data):
         target = directory / Path(entry).expanduser()
         if not target.exists():

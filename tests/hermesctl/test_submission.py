@@ -35,6 +35,28 @@ def test_an_absolute_program_brings_its_own_directory(project: Path, tmp_path: P
     assert prepared.spec.program == "train.py"
 
 
+def test_a_path_with_dots_or_a_link_is_the_directory_that_it_leads_to(
+    project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "docs").mkdir()
+    monkeypatch.chdir(tmp_path / "docs")
+    (tmp_path / "link").symlink_to(project)
+    file = Path("../project/study.yaml")
+    for home in (file.absolute().parent, tmp_path / "link"):
+        prepared = from_document(open_study(file), home)
+        assert (prepared.directory, prepared.spec.program) == (project, "train.py")
+    dotted = f"{tmp_path}/docs/../project/train.py"
+    assert from_data({"program": dotted}, tmp_path).directory == project
+
+
+def test_an_interpreter_that_is_not_there_has_its_line(project: Path) -> None:
+    file = project / "study.yaml"
+    file.write_text("program: train.py\npython: /no/such/python\n")
+    words = f"{file}:2:1: python: /no/such/python: expected an interpreter that can be run"
+    with pytest.raises(StudyFileError, match=words):
+        from_document(open_study(file), project)
+
+
 def test_a_command_without_a_program_is_run_where_its_script_is(project: Path) -> None:
     prepared = from_data({"command": "python train.py ${args}"}, project)
     assert prepared.directory == project
