@@ -119,12 +119,19 @@ def stop_reason(trial: Trial, study: Study) -> str | None:
 
 
 def back_at(trial: Trial, step: int) -> Trial:
-    """The trial with all progress past `step` gone."""
-    return replace(trial, step=step, curve=truncate(trial.curve, step), kept=None)
+    """The trial with all progress past `step` gone, and with it the metrics that saw any of it."""
+    metrics = {name: seen for name, seen in trial.metrics.items() if seen.step <= step}
+    curve = truncate(trial.curve, step)
+    return replace(trial, step=step, curve=curve, metrics=metrics, kept=None)
 
 
 def fall_back(trial: Trial) -> Trial:
-    """The trial as its newest checkpoint has it, or as it was submitted."""
+    """The trial as its newest checkpoint has it, or as it was submitted.
+
+    One that ends will not train that again: what it came to stays, though no copy of it is left.
+    """
+    if trial.ending:
+        return replace(trial, kept=None)
     return back_at(trial, trial.checkpoint.step if trial.checkpoint else 0)
 
 

@@ -274,6 +274,30 @@ def test_a_suspend_that_killed_costs_what_no_checkpoint_holds() -> None:
     assert [chunk.last_step for chunk in book.trial().curve][-1] <= 20
 
 
+def test_figures_of_training_that_is_gone_are_gone() -> None:
+    book = play().tell(started("s/0#1"))
+    book.tell(reported("s/0#1", 30, [1.0] * 30, metrics=(("accuracy", 0.5),)))
+    book.tell(checkpointed("s/0#1", 40))
+    book.tell(reported("s/0#1", 100, [1.0] * 70, metrics=(("val_loss", 0.1),)))
+    book.tell(crashed("s/0#1", 100))
+    assert list(book.trial().metrics) == ["accuracy"]
+    # Started from an older checkpoint than was thought: the newer one was damaged.
+    book.tell(started("s/0#2", 20))
+    assert book.trial().metrics == {}
+    book.tell(reported("s/0#2", 25, [1.0] * 5, metrics=(("val_loss", 0.7),)))
+    assert book.trial().metrics["val_loss"].low == 0.7
+
+
+def test_a_trial_that_was_stopped_for_good_keeps_its_figures_without_a_checkpoint() -> None:
+    book = play(stop=StopRule(max_steps=10)).tell(started("s/0#1"))
+    book.tell(reported("s/0#1", 10, [1.0] * 10, metrics=(("val_loss", 0.1),)))
+    book.tell(killed("s/0#1", 10))
+    assert (book.trial().phase, book.trial().step, book.trial().kept) == (Phase.STOPPED, 10, None)
+    assert book.trial().metrics["val_loss"].last == 0.1
+    book.tell(Retried(("s/0",), "r1"))
+    assert (book.trial().step, book.trial().metrics) == (0, {})
+
+
 def test_nan_stops_a_trial_unless_the_study_says_otherwise() -> None:
     bad = {"not_finite": True}
     book = play().tell(started("s/0#1")).tell(reported("s/0#1", 1, [1.0], **bad))
