@@ -26,12 +26,17 @@ LAST_RESORT = "the study names no metric: the last loss that was reported"
 
 
 class Measure(NamedTuple):
-    """What is ranked; `reason` says why where the study does not say it itself."""
+    """What is ranked; `reason` says why where the study does not say it itself.
+
+    Where the study has trials `end_on_nan`, one that diverged counts as NaN, whatever it was
+    worth before: what is left of it is of no use.
+    """
 
     metric: str
     goal: Goal
     mode: MetricMode
     reason: str = ""
+    end_on_nan: bool = True
 
     def value(self, trial: Trial) -> float | None:
         """The value that counts; None if the metric was never seen, NaN if it is no number."""
@@ -47,13 +52,13 @@ class Measure(NamedTuple):
         return summary.low if self.goal is Goal.MINIMIZE else summary.high
 
     def standing(self, trial: Trial) -> tuple[int, float, int]:
-        """What the leaderboard sorts by: by value, then NaN, then never seen, then failed."""
+        """What the leaderboard sorts by: value, then NaN or diverged, never seen, failed."""
         value, number = self.value(trial), trial.spec.number
         if trial.phase is Phase.FAILED:
             return (3, 0.0, number)
         if value is None:
             return (2, 0.0, number)
-        if math.isnan(value):
+        if math.isnan(value) or (trial.not_finite and self.end_on_nan):
             return (1, 0.0, number)
         return (0, value if self.goal is Goal.MINIMIZE else -value, number)
 
@@ -79,13 +84,14 @@ class Leaderboard:
 
 def measure(study: Study, trials: Iterable[Trial]) -> Measure:
     """What the study ranks, given its trials."""
+    on_nan = study.stop.on_nan
     if study.goal is not Goal.MINIMIZE or _names_a_metric(study.source):
-        return Measure(study.metric, study.goal, study.mode)
+        return Measure(study.metric, study.goal, study.mode, "", on_nan)
     known = list(trials)
     for metric, reason in TELLING:
         if any(metric in trial.metrics for trial in known):
-            return Measure(metric, Goal.MINIMIZE, study.mode, reason)
-    return Measure(study.metric, study.goal, study.mode, LAST_RESORT)
+            return Measure(metric, Goal.MINIMIZE, study.mode, reason, on_nan)
+    return Measure(study.metric, study.goal, study.mode, LAST_RESORT, on_nan)
 
 
 @lru_cache(maxsize=64)

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from hermesd.core.model import Phase, StopRule
+from hermesd.head.ranking import Leaderboard
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
 from hermesd.pb.hermes.v1 import types_pb2 as types
+from tests.core.playbook import completed, play, reported, started, written
 from tests.head.heads import Node, World, world
 from tests.study_specs import spec
 
@@ -85,6 +88,23 @@ async def test_while_nothing_was_measured_nothing_is_best(head: World, node: Nod
     assert order(await best(head)) == [(1, 0), (2, 0), (3, 0), (4, 0)]
     shown = await study(head)
     assert (shown.best_trial, shown.HasField("best_metric")) == ("", False)
+
+
+@pytest.mark.parametrize(("on_nan", "ranks"), [(True, [0, 1, 2]), (False, [1, 2, 3])])
+def test_a_trial_that_diverged_has_no_rank_however_good_it_was(
+    on_nan: bool, ranks: list[int]
+) -> None:
+    book = play(trials=3, devices=3, metric="val_loss", stop=StopRule(on_nan=on_nan))
+    for trial, value in enumerate((0.1, 0.3, 0.5)):
+        run = f"s/{trial}#1"
+        book.tell(started(run), reported(run, 5, [0.5], metrics=(("val_loss", value),)))
+    book.tell(reported("s/0#1", 6, [math.nan], not_finite=True))
+    book.tell(written("s/0#1", 6) if on_nan else completed("s/0#1", 6))
+    assert book.trial("s/0").phase is (Phase.STOPPED if on_nan else Phase.COMPLETED)
+    board = Leaderboard(book.state, book.state.studies["s"])
+    assert [board.ranks[f"s/{trial}"] for trial in range(3)] == ranks
+    assert [trial.spec.number for trial in board.trials] == ([1, 2, 0] if on_nan else [0, 1, 2])
+    assert board.best is board.trials[0]
 
 
 async def test_the_best_value_is_found_within_one_report(head: World, node: Node) -> None:
