@@ -24,51 +24,75 @@ from trainer_shim.wire import Message, receive, send
 
 _STARTED_IN = dict(os.environ)  # a framework's import may set variables of its own
 # Read when the framework is imported, which in a zygote has happened already.
-_PREFIXES = (
+_FRAMEWORK = (
     *("TF_", "KERAS_", "XLA_", "TORCH", "PYTORCH_", "NCCL_"),
-    *("CUDA_", "NVIDIA_", "OMP_", "MKL_", "PYTHONHASHSEED"),
+    *("CUDA_", "NVIDIA_", "OMP_", "MKL_"),
 )
+# Read when an interpreter starts.
+_INTERPRETER = ("LD_", "PYTHON")
+# These say only how output is written, and that no compiled file is.
+_HARMLESS = {"PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"}
 # What a framework imports at its first use, for seconds.
 _LATER = {"torch": ("torch._dynamo",)}
 _TERRAFORM = ("TF_CLI_", "TF_DATA_DIR", "TF_PLUGIN_", "TF_VAR_", "TF_WORKSPACE")
 
 
-def warm_start_allowed(env: Mapping[str, str], script_path: str | None) -> str | None:
-    """Why a trial must not be forked from a zygote; None when it may be.
+def unfit(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str | None:
+    """Why an interpreter started in the environment `ours` cannot become a program whose own is
+    `theirs`; None when it can."""
+    for name in sorted(ours.keys() | theirs.keys()):
+        if not name.startswith((*_FRAMEWORK, *_INTERPRETER)) or name.startswith(_TERRAFORM):
+            continue
+        if name not in _HARMLESS and _meant(name, ours) != _meant(name, theirs):
+            return f"the environment differs in {name}"
+    return None
 
-    `env` are the variables in which the trial's environment and the zygote's differ. A script
-    that mentions a framework's variable may set it before the import.
+
+def _meant(name: str, environment: Mapping[str, str]) -> str | None:
+    """A variable's value, less what every host and zygote is started with."""
+    value = environment.get(name)
+    if name == "PYTHONHASHSEED":
+        return value or "0"
+    if name == "PYTHONPATH":
+        parts = [part for part in (value or "").split(os.pathsep) if part]
+        ours = [part for part in parts if os.path.isdir(os.path.join(part, "trainer_shim"))]
+        return os.pathsep.join(part for part in parts if part not in ours)
+    return value
+
+
+def cold_script(path: str) -> str | None:
+    """Why a script must have an interpreter to itself; None when it may be forked from a zygote.
+
+    One that mentions a framework's variable may set it before the import.
     """
-    for name in sorted(env):
-        if name.startswith(_PREFIXES) and not name.startswith(_TERRAFORM):
-            return f"the environment sets {name}"
-    if script_path is None:
-        return None
     try:
-        with open(script_path, "rb") as file:
+        with open(path, "rb") as file:
             tree = ast.parse(file.read())
     except (OSError, SyntaxError, ValueError) as error:
         return f"cannot read the script: {error}"
     for node in ast.walk(tree):
         text = node.value if isinstance(node, ast.Constant) else None
-        if isinstance(text, str) and text.startswith(_PREFIXES) and text.isidentifier():
+        if isinstance(text, str) and text.startswith(_FRAMEWORK) and text.isidentifier():
             return f"the script names the variable {text}"
     return None
 
 
-def _refusal(spec_path: str) -> str | None:
+def _refusal(spec_path: str) -> Message | None:
+    """The answer to a request that cannot be met; `unfit` if another zygote could meet it."""
     try:
         spec = Spec.load(spec_path)
     except (OSError, ValueError, KeyError) as error:
-        return f"cannot read {spec_path}: {type(error).__name__}: {error}"
-    ours = _STARTED_IN.keys() - {"PYTHONHASHSEED"}  # which main sets
-    names = ours | spec.env.keys()
-    changed = {name: "" for name in names if _STARTED_IN.get(name) != spec.env.get(name)}
+        reason = f"cannot read {spec_path}: {type(error).__name__}: {error}"
+        return {"kind": "refused", "reason": reason}
     arguments = python_arguments(spec.argv, spec.env.get("PATH"))
     if arguments is None:
-        return "the program is not a script of this interpreter"
+        return {"kind": "refused", "reason": "the program is not a script of this interpreter"}
     script = None if arguments[0] == "-m" else os.path.join(spec.cwd, arguments[0])
-    return warm_start_allowed(changed, script)
+    cold = cold_script(script) if script is not None else None
+    if cold is not None:
+        return {"kind": "refused", "reason": cold}
+    differs = unfit(_STARTED_IN, spec.env)
+    return {"kind": "unfit", "reason": differs} if differs is not None else None
 
 
 def _fork_host(spec_path: str, control: socket.socket, listener: socket.socket) -> int | None:
@@ -109,11 +133,8 @@ def _serve(path: str) -> str | None:
         if request.get("kind") != "spawn":
             continue
         spec_path = request["spec"]
-        refusal = _refusal(spec_path)
-        answer: Message
-        if refusal is not None:
-            answer = {"kind": "refused", "reason": refusal}
-        else:
+        answer = _refusal(spec_path)
+        if answer is None:
             pid = _fork_host(spec_path, control, listener)
             if pid is None:
                 return str(spec_path)

@@ -1,7 +1,7 @@
 """Interpreters with the framework imported, kept warm to fork hosts from.
 
-Rule: one for each interpreter and framework environment, started when the first program that
-wants it is launched. Whatever goes wrong with one, the answer is a cold start.
+Rule: whether one fits a program's environment is its own to say. When none does, one is started
+in that environment. Whatever goes wrong with one, the answer is a cold start.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -21,35 +21,31 @@ from hermesd.node.environment import OWNER, host_environment
 
 LIMIT = 4
 _POLL_SECONDS = 0.02
-# What an interpreter or a framework reads while it starts, and can't be changed in a fork.
-_PREFIXES = ("CUDA_", "KERAS_", "LD_", "MKL_", "NVIDIA_", "OMP_", "PYTHON", "TF_", "XLA_")
 
 log = structlog.get_logger()
 
 
-class _Key(NamedTuple):
+class _Kind(NamedTuple):
     python: str
     preload: str
-    environment: frozenset[tuple[str, str]]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Zygote:
+    kind: _Kind
     process: asyncio.subprocess.Process
     socket: Path
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
-    async def spawn(self, spec: Path) -> int | None:
-        """The process id of a new host; None, with the reason logged, if it must start cold."""
+    async def ask(self, spec: Path) -> dict[str, Any]:
+        """Its answer to a request for a host: spawned, with its process id, refused if the
+        program must start cold, or unfit if it needs an interpreter of another environment."""
         self.writer.write(frames.encode({"kind": "spawn", "spec": str(spec)}))
         answer = await frames.read(self.reader)
         if answer is None:
             raise ConnectionResetError("the zygote ended")
-        if answer["kind"] == "spawned":
-            return int(answer["pid"])
-        log.info("cold start", spec=str(spec), reason=answer.get("reason"))
-        return None
+        return answer
 
     async def close(self) -> None:
         self.writer.close()
@@ -65,7 +61,7 @@ class Zygotes:
     def __init__(self, sockets: Path, shim: Path) -> None:
         self._sockets = sockets
         self._shim = shim
-        self._warm: dict[_Key, _Zygote] = {}
+        self._warm: list[_Zygote] = []  # the one used last at the end
         self._count = itertools.count()
         self._lock = asyncio.Lock()
 
@@ -73,33 +69,53 @@ class Zygotes:
         self, python: str, preload: str, program: Mapping[str, str], spec: Path
     ) -> int | None:
         """Fork a host for `spec`; its process id, or None when it must be started cold."""
-        fixed = frozenset(item for item in program.items() if item[0].startswith(_PREFIXES))
-        key = _Key(python, preload, fixed)
+        kind = _Kind(python, preload)
         async with self._lock:
             try:
-                zygote = self._warm.pop(key, None) or await self._start(key, program)
-                self._warm[key] = zygote
-                return await zygote.spawn(spec)
+                answer = await self._asked(kind, spec)
+                if answer is None:
+                    answer = await self._ask(await self._start(kind, program), spec)
+                if answer["kind"] == "spawned":
+                    return int(answer["pid"])
+                log.info("cold start", spec=str(spec), reason=answer.get("reason"))
             except (OSError, frames.FrameError, KeyError, ValueError) as error:
                 log.warning("no warm start", python=python, preload=preload, error=str(error))
-                if broken := self._warm.pop(key, None):
-                    await broken.close()
-                return None
+            return None
 
-    async def _start(self, key: _Key, program: Mapping[str, str]) -> _Zygote:
+    async def _asked(self, kind: _Kind, spec: Path) -> dict[str, Any] | None:
+        """The answer of the first that fits the program; None if there is none."""
+        for zygote in [one for one in reversed(self._warm) if one.kind == kind]:
+            answer = await self._ask(zygote, spec)
+            if answer["kind"] != "unfit":
+                return answer
+        return None
+
+    async def _ask(self, zygote: _Zygote, spec: Path) -> dict[str, Any]:
+        try:
+            answer = await zygote.ask(spec)
+        except BaseException:
+            self._warm = [one for one in self._warm if one is not zygote]
+            await zygote.close()
+            raise
+        if answer["kind"] != "unfit":
+            self._warm.remove(zygote)
+            self._warm.append(zygote)
+        return answer
+
+    async def _start(self, kind: _Kind, program: Mapping[str, str]) -> _Zygote:
         while len(self._warm) >= LIMIT:
-            await self._warm.pop(next(iter(self._warm))).close()
+            await self._warm.pop(0).close()
         socket = self._sockets / f"zygote{next(self._count)}.sock"
         socket.unlink(missing_ok=True)
         # Its forks show this environment to the end: they are the node's, not one trial's.
         ours = {**program, OWNER: str(self._shim.parent.absolute())}
         process = await asyncio.create_subprocess_exec(
-            key.python,
+            kind.python,
             "-m",
             "trainer_shim.zygote",
             str(socket),
             "--preload",
-            key.preload,
+            kind.preload,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             env=host_environment(ours, self._shim),
@@ -111,12 +127,13 @@ class Zygotes:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             raise
-        return _Zygote(process, socket, reader, writer)
+        self._warm.append(_Zygote(kind, process, socket, reader, writer))
+        return self._warm[-1]
 
     async def close(self) -> None:
         """End them all."""
         while self._warm:
-            await self._warm.popitem()[1].close()
+            await self._warm.pop().close()
 
 
 async def _connected(

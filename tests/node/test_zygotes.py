@@ -94,14 +94,29 @@ async def test_many_hosts_come_from_one_interpreter(
     assert b"zygote0.sock" in command
 
 
-async def test_what_a_framework_reads_at_its_import_has_an_interpreter_of_its_own(
+@pytest.mark.parametrize(
+    "variable",
+    ["TF_DETERMINISTIC_OPS", "TORCH_CUDNN_V8_API_DISABLED", "NCCL_DEBUG", "LD_LIBRARY_PATH"],
+)
+async def test_what_is_read_at_the_start_has_an_interpreter_of_its_own(
+    tmp_path: Path, zygotes: Zygotes, shim: Path, program: dict[str, str], variable: str
+) -> None:
+    other = {**program, variable: "1"}
+    environments = [program, other, program, other]
+    commands = [
+        await start(make(tmp_path, number, env), zygotes, shim, env)
+        for number, env in enumerate(environments)
+    ]
+    used = [command.split(b"zygote")[-1][:1] for command in commands]
+    assert used == [b"0", b"1", b"0", b"1"]
+
+
+async def test_what_nothing_reads_at_the_start_needs_no_interpreter_of_its_own(
     tmp_path: Path, zygotes: Zygotes, shim: Path, program: dict[str, str]
 ) -> None:
-    first = await start(make(tmp_path, 1, program), zygotes, shim, program)
-    other = {**program, "TF_DETERMINISTIC_OPS": "1"}
-    second = await start(make(tmp_path, 2, other), zygotes, shim, other)
-    assert b"zygote0.sock" in first
-    assert b"zygote1.sock" in second
+    await start(make(tmp_path, 1, program), zygotes, shim, program)
+    other = {**program, "RATE": "0.1"}
+    assert b"zygote0.sock" in await start(make(tmp_path, 2, other), zygotes, shim, other)
 
 
 async def test_a_script_that_sets_such_variables_starts_cold(

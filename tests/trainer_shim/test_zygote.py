@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.trainer_shim.conftest import MakeTrial
-from tests.trainer_shim.driving import Zygote, environment
-from trainer_shim.zygote import warm_start_allowed
+from tests.trainer_shim.driving import ROOT, Zygote, environment
+from trainer_shim.zygote import cold_script, unfit
 
 
 @pytest.fixture
@@ -20,24 +20,45 @@ def zygote(tmp_path: Path) -> Iterator[Zygote]:
     cold.close()
 
 
+SHIM = str(ROOT)
+
+
 @pytest.mark.parametrize(
-    ("env", "script", "word"),
+    ("ours", "theirs", "word"),
     [
-        ({}, "import keras", None),
-        ({"TF_VAR_region": "eu"}, "", None),
-        ({"TF_DETERMINISTIC_OPS": "1"}, "", "TF_DETERMINISTIC_OPS"),
-        ({"KERAS_BACKEND": "jax"}, "", "KERAS_BACKEND"),
-        ({"PYTHONHASHSEED": "1"}, "", "PYTHONHASHSEED"),
-        ({}, "import os\nos.environ['TF_ENABLE_ONEDNN_OPTS'] = '0'", "TF_ENABLE_ONEDNN_OPTS"),
-        ({}, "def broken(", "cannot read"),
+        ({}, {"TF_VAR_region": "eu", "LR": "0.1"}, None),
+        ({"PYTHONHASHSEED": "0", "PYTHONPATH": SHIM}, {}, None),
+        ({"PYTHONPATH": f"{SHIM}:/lib"}, {"PYTHONPATH": "/lib"}, None),
+        ({"OMP_NUM_THREADS": "2"}, {"OMP_NUM_THREADS": "2"}, None),
+        ({}, {"TF_DETERMINISTIC_OPS": "1"}, "TF_DETERMINISTIC_OPS"),
+        ({"KERAS_BACKEND": "jax"}, {}, "KERAS_BACKEND"),
+        ({}, {"TORCH_CUDNN_V8_API_DISABLED": "1"}, "TORCH_CUDNN_V8_API_DISABLED"),
+        ({}, {"PYTHONPATH": "/lib"}, "PYTHONPATH"),
+        ({"PYTHONHASHSEED": "1"}, {}, "PYTHONHASHSEED"),
+        ({"LD_LIBRARY_PATH": "/one"}, {"LD_LIBRARY_PATH": "/other"}, "LD_LIBRARY_PATH"),
     ],
 )
-def test_framework_variables_demand_a_cold_start(
-    tmp_path: Path, env: dict[str, str], script: str, word: str | None
+def test_what_is_read_at_the_start_must_be_the_same(
+    ours: dict[str, str], theirs: dict[str, str], word: str | None
+) -> None:
+    reason = unfit(ours, theirs)
+    assert reason is None if word is None else word in (reason or "")
+
+
+@pytest.mark.parametrize(
+    ("script", "word"),
+    [
+        ("import keras", None),
+        ("import os\nos.environ['TF_ENABLE_ONEDNN_OPTS'] = '0'", "TF_ENABLE_ONEDNN_OPTS"),
+        ("def broken(", "cannot read"),
+    ],
+)
+def test_a_script_that_may_set_framework_variables_starts_cold(
+    tmp_path: Path, script: str, word: str | None
 ) -> None:
     path = tmp_path / "train.py"
     path.write_text(script)
-    reason = warm_start_allowed(env, str(path))
+    reason = cold_script(str(path))
     assert reason is None if word is None else word in (reason or "")
 
 
@@ -57,8 +78,11 @@ def test_hosts_outlive_their_zygote(make_trial: MakeTrial, tmp_path: Path, zygot
 
 
 def test_a_refusal_says_why(make_trial: MakeTrial, tmp_path: Path, zygote: Zygote) -> None:
-    cold = make_trial("", env=environment(TF_XLA_FLAGS="x"))
-    assert "TF_XLA_FLAGS" in zygote.spawn(cold.spec)["reason"]
+    other = make_trial("", argv=[sys.executable, "t.py"], env=environment(TF_XLA_FLAGS="x"))
+    (other.directory / "work" / "t.py").touch()
+    answer = zygote.spawn(other.spec)
+    assert answer["kind"] == "unfit"
+    assert "TF_XLA_FLAGS" in answer["reason"]
     other = make_trial("", argv=["/bin/sh", "-c", "exit"])
     assert "script" in zygote.spawn(other.spec)["reason"]
     gone = tmp_path / "nowhere" / "spec.json"
