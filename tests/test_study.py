@@ -262,6 +262,19 @@ def test_an_extension_needs_something_to_change() -> None:
         study.extension(made, trials, pb.Stop(), [pb.NamedValue(name="x")])
 
 
+def test_an_extension_keeps_what_was_searched_and_shortens_nothing() -> None:
+    axes = {"lr": {"values": [0.1, 0.2]}, "epochs": {"value": 4}}
+    made, trials = draft(spec(axes)).accepted("d", "me", 0.0)
+    for name, wanted, words in (
+        ("lr", 0.5, r"parameters\.lr = 0\.5: expected a parameter that is not searched"),
+        ("epochs", 2, r"parameters\.epochs = 2: expected at least 4"),
+    ):
+        with pytest.raises(Refused, match=words):
+            study.extension(
+                made, trials, pb.Stop(), [pb.NamedValue(name=name, value=value(wanted))]
+            )
+
+
 # -- what is refused ----------------------------------------------------------------------------
 
 HUGE = {str(n): {"values": list(range(10))} for n in range(12)}

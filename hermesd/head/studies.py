@@ -43,9 +43,7 @@ class Studies:
         self, request: pb.SubmitStudyRequest, context: Any
     ) -> pb.SubmitStudyResponse:
         key = key_of(request)
-        if request.code_sha256 and self.blobs.path(request.code_sha256) is None:
-            expected = "a code snapshot that was uploaded before (PutBlob)"
-            raise Refused(FieldError("code_sha256", shown(request.code_sha256), expected))
+        self._stored(request.code_sha256)
         environment = tuple((item.name, str(scalar_of(item))) for item in request.environment)
         submission = studies.Submission(
             request.spec, request.code_sha256, request.submit_directory, environment
@@ -62,6 +60,8 @@ class Studies:
             other = self._identical(state, draft.study.fingerprint)
             if other and not request.again:
                 raise _Identical(other)
+            # Again: the last study with this code may have been removed meanwhile, and the code.
+            self._stored(request.code_sha256)
             study, specs = draft.accepted(self._free_id(request), self.owner, now)
             study = replace(study, identity=identity)
             self.taken[study.id] = identity
@@ -80,6 +80,12 @@ class Studies:
             trials=_unranked(state, known),
             notes=notes,
         )
+
+    def _stored(self, code_sha256: str) -> None:
+        """See that the code is here. Raises Refused."""
+        if code_sha256 and self.blobs.path(code_sha256) is None:
+            expected = "a code snapshot that was uploaded before (PutBlob)"
+            raise Refused(FieldError("code_sha256", shown(code_sha256), expected))
 
     def _preview(
         self,
@@ -159,8 +165,13 @@ class Studies:
                     f"{len(busy)} of {len(trials)} trials are not finished ({busy[0]} is"
                     f" {state.trials[busy[0]].phase}): wait for them, or name those that are"
                 )
+            study = state.studies[study_id]
+            if study.stop.on_nan:
+                trials = tuple(trial for trial in trials if not state.trials[trial].not_finite)
+            if not trials:
+                raise NotNow("the losses of these trials are not finite (stop.on_nan)")
             rule, parameters, lines = studies.extension(
-                state.studies[study_id],
+                study,
                 [state.trials[trial].spec for trial in trials],
                 request.stop,
                 request.parameters,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from hermesd.core.model import Scalar, StopRule, Study, TrialSpec
 from hermesd.pb.hermes.v1 import types_pb2 as pb
-from hermesd.refusal import FieldError, Refused
+from hermesd.refusal import FieldError, Refused, shown
 from hermesd.study import argv, space
 from hermesd.study.spec import StopSection, plain, read, read_stop
 from hermesd.study.submission import spec_of
@@ -20,7 +20,8 @@ def extension(
 ) -> tuple[StopRule, space.Point, tuple[tuple[str, ...], ...]]:
     """The stop rule, the changed parameters and each trial's command line after an extension.
 
-    What `stop` leaves unset stays as it is. Raises Refused.
+    What `stop` leaves unset stays as it is. What a trial has learnt it has learnt with its point of
+    the search, and so long: raises Refused for a parameter that is searched, or would be less.
     """
     given = plain(stop)
     if not given and not parameters:
@@ -29,7 +30,8 @@ def extension(
     checked = read_stop(stop)
     rule = StopRule(**{**before, **{name: getattr(checked, name) for name in given}})
     changed = _changed(parameters)
-    section = read(spec_of(study))
+    section, trials = read(spec_of(study)), tuple(trials)
+    _check(changed, section.parameters, trials)
     environment = dict(study.program.environment)
     lines = tuple(
         argv.build(
@@ -42,6 +44,31 @@ def extension(
         for trial in trials
     )
     return rule, tuple(changed.items()), lines
+
+
+def _check(
+    changed: Mapping[str, Scalar],
+    searched: Mapping[str, Mapping[str, object]],
+    trials: Iterable[TrialSpec],
+) -> None:
+    """Refuse what `changed` would make untrue of what the trials have come to."""
+    errors = []
+    for name, value in changed.items():
+        longest = max((had for trial in trials if (had := _number(trial, name))), default=0)
+        if "value" not in searched.get(name, {"value": None}):
+            expected = "a parameter that is not searched: the figures are those of its values"
+        elif isinstance(value, (int, float)) and value < longest:
+            expected = f"at least {longest:g}: the trials have that behind them"
+        else:
+            continue
+        errors.append(FieldError(f"parameters.{name}", shown(value), expected))
+    if errors:
+        raise Refused(*errors)
+
+
+def _number(trial: TrialSpec, name: str) -> float | None:
+    had = dict(trial.parameters).get(name)
+    return had if isinstance(had, (int, float)) and not isinstance(had, bool) else None
 
 
 def _changed(parameters: Sequence[pb.NamedValue]) -> dict[str, Scalar]:

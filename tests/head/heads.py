@@ -144,7 +144,12 @@ class Node:
         return launch
 
     async def report(
-        self, launch: node_pb2.Launch, first: int, losses: list[float], **metrics: float
+        self,
+        launch: node_pb2.Launch,
+        first: int,
+        losses: list[float],
+        not_finite: bool = False,
+        **metrics: float,
     ) -> None:
         """Losses from the step `first` on; other metrics are of the last one."""
         steps = list(range(first, first + len(losses)))
@@ -171,6 +176,7 @@ class Node:
                 busy_seconds=0.5,
                 examples=64,
                 memory_bytes=1000,
+                not_finite=not_finite,
             )
         )
 

@@ -316,3 +316,18 @@ async def test_numbers_out_of_range_are_refused(head: World) -> None:
         head.control.ListTrials(pb.ListTrialsRequest(study="digits", page_size=-1)),
     ):
         assert (await status(call))[0] is CODE.INVALID_ARGUMENT
+
+
+async def test_a_trial_whose_loss_is_not_finite_is_not_extended(head: World, node: Node) -> None:
+    await head.submit(spec(ONE))
+    launch = await node.start()
+    await node.report(launch, 1, [math.nan], not_finite=True)
+    await node.complete(launch, 1)
+    await node.settle()
+    change = pb.ExtendStudyRequest(
+        request_id=request_id(), selection=ALL, stop=types.Stop(max_steps=99)
+    )
+    code, words = await status(head.control.ExtendStudy(change))
+    assert code is CODE.FAILED_PRECONDITION
+    assert "not finite" in words
+    assert (await head.trial("digits/1")).state != types.TRIAL_STATE_WAITING
