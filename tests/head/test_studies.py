@@ -9,6 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from hermesd import study as submissions
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
 from hermesd.pb.hermes.v1 import types_pb2 as types
@@ -230,3 +231,25 @@ async def test_names_that_mean_no_study(
     assert refused[0] is code
     assert words in refused[1]
     assert (await head.control.GetStudy(pb.GetStudyRequest(study="di"))).study.id == "digits"
+
+
+async def test_code_that_is_removed_while_a_study_is_submitted_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world(tmp_path) as head:
+
+        async def pieces() -> AsyncIterator[pb.PutBlobRequest]:
+            yield pb.PutBlobRequest(data=b"code")
+
+        code = (await head.control.PutBlob(pieces())).sha256
+        draft = submissions.draft
+
+        def slow(submission: submissions.Submission) -> submissions.Draft:
+            # As when the last study with this code is removed just now.
+            (tmp_path / "blobs" / code).unlink()
+            return draft(submission)
+
+        monkeypatch.setattr(submissions, "draft", slow)
+        refused, words = await status(head.submit(spec(), code_sha256=code))
+        assert (refused, code[:12] in words) == (CODE.INVALID_ARGUMENT, True)
+        assert head.state.studies == {}
