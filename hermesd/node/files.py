@@ -43,7 +43,7 @@ async def chunks(
 async def _checkpoint(folder: TrialFolder, wanted: str) -> AsyncIterator[pb.FileChunk]:
     directory = wanted.rpartition("@")[2]
     root = folder.checkpoints / directory
-    if "/" in directory or directory.startswith(".") or not root.is_dir():
+    if not directory or "/" in directory or directory.startswith(".") or not root.is_dir():
         raise FileNotFoundError(2, "no such checkpoint", wanted)
     for path in sorted(p for p in root.rglob("*") if p.is_file() and not p.is_symlink()):
         offset = 0
