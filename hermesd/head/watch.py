@@ -98,10 +98,11 @@ class Watching:
         state = self.head.state
         study = state.studies[study_id]
         public = replace(study, program=replace(study.program, environment=()))
-        members = state.members[study_id]
+        # All of it now: the study may be removed while this is read.
+        members = [state.trials[trial] for trial in state.members[study_id]]
         yield f'{{"type":"study","version":1,"study":{_STUDY.write(public)}}}'
         for trial in members:
-            yield f'{{"type":"trial","trial":{_TRIAL.write(state.trials[trial])}}}'
+            yield f'{{"type":"trial","trial":{_TRIAL.write(trial)}}}'
         after = 0
         devices: dict[str, None] = {}
         while rows := await self.head.journal.rows(after, PAGE):
@@ -115,14 +116,14 @@ class Watching:
         for device in devices:
             yield f'{{"type":"device","device":{_DEVICE.write(state.slots[device].device)}}}'
         for trial in members:
-            for metric in await self.head.journal.metrics(trial):
-                for piece in await self.head.journal.pieces(trial, metric):
+            for metric in await self.head.journal.metrics(trial.id):
+                for piece in await self.head.journal.pieces(trial.id, metric):
                     steps, values = unpack(piece)
                     finite = [v if abs(v) < float("inf") else str(v) for v in values]
                     yield json.dumps(
                         {
                             "type": "points",
-                            "trial": trial,
+                            "trial": trial.id,
                             "attempt": piece.attempt,
                             "metric": metric,
                             "steps": steps,

@@ -12,6 +12,7 @@ import pytest
 
 from hermesd import record
 from hermesd.core.trial import Trial
+from hermesd.head.watch import Watching
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
 from hermesd.pb.hermes.v1 import types_pb2 as types
@@ -242,3 +243,26 @@ async def test_an_export_holds_the_study_its_entries_and_its_points(head: World)
     assert points["loss"]["steps"] == [1, 2]
     assert points["loss"]["values"] == [0.5, "nan"]
     node.call.cancel()
+
+
+async def test_a_study_that_is_removed_while_it_is_exported_is_exported_as_it_was(
+    head: World,
+) -> None:
+    await head.submit(spec({"lr": {"values": [0.1, 0.2, 0.3]}}))
+    whole = [line async for line in exporting(head) if json.loads(line)["type"] == "trial"]
+    lines = exporting(head)
+    assert json.loads(await anext(lines))["type"] == "study"
+    assert await anext(lines) == whole[0]
+    selection = pb.Selection(study="digits")
+    await head.control.StopTrials(
+        pb.StopTrialsRequest(request_id=request_id(), selection=selection)
+    )
+    await head.control.RemoveStudy(pb.RemoveStudyRequest(request_id=request_id(), study="digits"))
+    assert [line async for line in lines if json.loads(line)["type"] == "trial"] == whole[1:]
+
+
+def exporting(head: World) -> AsyncIterator[str]:
+    """The lines of an export, as a reader takes them who is slow."""
+    reader = Watching()
+    reader.head = head.running.head
+    return reader._export("digits")
