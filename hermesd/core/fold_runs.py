@@ -120,6 +120,8 @@ def _reported(state: Tables, trial: Trial, event: Reported) -> None:
     run = trial.run
     assert run is not None
     known = trial.curve[-1].last_step if trial.curve else 0
+    if 0 < event.number <= run.heard:
+        raise Rejected(f"report {event.number} of {run.id} was heard before")
     if event.step < trial.step or (event.chunks and event.chunks[-1].last_step <= known):
         raise Rejected(f"step {event.step} of {trial.id} was reported before")
     kind = state.slots[run.devices[0]].device.kind

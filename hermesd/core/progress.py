@@ -74,8 +74,8 @@ def reported(trial: Trial, event: Reported, kind: str) -> Trial:
         memory_bytes=max(trial.use.memory_bytes, event.memory_bytes),
     )
     run = trial.run
-    if run is not None and not run.warm:
-        run = replace(run, warm=True)
+    if run is not None:
+        run = replace(run, warm=True, heard=max(run.heard, event.number))
     return replace(
         trial,
         run=run,

@@ -30,7 +30,8 @@ class Run:
 
     `grant` counts the quanta given within it, `expired` says that the present one is over,
     `milestone` that one was passed and not answered yet, `asked` what it was asked to do. Until
-    it is `warm` its times say little: a new process compiles within its first iterations.
+    it is `warm` its times say little: a new process compiles within its first iterations. `heard`
+    is the number of its last report.
     """
 
     id: RunId
@@ -42,6 +43,7 @@ class Run:
     milestone: float | None = None
     asked: Suspend | Stop | None = None
     warm: bool = False
+    heard: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,6 +130,7 @@ def progress(run: RunId, frame: Frame, goal: Goal, signal: str) -> Progress:
             examples=_count(frame.get("examples") or 0),
             memory_bytes=_count(frame.get("memory_bytes") or 0),
             not_finite=not finite,
+            number=_count(frame.get("seq") or 0),
         ),
         series,
     )

@@ -39,6 +39,7 @@ def report_to_proto(report: Reported, points: Iterable[Series]) -> pb.Report:
         memory_bytes=report.memory_bytes,
         cpu_seconds=report.cpu_seconds,
         not_finite=report.not_finite,
+        number=report.number,
     )
 
 
@@ -73,6 +74,7 @@ def report_from_proto(message: pb.Report) -> Reported:
         memory_bytes=message.memory_bytes,
         not_finite=message.not_finite,
         ranges=ranges(points),
+        number=message.number,
     )
 
 

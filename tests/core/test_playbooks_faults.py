@@ -233,6 +233,19 @@ def test_a_report_that_comes_twice_counts_once() -> None:
     assert book.trial().metrics["val_loss"].last == 3.0
 
 
+def test_reports_without_losses_that_come_twice_count_once() -> None:
+    book = play().tell(started("s/0#1"))
+    busy = [reported("s/0#1", 0, [], busy_seconds=5.0, number=number) for number in (4, 5)]
+    book.tell(*busy)
+    for event in busy:
+        book.refuses(event, "heard before")
+    assert book.trial().use.busy_seconds == 10.0
+    # The next run's host counts anew.
+    book.tell(crashed("s/0#1")).tell(started("s/0#2"))
+    book.tell(reported("s/0#2", 0, [], busy_seconds=5.0, number=4))
+    assert book.trial().use.busy_seconds == 15.0
+
+
 def test_a_late_checkpoint_of_an_older_attempt_is_welcome() -> None:
     book = play().tell(started("s/0#1")).tell(killed("s/0#1")).tell(checkpointed("s/0#1", 5))
     assert book.trial().checkpoint == checkpoint("s/0#1", 5)

@@ -185,3 +185,7 @@ def test_steps_that_the_wire_cannot_carry_are_refused(steps: list[int]) -> None:
     frame = reported([1.0] * len(steps), first=steps[0], steps=steps)
     with pytest.raises(ValueError, match="expected rising ones"):
         fact(**frame)
+
+
+def test_a_report_has_the_number_that_its_host_gave_it() -> None:
+    assert progress({**reported([1.0]), "seq": 7}).report.number == 7

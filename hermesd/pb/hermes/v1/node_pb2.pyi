@@ -318,7 +318,7 @@ class MetricPoints(_message.Message):
     def __init__(self, metric: _Optional[str] = ..., steps: _Optional[_Iterable[int]] = ..., values: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("trial", "attempt", "step", "planned_steps", "chunks", "points", "busy_seconds", "examples", "memory_bytes", "cpu_seconds", "not_finite")
+    __slots__ = ("trial", "attempt", "step", "planned_steps", "chunks", "points", "busy_seconds", "examples", "memory_bytes", "cpu_seconds", "not_finite", "number")
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
@@ -330,6 +330,7 @@ class Report(_message.Message):
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
     NOT_FINITE_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
     trial: str
     attempt: int
     step: int
@@ -341,7 +342,8 @@ class Report(_message.Message):
     memory_bytes: int
     cpu_seconds: float
     not_finite: bool
-    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., planned_steps: _Optional[int] = ..., chunks: _Optional[_Iterable[_Union[LossChunk, _Mapping]]] = ..., points: _Optional[_Iterable[_Union[MetricPoints, _Mapping]]] = ..., busy_seconds: _Optional[float] = ..., examples: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., not_finite: bool = ...) -> None: ...
+    number: int
+    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., planned_steps: _Optional[int] = ..., chunks: _Optional[_Iterable[_Union[LossChunk, _Mapping]]] = ..., points: _Optional[_Iterable[_Union[MetricPoints, _Mapping]]] = ..., busy_seconds: _Optional[float] = ..., examples: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., not_finite: bool = ..., number: _Optional[int] = ...) -> None: ...
 
 class QuantumEnded(_message.Message):
     __slots__ = ("trial", "attempt", "grant", "step")
