@@ -118,10 +118,18 @@ class Connection:
             call.cancel()
 
     def refuse_absent_socket(self) -> None:
-        """Raise Unreachable at once when there is no socket and no head was ever seen on it."""
+        """Raise Unreachable at once when no head was ever seen on a socket that is not there, or
+        that is out of this user's reach."""
         socket = self.address.socket
-        if socket is not None and not self.has_answered and not socket.exists():
-            raise Unreachable(self._advice("there is no such socket"))
+        if socket is None or self.has_answered:
+            return
+        try:
+            socket.stat()
+        except PermissionError:
+            folder = printable(str(socket.parent))
+            raise Unreachable(self._advice(f"you may not enter {folder}")) from None
+        except OSError:
+            raise Unreachable(self._advice("there is no such socket")) from None
 
     def explained(self, error: aio.AioRpcError) -> HermesError:
         """The HermesError that `error` amounts to."""
@@ -156,7 +164,7 @@ class Connection:
         lines = [f"no head answers at {self.address}: {reason}"]
         if self.address.embedded:
             lines += [
-                "start one for yourself:   hermesctl local start   (or add --local to submit)",
+                f"start one for yourself:   {command('local start')}   (or add --local to submit)",
                 "or name another:          --head HOST:PORT, or HERMES_HEAD",
             ]
         elif self.address.socket is not None:

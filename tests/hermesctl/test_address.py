@@ -16,7 +16,8 @@ from hermesctl.address import (
     short_state_directory,
     state_directory,
 )
-from hermesctl.errors import UsageError
+from hermesctl.connection import Connection
+from hermesctl.errors import Unreachable, UsageError
 from hermesctl.token import find_token
 
 
@@ -145,3 +146,23 @@ def test_of_ones_own_two_heads_the_last_to_start_is_found(tmp_path: Path) -> Non
     assert find_head(None, environment).socket == alone
     os.utime(alone, (0.5, 0.5))
     assert find_head(None, environment).embedded
+
+
+@pytest.mark.root
+def test_a_socket_that_others_may_not_reach_is_told_from_an_absent_one(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    (tmp_path / "head.sock").touch()
+    connection = Connection(parse_address(str(tmp_path / "head.sock"), "--head"), token=None)
+    connection.refuse_absent_socket()
+    os.seteuid(65534)
+    try:
+        with pytest.raises(Unreachable, match="you may not enter"):
+            connection.refuse_absent_socket()
+        with pytest.raises(UsageError, match="not readable"):
+            find_token({"HERMES_TOKEN_FILE": str(tmp_path / "token")}, connection.address)
+        assert "Permission denied" in find_token({}, connection.address).origin
+    finally:
+        os.seteuid(0)
+    (tmp_path / "head.sock").unlink()
+    with pytest.raises(Unreachable, match="no such socket"):
+        connection.refuse_absent_socket()
