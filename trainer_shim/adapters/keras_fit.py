@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainer_shim.adapters import keras_private as private
 from trainer_shim.adapters import keras_state as state
+from trainer_shim.adapters.keras_callbacks import Kept, Uncopyable
 from trainer_shim.adapters.keras_data import (
     Files,
     copy_iterator,
@@ -51,6 +52,7 @@ class Fit:
         self.position = position
         self.iterator: Any = None
         self.callbacks: Any = None
+        self._kept = Kept([], model)
         self.traces: list[tuple[str, Any]] = []
         self.end: state.State | None = None  # its last batch, from where more epochs would go on
         self._session = session
@@ -174,8 +176,18 @@ class Fit:
         session.steps += done
         self._batch += 1
         losses, watched.losses = watched.losses, None
+        if self._batch == 1:
+            self._check_callbacks()
         self._agent.record(session.steps, losses or _NO_LOSS, done * session.batch_size)
         self._agent.boundary(session.steps)
+
+    def _check_callbacks(self) -> None:
+        """Once an epoch: better known before a copy is needed."""
+        if not self._session.is_obstructed:
+            try:
+                self._kept.check()
+            except Uncopyable as error:
+                self._session.obstacle(str(error))
 
     def loop_left(self, logs: Any) -> Any:
         """The logs of the epoch's last batch, from before the checkpoint if need be.
@@ -199,11 +211,12 @@ class Fit:
             if not module.startswith("keras.") or type(callback).__name__ == "LambdaCallback":
                 name = type(callback).__name__
                 self._session.doubt(f"what {name} keeps outside of its attributes is not seen")
+        self._kept = Kept(callbacks.callbacks, self.model)
         past = self.ended or self.position
         if past is None:
             return True
         with self._session.restoring():
-            state.before_train_begin(callbacks.callbacks, past["callbacks"])
+            self._kept.before_train_begin(past["callbacks"])
         return self.ended is None
 
     def begun(self) -> None:
@@ -211,7 +224,9 @@ class Fit:
         if self.ended is not None:
             self._retrace(self.ended)
             self.model._initial_epoch = self._epochs  # nothing is left for the loop
-        elif self.position is not None:
+            return
+        self._kept.begun()
+        if self.position is not None:
             self.model._initial_epoch = self.position["epoch"]
 
     def epoch_begins(self, epoch: int) -> bool:
@@ -230,12 +245,12 @@ class Fit:
 
     # -- checkpoints -------------------------------------------------------------------------------
 
-    def record(self) -> state.State:
-        """What is left of this fit once it has ended."""
-        model = self.model
+    def record(self, ended: bool = True) -> state.State:
+        """What is left of this fit once it has ended. Raises Uncopyable."""
+        model, variables = self.model, self._variables()
         return {
-            "variables": state.copy_variables(self._variables()),
-            "callbacks": state.copy_callbacks(self.callbacks.callbacks),
+            "variables": state.copy_variables(variables),
+            "callbacks": self._kept.copy(variables, ended),
             "random": state.copy_random(),
             "traces": list(self.traces),
             "steps": self._session.steps,
@@ -246,11 +261,11 @@ class Fit:
         }
 
     def copy(self) -> state.State:
-        """This fit at a boundary."""
+        """This fit at a boundary. Raises Uncopyable."""
         self.callbacks._flush_futures()
         logs = self._watched.logs
         return {
-            **self.record(),
+            **self.record(ended=False),
             "batch": self._batch,
             "broke": self._broke,
             "seen": self.iterator._steps_seen,
@@ -263,9 +278,10 @@ class Fit:
 
     def put_in_place(self, past: state.State) -> None:
         """Make the model and the process what they were in `past`."""
+        variables = self._variables()
         with self._session.restoring():
-            state.set_variables(self._variables(), past["variables"])
-        state.set_callbacks(self.callbacks.callbacks, past["callbacks"])
+            state.set_variables(variables, past["variables"])
+            self._kept.put_back(past["callbacks"], variables)
         self.model.stop_training = past["stop_training"]
         self._session.steps = past["steps"]
         state.set_random(past["random"])

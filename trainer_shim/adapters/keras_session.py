@@ -14,6 +14,7 @@ from typing import Any
 from trainer_shim.adapters import keras_graph as graph
 from trainer_shim.adapters import keras_private as private
 from trainer_shim.adapters import keras_state as state
+from trainer_shim.adapters.keras_callbacks import Uncopyable
 from trainer_shim.adapters.keras_fit import Fit
 from trainer_shim.adapters.keras_past import NOTHING, Past
 from trainer_shim.agent import Agent, CannotCapture
@@ -79,6 +80,9 @@ class Session:
             model = self._trained if self.fit is None else None
             whole = {"records": self._records, "fit": fit, "end": self._end}
             return state.Snapshot(whole, model)
+        except Uncopyable as error:
+            self.obstacle(str(error))
+            raise CannotCapture(str(error)) from error
         except Exception as error:  # whatever the framework raises: this run trains on
             raise CannotCapture(f"{type(error).__name__}: {error}") from error
 
@@ -122,15 +126,23 @@ class Session:
             return
         self.fit, self._trained = None, fit.model
         if not self.is_obstructed:
-            record = fit.record()
-            if fit.end is not None:
-                self._end = fit.end
-                state.share_arrays(record["variables"], fit.end["variables"])
-            self._records.append(record)
-            self._bound_records()
+            self._keep(fit)
         if not self.is_obstructed and self.agent.page.looping:
             self.agent.save_now(f"fit-{fit.number}-step-{self.steps}")
         self.agent.loop(False)
+        self.agent.report()  # what follows may take long, and has no boundaries
+
+    def _keep(self, fit: Fit) -> None:
+        try:
+            record = fit.record()
+        except Uncopyable as error:
+            self.obstacle(str(error))
+            return
+        if fit.end is not None:
+            self._end = fit.end
+            state.share_arrays(record["variables"], fit.end["variables"])
+        self._records.append(record)
+        self._bound_records()
 
     def abandon(self, error: BaseException) -> None:
         """A fit has ended with an exception, and left the model anywhere."""

@@ -1,13 +1,12 @@
 """Copies a model's and the process' state out at a boundary, and puts it back.
 
 Rule: a copy shares no memory that training writes to. Variables are copied, everything of
-Python's is pickled on the spot, and arrays that callbacks keep are never written in place.
+Python's is pickled on the spot.
 """
 
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import pickle
 import random
@@ -18,10 +17,8 @@ from trainer_shim.adapters import keras_private as private
 from trainer_shim.adapters import seeds
 from trainer_shim.snapshot import Builder
 
-_VERSION = 2
+_VERSION = 3
 _STATE, _ARRAYS = "keras.state", "keras.arrays"
-_NOT_STATE = {"_model", "model", "params"}
-_CSV_NOT_STATE = {"csv_file", "writer", "append", "append_header"}
 State = dict[str, Any]
 
 
@@ -175,71 +172,3 @@ def set_random(state: State) -> None:
     seeds.set_counters(state["made"])
     if state["tensorflow"] is not None:
         private.find(private.CONTEXT, "context")()._rng.setstate(state["tensorflow"])
-
-
-# -- callbacks -----------------------------------------------------------------------------------
-
-
-class _Pickler(pickle.Pickler):
-    """Refuses what belongs to the graph: the program makes it again."""
-
-    def persistent_id(self, value: Any) -> None:
-        import keras
-
-        of_graph = (keras.Layer, keras.Optimizer, keras.Metric, keras.Loss, keras.Variable)
-        if isinstance(value, of_graph) or type(value).__module__.startswith("tensorflow."):
-            raise pickle.PicklingError(f"{type(value).__name__} is made again by the program")
-
-
-def copy_callbacks(callbacks: Iterable[Any]) -> list[State]:
-    """Each callback's class, and those of its attributes that can be pickled."""
-    states = []
-    for callback in callbacks:
-        skipped = _NOT_STATE | (_CSV_NOT_STATE if _is_csv_logger(callback) else set())
-        attributes = {}
-        for name, value in vars(callback).items():
-            pickled = None if name in skipped else _pickled(value)
-            if pickled is not None:
-                attributes[name] = pickled
-        state: State = {"class": type(callback).__qualname__, "attributes": attributes}
-        if _is_csv_logger(callback) and os.path.exists(callback.filename):
-            state["bytes"] = os.path.getsize(callback.filename)
-        states.append(state)
-    return states
-
-
-def _pickled(value: Any) -> tuple[bytes, list[pickle.PickleBuffer]] | None:
-    buffers: list[pickle.PickleBuffer] = []
-    stream = io.BytesIO()
-    try:
-        _Pickler(stream, protocol=5, buffer_callback=buffers.append).dump(value)
-    except Exception:  # whatever an object's own __reduce__ raises
-        return None
-    return stream.getvalue(), buffers
-
-
-def before_train_begin(callbacks: list[Any], states: list[State]) -> None:
-    """Check that these are the same callbacks, and let none throw away what it wrote."""
-    now = [type(callback).__qualname__ for callback in callbacks]
-    then = [state["class"] for state in states]
-    if now != then:
-        raise OtherProgram(f"the callbacks are {now}, at the checkpoint they were {then}")
-    for callback, state in zip(callbacks, states):
-        if _is_csv_logger(callback) and "bytes" in state:
-            # Rows written after the checkpoint will be written again.
-            if os.path.exists(callback.filename):
-                os.truncate(callback.filename, state["bytes"])
-            callback.append = True
-
-
-def set_callbacks(callbacks: list[Any], states: list[State]) -> None:
-    """Put the attributes back."""
-    for callback, state in zip(callbacks, states):
-        for name, (pickled, buffers) in state["attributes"].items():
-            setattr(callback, name, pickle.loads(pickled, buffers=buffers))
-
-
-def _is_csv_logger(callback: Any) -> bool:
-    import keras
-
-    return isinstance(callback, keras.callbacks.CSVLogger)

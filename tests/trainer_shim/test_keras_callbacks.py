@@ -1,0 +1,136 @@
+"""What callbacks keep survives a suspension, or the trial is known to park only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.trainer_shim import keras_programs as programs
+from tests.trainer_shim.driving import Zygote
+from tests.trainer_shim.suspending import Runs, fidelity, tensorflow_zygote
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
+    with tensorflow_zygote(tmp_path_factory.mktemp("zygote")) as warm:
+        yield warm
+
+
+_MODEL = """
+model = keras.Sequential([layers.Input((6,)), layers.Dense(4), layers.Dense(1)])
+model.compile("adam", "mse")
+"""
+_FIT = """
+model.fit(x, y, batch_size=10, epochs=4, verbose=0, callbacks=[{callbacks}])
+"""
+
+# Averages of the weights as tensors, made anew at each step, and as variables.
+_AVERAGES = """
+class Tensors(callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        self.shadow = [tf.identity(w) for w in self.model.trainable_variables]
+    def on_train_batch_end(self, batch, logs=None):
+        pairs = zip(self.shadow, self.model.trainable_variables)
+        self.shadow = [0.9 * shadow + 0.1 * w for shadow, w in pairs]
+
+class Variables(callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        self.shadow = {w.path: tf.Variable(w.value) for w in self.model.trainable_variables}
+        self.mean = keras.metrics.Mean()
+    def on_train_batch_end(self, batch, logs=None):
+        self.mean.update_state(logs["loss"])
+        for w in self.model.trainable_variables:
+            self.shadow[w.path].assign(0.9 * self.shadow[w.path] + 0.1 * w)
+    def on_train_end(self, logs=None):
+        for w in self.model.trainable_variables:
+            w.assign(self.shadow[w.path])
+
+tensors, variables = Tensors(), Variables()
+""" + _MODEL + _FIT.format(callbacks="tensors, variables") + """
+final(model, [float(tf.reduce_sum(one)) for one in tensors.shadow], variables.mean.result())
+"""  # fmt: skip
+
+# The script looks at its own list, dict, set and array after two fits.
+_SHARED = """
+class Note(callbacks.Callback):
+    def __init__(self, *shared):
+        super().__init__()
+        self.losses, self.counts, self.seen, self.grid = shared
+        self.swap = self.other = []
+    def on_train_batch_end(self, batch, logs=None):
+        self.losses.append(float(logs["loss"]))
+        self.counts[batch] = self.counts.get(batch, 0) + 1
+        self.seen.add(int(1e6 * logs["loss"]))
+        self.grid[batch] += 1
+        self.swap = [*self.swap, batch]
+
+losses, counts, seen, grid = [], {}, set(), np.zeros(10)
+""" + _MODEL + """
+note = Note(losses, counts, seen, grid)
+""" + 2 * _FIT.format(callbacks="note") + """
+final(model, losses, sorted(counts.items()), sorted(seen), list(grid), note.swap, note.other)
+"""  # fmt: skip
+
+# A generator that has been read, and a file that has been written to.
+_READ = """
+class Reader(callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.rates = (0.1 / (1 + n) for n in range(1000))
+        self.schedule = lambda: next(self.rates)
+    def on_train_batch_end(self, batch, logs=None):
+        self.last = self.schedule()
+""" + _MODEL + _FIT.format(callbacks="Reader()") + "final(model)"  # fmt: skip
+
+_WRITTEN = """
+class Writer(callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        self.file = open("notes", "w")
+    def on_train_batch_end(self, batch, logs=None):
+        self.file.write("done" * 1000)
+""" + _MODEL + _FIT.format(callbacks="Writer()") + "final(model)"  # fmt: skip
+
+# Nothing of this changes.
+_CONSTANT = """
+class Constant(callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.file, self.names = open(__file__), [open(__file__), lambda: 0]
+        self.scale = lambda value: 2 * value
+        self.count = 0
+    def on_train_batch_end(self, batch, logs=None):
+        self.count += self.scale(batch)
+
+constant = Constant()
+""" + _MODEL + _FIT.format(callbacks="constant") + "final(model, constant.count)"  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "body", [_AVERAGES, _SHARED, _CONSTANT], ids=["averages", "shared", "constant"]
+)
+def test_what_callbacks_keep_is_there_again(zygote: Zygote, tmp_path: Path, body: str) -> None:
+    runs = Runs(zygote, tmp_path, programs.program(body, seeded=True))
+    steps = (5, 25, 55) if body is _SHARED else (5, 25)
+    assert runs.suspended(*steps) == runs.undisturbed()
+
+
+@pytest.mark.parametrize(
+    ("body", "named"), [(_READ, "Reader.rates"), (_WRITTEN, "Writer.file")], ids=["read", "written"]
+)
+def test_what_cannot_be_copied_only_parks(
+    zygote: Zygote, tmp_path: Path, body: str, named: str
+) -> None:
+    """The callback and the attribute are named before a device is asked for."""
+    runs = Runs(zygote, tmp_path, programs.program(body, seeded=True))
+    with runs.trial("kept") as trial:
+        trial.start(limit=3)
+        trial.until("parked")
+        level, reason = fidelity(trial)
+        assert level == "park-only"
+        assert named in reason
+        trial.resume()
+        trial.until("completed")

@@ -1,0 +1,242 @@
+"""What the callbacks of a fit keep in their attributes: copied out at a boundary, and put back.
+
+Rule: nothing that changed is left out in silence. Tensors and variables are copied as arrays; a
+layer, metric or function is made again by the program and stands for itself; a list, dict, set
+or array that the callback has had from the start is filled in place, since the script may hold
+it too. What fits none of these and is not as it was when the fit began cannot be copied at all.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import io
+import os
+import pickle
+import types
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from trainer_shim.adapters import keras_state as state
+from trainer_shim.adapters.keras_pickle import Pickler, Unpickler, is_made_again, variables_in
+from trainer_shim.adapters.keras_state import OtherProgram, State
+
+_NOT_STATE = {"_model", "model", "params"}
+_CSV_NOT_STATE = {"csv_file", "writer", "append", "append_header"}
+# What it writes goes to a file of its own in each process.
+_BOARD_NOT_STATE = {"_writers", "_prev_summary_state", "_batch_trace_context"}
+_PLAIN = (bool, int, float, str, bytes)
+
+
+class Uncopyable(Exception):
+    """An attribute of a callback has changed, and cannot be copied."""
+
+
+class Kept:
+    """The callbacks of one fit, made before their on_train_begin.
+
+    Objects of the graph that they hold are known by a number, the same in every process that
+    runs the program: they are counted in the order in which the attributes name them.
+    """
+
+    def __init__(self, callbacks: Iterable[Any], model: Any) -> None:
+        self._callbacks = list(callbacks)
+        self._known: list[Any] = []
+        self._numbers: dict[int, int] = {}
+        for one in (*self._callbacks, model):
+            self._number(one)
+        self._first = self._look()
+        self._first_known = len(self._known)
+        self._begun: dict[tuple[int, str], tuple[Any, ...]] = {}
+        self._variables: set[Any] = set()
+
+    def begun(self) -> None:
+        """Their on_train_begin is over: a change is one from here on."""
+        self._begun = self._look()
+        self._variables = {v.ref() for one in self._known for v in variables_in(one)}
+
+    # -- out -------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raises Uncopyable, naming callback and attribute, if a copy would leave something out."""
+        for number, callback in enumerate(self._callbacks):
+            for name, value in _attributes(callback):
+                self._pickled(number, name, value, len(self._known), copied=False)
+
+    def copy(self, covered: Iterable[Any], ended: bool) -> State:
+        """Each callback's class and attributes, and the variables that only callbacks hold: not
+        those `covered`. `ended` is for a fit whose on_train_begin will not be run again.
+
+        Raises Uncopyable.
+        """
+        known = self._first_known if ended else len(self._known)
+        before = self._first if ended else self._begun
+        states = []
+        for number, callback in enumerate(self._callbacks):
+            attributes = {}
+            copied = not type(callback).__module__.startswith("keras.")
+            for name, value in _attributes(callback):
+                pickled = self._pickled(number, name, value, known, copied)
+                if pickled is not None:
+                    is_same = (number, name) in before and before[number, name][0] is value
+                    attributes[name] = (*pickled, is_same)
+            one: State = {"class": type(callback).__qualname__, "attributes": attributes}
+            if _is_csv_logger(callback) and os.path.exists(callback.filename):
+                one["bytes"] = os.path.getsize(callback.filename)
+            states.append(one)
+        return {"each": states, "variables": self._values(covered, known)}
+
+    def _values(self, covered: Iterable[Any], known: int) -> list[Any]:
+        others = {variable.ref() for variable in covered}
+        values = []
+        for one in self._known[:known]:
+            variables = [v for v in variables_in(one) if v.ref() not in others]
+            if any(variable.ref() not in self._variables for variable in variables):
+                raise Uncopyable(f"a {type(one).__name__} of a callback has made new variables")
+            values.append(state.copy_variables(variables))
+        return values
+
+    def _pickled(
+        self, number: int, name: str, value: Any, known: int, copied: bool
+    ) -> tuple[bytes, list[pickle.PickleBuffer]] | None:
+        """None for what is as it was when the fit began. Raises Uncopyable."""
+
+        def keep(buffer: pickle.PickleBuffer) -> None:
+            # A callback of the program's own may write to its array while the copy is saved.
+            buffers.append(pickle.PickleBuffer(bytearray(buffer.raw())) if copied else buffer)
+
+        buffers: list[pickle.PickleBuffer] = []
+        stream = io.BytesIO()
+        try:
+            Pickler(stream, keep, lambda one: self._known_as(one, known)).dump(value)
+        except Exception as error:  # whatever an object's own __reduce__ raises
+            if not self._is_unchanged(number, name, value):
+                callback = type(self._callbacks[number]).__name__
+                raise Uncopyable(f"{callback}.{name} cannot be copied: {error}") from error
+            return None
+        return stream.getvalue(), buffers
+
+    def _is_unchanged(self, number: int, name: str, value: Any) -> bool:
+        before = self._begun.get((number, name))
+        return before is not None and _alike(before, (value, *_contents(value)))
+
+    # -- back ------------------------------------------------------------------------------------
+
+    def before_train_begin(self, past: State) -> None:
+        """Check that these are the same callbacks, and let none throw away what it wrote."""
+        now = [type(callback).__qualname__ for callback in self._callbacks]
+        then = [one["class"] for one in past["each"]]
+        if now != then:
+            raise OtherProgram(f"the callbacks are {now}, at the checkpoint they were {then}")
+        for callback, one in zip(self._callbacks, past["each"]):
+            if _is_csv_logger(callback) and "bytes" in one:
+                # Rows written after the checkpoint will be written again.
+                if os.path.exists(callback.filename):
+                    os.truncate(callback.filename, one["bytes"])
+                callback.append = True
+
+    def put_back(self, past: State, covered: Iterable[Any]) -> None:
+        """Make them what they were in `past`. Raises OtherProgram."""
+        values = past["variables"]
+        if len(values) > len(self._known):
+            held = f"{len(self._known)}, at the checkpoint {len(values)}"
+            raise OtherProgram(f"the number of objects that the callbacks hold is {held}")
+        others = {variable.ref() for variable in covered}
+        for one, copies in zip(self._known, values):
+            state.set_variables([v for v in variables_in(one) if v.ref() not in others], copies)
+        for callback, one in zip(self._callbacks, past["each"]):
+            for name, (pickled, buffers, is_same) in one["attributes"].items():
+                value = Unpickler(io.BytesIO(pickled), buffers, self._known).load()
+                if not (is_same and _fill(getattr(callback, name, None), value)):
+                    setattr(callback, name, value)
+
+    # -- the objects that the program makes again ------------------------------------------------
+
+    def _number(self, one: Any) -> int:
+        if id(one) not in self._numbers:
+            self._numbers[id(one)] = len(self._known)
+            self._known.append(one)
+        return self._numbers[id(one)]
+
+    def _known_as(self, one: Any, known: int) -> int | None:
+        number = self._numbers.get(id(one))
+        return number if number is not None and number < known else None
+
+    def _look(self) -> dict[tuple[int, str], tuple[Any, ...]]:
+        """Number the objects of the graph; each attribute's value and contents."""
+        found: dict[tuple[int, str], tuple[Any, ...]] = {}
+        for number, callback in enumerate(self._callbacks):
+            for name, value in _attributes(callback):
+                with contextlib.suppress(Exception):  # what cannot be pickled is seen when copied
+                    Pickler(io.BytesIO(), lambda buffer: None, self._seen).dump(value)
+                found[number, name] = (value, *_contents(value))
+        return found
+
+    def _seen(self, one: Any) -> int | None:
+        if id(one) in self._numbers or is_made_again(one):
+            return self._number(one)
+        return None
+
+
+def _attributes(callback: Any) -> Iterator[tuple[str, Any]]:
+    import keras
+
+    skipped = _NOT_STATE
+    if _is_csv_logger(callback):
+        skipped = skipped | _CSV_NOT_STATE
+    elif isinstance(callback, keras.callbacks.TensorBoard):
+        skipped = skipped | _BOARD_NOT_STATE
+    return ((name, value) for name, value in list(vars(callback).items()) if name not in skipped)
+
+
+def _contents(value: Any) -> tuple[Any, ...]:
+    """What can be seen to change in an object that stays the same."""
+    if isinstance(value, io.IOBase):
+        with contextlib.suppress(OSError, ValueError):
+            return (value.tell(),)
+        return ()
+    if isinstance(value, Iterator):
+        return (object(),)  # it changes unseen
+    if isinstance(value, dict):
+        return (*value.keys(), *value.values())
+    if isinstance(value, (list, tuple, set, frozenset, collections.deque)):
+        return tuple(value)
+    if isinstance(value, types.ModuleType):
+        return ()
+    return tuple(getattr(value, "__dict__", {}).values())
+
+
+def _alike(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
+    if len(before) != len(now):
+        return False
+    return all(
+        a is b or (type(a) is type(b) and isinstance(a, _PLAIN) and a == b)
+        for a, b in zip(before, now)
+    )
+
+
+def _fill(current: Any, value: Any) -> bool:
+    """Give an object the contents of another of its type; whether that can be."""
+    import numpy as np
+
+    if type(current) is not type(value):
+        return False
+    if isinstance(current, (list, collections.deque)):
+        current.clear()
+        current.extend(value)
+    elif isinstance(current, (dict, set)):
+        current.clear()
+        current.update(value)
+    elif isinstance(current, np.ndarray) and current.flags.owndata and current.flags.writeable:
+        if (current.shape, current.dtype) != (value.shape, value.dtype):
+            return False
+        current[...] = value
+    else:
+        return False
+    return True
+
+
+def _is_csv_logger(callback: Any) -> bool:
+    import keras
+
+    return isinstance(callback, keras.callbacks.CSVLogger)
