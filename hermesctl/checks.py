@@ -18,6 +18,7 @@ from pathlib import Path
 from hermesctl.address import state_directory
 from hermesctl.async_client import AsyncClient
 from hermesctl.errors import HermesError, Refused, Unreachable, UsageError
+from hermesctl.invocation import command
 from hermesctl.submission import interpreter
 from hermesctl.text import size
 from hermesctl.versions import check_skew, client_version
@@ -147,5 +148,5 @@ def _completion() -> Check:
     )
     if any(Path(place).expanduser().exists() for place in places):
         return Check("completion", Verdict.OK, "installed")
-    remedy = "hermesctl --install-completion"
+    remedy = command("--install-completion")
     return Check("completion", Verdict.NOTE, "not installed for your shell", remedy)

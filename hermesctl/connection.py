@@ -18,6 +18,7 @@ from grpc import aio
 
 from hermesctl.address import Address
 from hermesctl.errors import HermesError, NotFound, Problem, Refused, Unreachable, UsageError
+from hermesctl.invocation import command
 from hermesctl.text import printable
 from hermesctl.token import Token
 from hermesd.pb.hermes.v1.control_pb2 import FieldErrors

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from hermesctl.invocation import command
 from hermesctl.records import Failure, Trial, TrialState
 from hermesctl.tables import cell, grid, moment
 from hermesctl.text import count, cut, one_line
@@ -29,7 +30,7 @@ def failed_trials(trials: Sequence[Trial]) -> list[RenderableType]:
         table.add_row(
             cell(trial.id, "red"),
             cell(cut(error, _ERROR_LENGTH) or "-"),
-            cell(f"hermesctl trial show {trial.id}", "cyan"),
+            cell(command(f"trial show {trial.id}"), "cyan"),
         )
     hidden = len(failed) - _FAILED_SHOWN
     more = [cell(f"… and {count(hidden, 'trial')} more", "dim")] if hidden > 0 else []

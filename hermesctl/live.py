@@ -17,9 +17,10 @@ from hermesctl.async_client import AsyncClient
 from hermesctl.errors import HermesError, Unreachable
 from hermesctl.event_lines import event_line
 from hermesctl.events import ROUTINE, EventKind
+from hermesctl.live_table import SPARK_WIDTH
 from hermesctl.records import StudyDetail
 from hermesctl.terminal import is_live, say
-from hermesctl.views import SPARK_WIDTH, Live, final_view, live_view, progress_line, top_view
+from hermesctl.views import Live, final_view, live_view, progress_line, top_view
 
 _REFRESH_SECONDS = 1.0
 # Where lines are printed, they are kept: a night of training should fit a log.
@@ -54,9 +55,12 @@ async def show_end(client: AsyncClient, study: str, console: Console) -> StudyDe
 
 
 async def show_top(client: AsyncClient, study: str, console: Console) -> None:
-    """Show the devices and a study until it has finished; once, if it can't be redrawn."""
+    """Show the devices and a study until it has finished, then how it ended; once, if it can't
+    be redrawn."""
     if is_live(console):
-        await _draw(client, study, console, devices=True)
+        if not (await client.study(study)).study.finished:
+            await _draw(client, study, console, devices=True)
+        await show_end(client, study, console)
         return
     live = await _asked(client, study, None, devices=True)
     console.print(top_view(live, console.width, 1 << 30))

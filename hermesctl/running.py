@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 
 from hermesctl.async_client import AsyncClient
 from hermesctl.errors import ExitCode, HermesError, NotFound, UsageError
+from hermesctl.invocation import command
 from hermesctl.records import StudyDetail, TrialState
 from hermesctl.terminal import say, show_error
 from hermesctl.text import cut, printable
@@ -119,7 +120,7 @@ async def chosen_study(client: AsyncClient, study: str | None) -> str:
         return study
     newest = await client.latest_study()
     if newest is None:
-        raise NotFound("there is no study yet; submit one: hermesctl submit study.yaml")
+        raise NotFound(f"there is no study yet; submit one: {command('submit study.yaml')}")
     return newest.id
 
 

@@ -132,6 +132,8 @@ def leaderboard(trials: Sequence[Trial], metric: str, wide: bool) -> Table:
             cells += [cell(trial.fidelity or "-")]
             cells += [cell(trial.checkpoint.id if trial.checkpoint else "-")]
         table.add_row(*cells)
+    for column in table.columns[: len(head)]:
+        column.no_wrap = True  # on a narrow terminal the parameters give way
     return table
 
 

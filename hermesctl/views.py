@@ -1,19 +1,21 @@
 """What the terminal shows of one study: its status, the live view, the end.
 
-Rule: pure; functions of records and of how much room there is.
+Rule: pure, but for how a command is written; functions of records and of the room there is.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from hermesctl.charts import progress_bar, sparkline
+from hermesctl.charts import progress_bar
 from hermesctl.failure_views import failed_trials
+from hermesctl.invocation import command
+from hermesctl.live_table import SPARK_WIDTH, live_trials
 from hermesctl.node_records import Node
 from hermesctl.records import Study, StudyDetail, Trial
 from hermesctl.tables import (
@@ -26,13 +28,10 @@ from hermesctl.tables import (
     leaderboard,
     moment,
     params_text,
-    state_cell,
-    step_text,
     varying,
 )
-from hermesctl.text import count, duration, number, percent, printable
+from hermesctl.text import count, duration, percent, printable
 
-SPARK_WIDTH = 16
 _NEXT_SHOWN = 5
 _EPOCHS = 20
 
@@ -85,7 +84,7 @@ def others_view(studies: Sequence[Study]) -> RenderableType:
     """Which other studies are not finished, and how each is doing."""
     table = grid("also unfinished", "trials", "look")
     for study in studies:
-        look = cell(f"hermesctl status {study.id}", "cyan")
+        look = cell(command(f"status {study.id}"), "cyan")
         table.add_row(cell(study.id), cell(counts_text(study)), look)
     return table
 
@@ -117,7 +116,7 @@ def ending_text(study: Study) -> str:
     if study.finished:
         return moment(study.finished_unix_seconds)
     if study.paused:
-        return f"paused; hermesctl study resume {study.id}"
+        return f"paused; {command(f'study resume {study.id}')}"
     if study.remaining_seconds is None:
         return "-"
     return f"in about {duration(study.remaining_seconds)}"
@@ -134,7 +133,7 @@ def live_view(live: Live, width: int, height: int) -> RenderableType:
     bar = Text(progress_bar(done or 0.0, max(10, min(40, width - 40))), style="green")
     bar.append(f"  {percent(done)}  {printable(ending_text(study))}", style="not green")
     lines: list[RenderableType] = [head, bar]
-    lines.append(_live_trials(detail, live.trails, max(3, height - 8)))
+    lines.append(live_trials(detail, live.trails, width, max(3, height - 8)))
     upcoming = [f"{printable(t)}" for t in detail.next_up[:_NEXT_SHOWN]]
     lines.append(_line("next up", ", ".join(upcoming) or "-"))
     lines.append(_line("best", best_text(study, trials)))
@@ -195,24 +194,25 @@ def next_commands(study: str, best: Trial | None = None, *, ended: bool = False)
     """Where to look further, ready to be copied; `best` is the trial to look at."""
     study, trial = printable(study), printable(best.id if best else f"{study}/1")
     rows = [
-        (f"hermesctl best {study}", "the leaderboard"),
-        (f"hermesctl tail {'' if ended else '-f '}{study}", "what happened"),
-        (f"hermesctl trial show {trial}", "one trial, with its last output"),
-        (f"hermesctl trial curve {trial}", "its loss"),
-        (f"hermesctl why {trial}", "why it runs or waits"),
+        (command(f"best {study}"), "the leaderboard"),
+        (command(f"tail {'' if ended else '-f '}{study}"), "what happened"),
+        (command(f"trial show {trial}"), "one trial, with its last output"),
     ]
+    if best is not None and (best.signal is not None or best.metrics):
+        rows += [(command(f"trial curve {trial}"), "its loss")]
+    rows += [(command(f"why {trial}"), "why it runs or waits")]
     if best is not None and best.checkpoint is not None:
-        rows += [(f"hermesctl checkpoint download {trial}", "its files")]
+        rows += [(command(f"checkpoint download {trial}"), "its files")]
     if ended and best is not None and best.framework.startswith("keras"):
-        longer = f"hermesctl study extend {study} --set epochs={_more_epochs(best)}"
+        longer = command(f"study extend {study} --set epochs={_more_epochs(best)}")
         rows += [(longer, "train on, where the program takes --epochs")]
     if ended:
-        rows += [(f"hermesctl study export {study}", "everything, as JSON Lines")]
+        rows += [(command(f"study export {study} --to {study}.json"), "everything, as JSON Lines")]
     else:
-        rows += [(f"hermesctl study stop {study}", "end it; the results stay")]
+        rows += [(command(f"study stop {study}"), "end it; the results stay")]
     table = grid("look further", "")
-    for command, meaning in rows:
-        table.add_row(cell(f"  {command}", "cyan"), cell(meaning, "dim"))
+    for line, meaning in rows:
+        table.add_row(cell(f"  {line}", "cyan"), cell(meaning, "dim"))
     return table
 
 
@@ -220,40 +220,6 @@ def _more_epochs(trial: Trial) -> int:
     """Twice what it had, or a number for a person to change."""
     epochs = trial.params.get("epochs")
     return 2 * epochs if isinstance(epochs, int) else _EPOCHS
-
-
-def _live_trials(
-    detail: StudyDetail, trails: Mapping[str, Sequence[float]], room: int
-) -> RenderableType:
-    trials, metric = detail.trials, detail.study.metric
-    names = varying(trials)
-    table = grid("trial", "state", "device", ">step", ">signal", "", f">{metric}", "parameters")
-    order = sorted(trials, key=_live_order)
-    for trial in order[:room]:
-        table.add_row(
-            cell(trial.id),
-            state_cell(trial),
-            cell(trial.device or "-"),
-            cell(step_text(trial)),
-            cell(number(trial.signal)),
-            cell(sparkline(trails.get(trial.id, ()), SPARK_WIDTH), "blue"),
-            cell(number(trial.metric)),
-            cell(params_text(trial.params, names), "dim"),
-        )
-    for column in table.columns:
-        column.no_wrap = True
-        column.overflow = "ellipsis"
-    # The parameters give way, the pictures don't.
-    table.columns[5].min_width = SPARK_WIDTH
-    hidden = len(order) - room
-    more = [cell(f"… and {count(hidden, 'trial')} more", "dim")] if hidden > 0 else []
-    return Group(table, *more)
-
-
-def _live_order(trial: Trial) -> tuple[bool, bool, int, int]:
-    """Those on a device first, then those that may still run, by rank."""
-    rank = trial.rank or 1 << 30
-    return (not trial.state.on_device, trial.state.final, rank, trial.number)
 
 
 def _params(trial: Trial) -> RenderableType:

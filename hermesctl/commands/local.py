@@ -10,6 +10,7 @@ import typer
 
 from hermesctl import local
 from hermesctl.errors import ExitCode
+from hermesctl.invocation import command
 from hermesctl.options import OutputOption
 from hermesctl.output import Format, emit
 from hermesctl.tables import facts_table
@@ -34,7 +35,7 @@ def start(
     Example: hermesctl local start --slots 4
     """
     process = asyncio.run(local.start(os.environ, slots=slots, say=say))
-    say("it runs already" if process is None else "it runs; hermesctl local stop ends it")
+    say("it runs already" if process is None else f"it runs; {command('local stop')} ends it")
 
 
 @app.command()
@@ -66,7 +67,7 @@ def status(output: OutputOption = Format.TABLE) -> None:
     elif found.pid is not None:
         words = "a process is there and does not answer"
     else:
-        words = "does not run; hermesctl local start"
+        words = f"does not run; {command('local start')}"
     facts = [
         ("local head", words),
         ("process", str(found.pid or "-")),

@@ -18,6 +18,7 @@ from rich.text import Text
 from hermesctl.async_client import AsyncClient
 from hermesctl.documents import best_columns, ending_document, submission_document
 from hermesctl.errors import ExitCode, UsageError
+from hermesctl.invocation import command
 from hermesctl.live import follow_to_the_end, show_end
 from hermesctl.options import (
     EnvOption,
@@ -266,15 +267,15 @@ def _interrupted(progress: _Progress) -> str:
         case _Sent.NOTHING:
             return "nothing was submitted"
         case _Sent.REQUEST:
-            return "the study may have been submitted: hermesctl study ls tells"
+            return f"the study may have been submitted: {command('study ls')} tells"
         case _Sent.ANSWERED:
             commands = {
-                f"hermesctl top {study}": "look again",
-                f"hermesctl tail -f {study}": "follow it as lines",
-                f"hermesctl study stop {study}": "end it",
+                command(f"top {study}"): "look again",
+                command(f"tail -f {study}"): "follow it as lines",
+                command(f"study stop {study}"): "end it",
             }
             if progress.local:
-                commands["hermesctl local stop"] = "end your local head"
+                commands[command("local stop")] = "end your local head"
             width = max(map(len, commands))
-            rows = [f"  {command:<{width}}  {meaning}" for command, meaning in commands.items()]
+            rows = [f"  {line:<{width}}  {meaning}" for line, meaning in commands.items()]
             return "\n".join([f"{study} goes on without this terminal", *rows])

@@ -199,7 +199,8 @@ def test_follow_without_a_terminal_prints_lines_then_the_end(head: FakeHead, pro
     assert "long-before" not in result.stdout
     assert "switch overhead  1.0 %" in result.stdout
     assert "preemptions      7" in result.stdout
-    assert "hermesctl trial curve digits/1" in result.stdout
+    assert "hermesctl trial show digits/1" in result.stdout
+    assert "hermesctl trial curve" not in result.stdout  # it has no points
 
 
 def test_follow_without_a_terminal_says_now_and_then_how_far_it_is(

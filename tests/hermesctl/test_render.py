@@ -295,13 +295,53 @@ def test_the_live_view_fits_its_room_and_puts_those_on_devices_first() -> None:
     live = Live(detail(*trials), notice="reconnecting" * 30)
     live.reported("digits/58", 3.0)
     live.reported("digits/58", 1.0)
-    lines = shown(live_view(live, 80, 20), width=80).splitlines()
+    lines = shown(live_view(live, 100, 20), width=100).splitlines()
     assert len(lines) <= 20
-    assert all(len(one) <= 80 for one in lines)
+    assert all(len(one) <= 100 for one in lines)
     first = next(one for one in lines if one.startswith("digits/"))
     assert "digits/58" in first
     assert "█▁" in first
     assert "… and 87 more" in "\n".join(lines).replace(" trials", "")
+
+
+def searched() -> Live:
+    """A study of four parameters, as one would search."""
+    trials = []
+    for number in (1, 2, 16):
+        state = types.TRIAL_STATE_RUNNING if number < 16 else types.TRIAL_STATE_WAITING
+        one = trial(number, state=state, step=700, planned_steps=1800, signal=0.1, metric=0.54321)
+        one.device = "worker1/cpu0" if number < 16 else ""
+        one.kept_tier = types.TIER_PARK if number == 16 else types.TIER_UNSPECIFIED
+        for name in ("learning_rate", "weight_decay", "batch_size"):
+            one.parameters.add(name=name).value.double_value = 0.0001 * number
+        one.parameters.add(name="epochs").value.int_value = 12
+        trials.append(one)
+    live = Live(detail(*trials))
+    for value in range(16):
+        live.reported("digits/1", float(value))
+    return live
+
+
+@pytest.mark.parametrize("width", [80, 100, 140, 200])
+def test_the_live_view_never_shortens_what_a_trial_is_and_how_far_it_is(width: int) -> None:
+    lines = shown(live_view(searched(), width, 40), width=width).splitlines()
+    assert all(len(one) <= width for one in lines)
+    header, first, _, last = lines[2:6]
+    for name in ("trial", "state", "device", "step", "signal", "val_loss"):
+        assert name in header.split()
+    assert first.split()[:5] == ["digits/1", "running", "worker1/cpu0", "700/1800", "0.1"]
+    assert last.split()[:5] == ["digits/16", "waiting", "(park)", "-", "700/1800"]
+    assert "0.5432" in first
+    assert ("parameters" in header, "█" in first) == (width > 80, width > 100)
+    assert "adam" not in first  # the same in all
+    assert "epochs" not in first
+    assert ("batch_size=0.0001" in first) == (width > 140)
+    assert ("lr=0.1 learning_rate" in first) == (width > 80)
+
+
+def test_a_live_view_of_very_little_room_keeps_the_trials() -> None:
+    first = shown(live_view(searched(), 60, 40), width=60).splitlines()[3]
+    assert first.split() == ["digits/1", "running", "700/1800", "0.1", "0.5432"]
 
 
 def test_the_end_names_the_best_parameters_only_if_there_are_any() -> None:
@@ -312,9 +352,13 @@ def test_the_end_names_the_best_parameters_only_if_there_are_any() -> None:
     )
     assert "best parameters" not in shown(final_view(study, [replace(best, metric=None)]))
     assert "checkpoint download" not in shown(final_view(study, [best]))
+    assert "trial curve" not in shown(final_view(study, [best]))
+    drawn = shown(final_view(study, [replace(best, signal=0.5)]))
+    assert "hermesctl trial curve digits/1 " in drawn
+    assert "hermesctl study export digits --to digits.json " in drawn
     saved = Checkpoint("c1", 40, "abc", 2048, ("box",))
     view = shown(final_view(study, [replace(best, checkpoint=saved)]))
-    assert "hermesctl checkpoint download digits/1  its files" in view
+    assert "hermesctl checkpoint download digits/1  " in view
     assert "study extend" not in view
     keras = replace(best, framework="keras 3.15.0, tensorflow 2.21.0")
     assert "hermesctl study extend digits --set epochs=20" in shown(final_view(study, [keras]))

@@ -144,6 +144,18 @@ def test_the_live_view_shows_who_runs_and_ends_with_the_leaderboard(
     assert "the study goes on" in rest
 
 
+def test_top_of_a_study_that_has_finished_shows_how_it_ended(
+    head: FakeHead, terminal: Terminal
+) -> None:
+    head.add_study("digits", trial(1, state=types.TRIAL_STATE_COMPLETED), finished=True)
+    process = terminal.start("top", "digits")
+    shown = terminal.until("never said")
+    assert process.wait() == 0
+    assert shown.count("rank") == 1
+    assert "switch overhead" in shown
+    assert "next up" not in shown
+
+
 def test_ctrl_c_while_following_says_that_the_study_goes_on(
     head: FakeHead, terminal: Terminal, project: Path
 ) -> None:

@@ -1,0 +1,29 @@
+"""How hermesctl was started, so that a command it prints can be run as it stands.
+
+Rule: the plain name wherever the shell would find it; else the path, short from where one is.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+_NAME = "hermesctl"
+
+
+def command(arguments: str) -> str:
+    """`hermesctl ARGUMENTS`, or by its path (`.venv/bin/hermesctl ARGUMENTS`) off PATH."""
+    return f"{_program()} {arguments}"
+
+
+def _program() -> str:
+    started = Path(os.path.abspath(sys.argv[0]))
+    if started.name != _NAME or shutil.which(_NAME) is not None:
+        return _NAME
+    here = Path.cwd()
+    shown = started.relative_to(here) if started.is_relative_to(here) else started
+    # A bare name would be looked for on PATH.
+    return shlex.quote(str(shown) if "/" in str(shown) else f"./{shown}")
