@@ -81,7 +81,7 @@ def trial_view(state: State, trial: Trial, measure: Measure, rank: int = 0) -> p
         ],
         reason=_reason(trial),
         last_run_reason=trial.reason if trial.phase is Phase.WAITING else "",
-        examples_per_second=use.examples / busy if busy else 0.0,
+        examples_per_second=_examples_per_second(trial),
         steps_per_second=1 / per_step if per_step else 0.0,
         memory_bytes=use.memory_bytes,
         cpu_use=use.cpu_seconds / busy if busy else 0.0,
@@ -99,6 +99,14 @@ def trial_view(state: State, trial: Trial, measure: Measure, rank: int = 0) -> p
     if trial.checkpoint is not None:
         view.checkpoint.CopyFrom(wire.checkpoint_to_proto(trial.checkpoint))
     return view
+
+
+def _examples_per_second(trial: Trial) -> float:
+    """At its speed of now, as the steps are told; over all of its time while that is unknown."""
+    use, per_step = trial.use, trial.seconds_per_step
+    if per_step and trial.step:
+        return use.examples / trial.step / per_step
+    return use.examples / use.busy_seconds if use.busy_seconds else 0.0
 
 
 def _reason(trial: Trial) -> str:

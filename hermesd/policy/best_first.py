@@ -123,6 +123,8 @@ class BestFirst:
         kind, value = self.score(trial)
         if kind == UNPROBED:
             return "not probed yet"
+        if math.isinf(value):
+            return "no loss seen yet"
         shown = "loss" if self.scale == "absolute" else "loss over its first"
         return f"{shown} {value:.4g}{', target reached' if kind == REACHED else ''}"
 
