@@ -96,9 +96,19 @@ def fidelity(trial: Trial) -> list[tuple[str, str]]:
     return [(event["level"], event["reason"]) for event in said]
 
 
-@pytest.mark.parametrize("seeded", [True, False], ids=["seeded", "unseeded"])
-def test_every_boundary_parked_and_restored(zygote: Zygote, tmp_path: Path, seeded: bool) -> None:
-    """One run is parked and checkpointed at each boundary; each checkpoint is then resumed."""
+@pytest.mark.parametrize(
+    ("seeded", "every"),
+    [
+        pytest.param(True, 4, id="seeded"),
+        pytest.param(False, 4, id="unseeded"),
+        pytest.param(True, 1, id="seeded-each", marks=pytest.mark.slow),
+        pytest.param(False, 1, id="unseeded-each", marks=pytest.mark.slow),
+    ],
+)
+def test_every_boundary_parked_and_restored(
+    zygote: Zygote, tmp_path: Path, seeded: bool, every: int
+) -> None:
+    """One run is parked and checkpointed at each boundary; `every` so many are then resumed."""
     runs = Runs(zygote, tmp_path, programs.EVERYTHING, seeded)
     losses, final = runs.undisturbed()
     assert sorted(losses) == list(range(1, STEPS + 1))
@@ -120,7 +130,7 @@ def test_every_boundary_parked_and_restored(zygote: Zygote, tmp_path: Path, seed
         after = {at: loss for at, loss in losses.items() if at > step}
         return runs.resumed(step, checkpoints[step], work) != (after, final)
 
-    chosen = sorted(checkpoints)[:: 1 if seeded else 4]
+    chosen = sorted(checkpoints)[::every]
     with ThreadPoolExecutor(2) as pool:
         wrong = dict(zip(chosen, pool.map(differs, chosen), strict=True))
     assert [step for step in chosen if wrong[step]] == []
@@ -165,6 +175,24 @@ def test_suspends_of_other_programs(
     undisturbed = runs.undisturbed()
     assert steps[-1] <= max(undisturbed[0])
     assert runs.suspended(*steps) == undisturbed
+
+
+def test_what_a_fit_computed_is_told_though_the_program_goes_on(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    """After its last fit a program may evaluate for an hour; the host is silent then."""
+    body = """
+model = keras.Sequential([layers.Input((6,)), layers.Dense(1)])
+model.compile("sgd", "mse")
+model.fit(x[:32], y[:32], batch_size=8, epochs=1, verbose=0)
+threading.Event().wait()
+"""
+    runs = Runs(zygote, tmp_path, "import threading\n" + body, seeded=True)
+    with ending(runs.trial("waits").launch(zygote)) as trial:
+        trial.start()
+        while trial.until("reported")["last_step"] < 4:
+            pass
+    assert sorted(trial.losses()) == [1, 2, 3, 4]
 
 
 def test_the_loss_is_the_steps_own_and_without_penalties(zygote: Zygote, tmp_path: Path) -> None:
