@@ -16,6 +16,7 @@ from hermesd.core.assignment import Assignment, Issue
 from hermesd.core.binding import bind
 from hermesd.core.commands import Bind, Command, Kill, Launch, Release, Renew, Stop, Suspend
 from hermesd.core.events import Event, NodeLost
+from hermesd.core.invariants import check_trials
 from hermesd.core.model import (
     NodeId,
     Phase,
@@ -107,10 +108,15 @@ class Scheduler:
     # -- the decision -----------------------------------------------------------------------
 
     def decide(self, now: Time) -> list[Command]:
-        """What to do now, folded in already. Deciding again says nothing new."""
+        """What to do now, folded in already. Deciding again says nothing new.
+
+        Raises:
+            InvariantBroken: a trial that changed contradicts the rest; nothing may be written.
+        """
         self._queues.forget_removed()
         self._later = {t: time for t, time in self._later.items() if time > now}
         commands: list[Command] = []
+        changed: dict[TrialId, None] = {}
 
         def issue(command: Command) -> None:
             self.state.apply(command, now)
@@ -118,6 +124,7 @@ class Scheduler:
             commands.append(command)
 
         while True:
+            changed |= self.state.dirty
             dirty = [self.state.trials[t] for t in self.state.dirty if t in self.state.trials]
             self.state.dirty.clear()
             for trial in dirty:
@@ -136,6 +143,7 @@ class Scheduler:
         for (trial_id, node), forget in list(self.state.releases.items()):
             if self.state.nodes[node].connected:
                 issue(Release(trial_id, node, forget))
+        check_trials(self.state, changed)
         return commands
 
     def _remember(self, command: Command) -> None:
