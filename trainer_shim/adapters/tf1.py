@@ -156,15 +156,23 @@ class Sessions:
         parts = (given.targets, given.fetches, sorted(fed, key=id))
         key = (id(session), *(tuple(map(id, part)) for part in parts))
         if key not in self._runs:
-            trainable = tf1_variables.trainable(session.graph)
-            run = tf1_graph.look_at(given.fetches, given.targets, fed, trainable)
-            if run.trains:
-                run.loss = self.losses.within(run, session.graph, fed)
-                unset = tf1_variables.obstacle(session.graph, run.written)
-                run.obstacles += [] if unset is None else [unset]
+            try:
+                run = self._understand(session.graph, given, fed)
+            except Exception as error:  # whatever the framework raises: the program trains on
+                run = Run(given.fetches)
+                self.standing.obstacle(f"a run cannot be looked into: {error}")
             # Kept with what it is of: an id means something only as long as that lives.
             self._runs[key] = (run, given._replace(feeds={}, options=parts, metadata=session))
         return self._runs[key][0]
+
+    def _understand(self, graph: Any, given: Given, fed: Sequence[Any]) -> Run:
+        trainable = tf1_variables.trainable(graph)
+        run = tf1_graph.look_at(given.fetches, given.targets, fed, trainable)
+        if run.trains:
+            run.loss = self.losses.within(run, graph, fed)
+            unset = tf1_variables.obstacle(graph, run.written)
+            run.obstacles += [] if unset is None else [unset]
+        return run
 
     def _wait(self, session: Any, given: Given) -> None:
         """Let no other thread look at variables that have not got their values back."""

@@ -91,7 +91,11 @@ class Loop:
     # -- functions -------------------------------------------------------------------------------
 
     def _planned(self, context: Any, name: bytes) -> Plan:
-        definition = tf_graph.study(context, name)
+        try:
+            definition = tf_graph.study(context, name)
+        except Exception as error:  # whatever the framework raises: the program trains on
+            definition = tf_graph.Definition()
+            self.standing.obstacle(f"a function cannot be looked into: {error}")
         return Plan(name, definition, self.traces.optionals.get(name, {}), self.traces.given(name))
 
     def _look_at(self, plan: Plan, inputs: Sequence[Any]) -> None:

@@ -79,6 +79,10 @@ def study(context: Any, name: Any, known: dict[str, Definition] | None = None) -
             _take_over(found, study(context, function, known), given[skipped:], always)
         if not calls:
             _look_at(found, node.op, given)
+            for function in _held(node):
+                inner = study(context, function, known)
+                found.takes_gradient |= inner.takes_gradient
+                found.stateful += inner.stateful
     return found
 
 
@@ -110,6 +114,14 @@ def called(node: Any) -> Iterator[tuple[str, int]]:
     elif node.op in ("While", "StatelessWhile"):
         yield node.attr["cond"].func.name, 0
         yield node.attr["body"].func.name, 0
+
+
+def _held(node: Any) -> Iterator[str]:
+    """The functions that a node has for another use than calling them with its inputs."""
+    for attribute in node.attr.values():
+        for function in (attribute.func, *attribute.list.func):
+            if function.name:
+                yield function.name
 
 
 def _take_over(
