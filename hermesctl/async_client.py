@@ -17,10 +17,8 @@ from hermesctl.address import embedded_head, find_head
 from hermesctl.async_reader import AsyncReader, StudyRef, study_id
 from hermesctl.connection import PATIENCE_SECONDS, Connection
 from hermesctl.errors import StudyFileError, UsageError
-from hermesctl.records import Submission, Trial
-from hermesctl.schema import build_extension
+from hermesctl.records import Submission
 from hermesctl.snapshot import snapshot
-from hermesctl.study_file import Table
 from hermesctl.study_writer import study_data
 from hermesctl.submission import (
     Prepared,
@@ -30,14 +28,13 @@ from hermesctl.submission import (
     interpreter,
     open_study,
 )
+from hermesctl.targets import Changes, Target, extension, selections
 from hermesctl.token import find_token
 from hermesctl.transfer import upload
-from hermesctl.trees import tree_of
 from hermesctl.versions import check_skew, client_version
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1.types_pb2 import NamedValue, StudySpec, Value
 
-Target: TypeAlias = StudyRef | Trial
 StudySource: TypeAlias = str | os.PathLike[str] | Mapping[str, object] | StudySpec | Prepared
 
 _SUBMIT_TIMEOUT_SECONDS = 300.0
@@ -148,7 +145,7 @@ class AsyncClient(AsyncReader):
         await self._check_version()
         return [
             trial
-            for selection in _selections(targets)
+            for selection in selections(targets)
             for trial in (
                 await self.connection.call(
                     self.connection.stub.PauseTrials,
@@ -162,7 +159,7 @@ class AsyncClient(AsyncReader):
         await self._check_version()
         return [
             trial
-            for selection in _selections(targets)
+            for selection in selections(targets)
             for trial in (
                 await self.connection.call(
                     self.connection.stub.ResumeTrials,
@@ -176,7 +173,7 @@ class AsyncClient(AsyncReader):
         any version."""
         return [
             trial
-            for selection in _selections(targets)
+            for selection in selections(targets)
             for trial in (
                 await self.connection.call(
                     self.connection.stub.StopTrials,
@@ -190,7 +187,7 @@ class AsyncClient(AsyncReader):
         await self._check_version()
         return [
             trial
-            for selection in _selections(targets)
+            for selection in selections(targets)
             for trial in (
                 await self.connection.call(
                     self.connection.stub.RetryTrials,
@@ -201,26 +198,24 @@ class AsyncClient(AsyncReader):
 
     async def extend(
         self,
-        *targets: Target,
-        stop: Mapping[str, object] | Table | None = None,
-        parameters: Mapping[str, object] | Table | None = None,
+        *targets: Target | Mapping[str, object],
+        stop: Changes | None = None,
+        parameters: Changes | None = None,
     ) -> list[str]:
-        """Let trials go on for longer: raise `stop` rules ({"max_steps": 1000}) or change
-        `parameters` ({"epochs": 20}). Finished trials go on from their last checkpoint."""
+        """Let trials go on for longer; returns those that will.
+
+        `targets` are studies, trials or their ids. `stop` raises stop rules, by the keys of the
+        study file ({"max_steps": 1000}); `parameters` gives hyper-parameters new values
+        ({"epochs": 20}), and may stand right after the targets instead. Finished trials go on
+        from their last checkpoint. Raises UsageError for what can't be meant, StudyFileError for
+        values that won't do, NotFound, and Refused where a trial can't be extended.
+        """
+        chosen, rules, values = extension(targets, stop, parameters)
         await self._check_version()
-        rules, values, problems = build_extension(
-            tree_of(stop, "stop") if isinstance(stop, Mapping) else stop,
-            tree_of(parameters, "parameters") if isinstance(parameters, Mapping) else parameters,
-        )
-        if problems:
-            raise StudyFileError(problems)
         ids: list[str] = []
-        for selection in _selections(targets):
+        for selection in chosen:
             request = pb.ExtendStudyRequest(
-                request_id=_request_id(),
-                selection=selection,
-                stop=rules if stop else None,
-                parameters=values,
+                request_id=_request_id(), selection=selection, stop=rules, parameters=values
             )
             ids += (await self.connection.call(self.connection.stub.ExtendStudy, request)).trials
         return ids
@@ -239,9 +234,12 @@ class AsyncClient(AsyncReader):
             if not error.problems:
                 raise
             raise StudyFileError(prepared.located(error.problems)) from None
+        trials = tuple(map(from_wire.trial, response.trials))
+        if response.identical_to and not trials:
+            trials = (await self.study(response.identical_to)).trials
         return Submission(
             study=response.study or response.identical_to,
-            trials=tuple(map(from_wire.trial, response.trials)),
+            trials=trials,
             identical_to=response.identical_to,
             notes=tuple(response.notes),
         )
@@ -250,21 +248,6 @@ class AsyncClient(AsyncReader):
         if not self._compatible:
             check_skew(client_version(), (await self.server_info()).version)
             self._compatible = True
-
-
-def _selections(targets: tuple[Target, ...]) -> list[pb.Selection]:
-    """One selection for each study: some of its trials (ids with a slash), or all of it."""
-    trials: dict[str, list[str]] = {}
-    studies: list[str] = []
-    for target in targets:
-        name = target.id if isinstance(target, Trial) else study_id(target)
-        study, slash, _ = name.rpartition("/")
-        if slash:
-            trials.setdefault(study, []).append(name)
-        else:
-            studies.append(name)
-    chosen = [pb.Selection(trials=names) for names in trials.values()]
-    return chosen + [pb.Selection(study=study) for study in studies]
 
 
 def _prepared(study: StudySource, directory: Path) -> Prepared:

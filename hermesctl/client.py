@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from hermesctl.async_client import AsyncClient, StudySource, Target
+from hermesctl.async_client import AsyncClient, StudySource
 from hermesctl.async_reader import StudyRef, TrialRef
 from hermesctl.connection import PATIENCE_SECONDS
 from hermesctl.events import Event
@@ -30,6 +30,7 @@ from hermesctl.records import (
     Trial,
     TrialDetail,
 )
+from hermesctl.targets import Changes, Target
 from hermesctl.transfer import OnProgress
 
 Answer = TypeVar("Answer")
@@ -229,11 +230,20 @@ class Client:
 
     def extend(
         self,
-        *targets: Target,
-        stop: Mapping[str, object] | None = None,
-        parameters: Mapping[str, object] | None = None,
+        *targets: Target | Mapping[str, object],
+        stop: Changes | None = None,
+        parameters: Changes | None = None,
     ) -> list[str]:
-        """See AsyncClient.extend."""
+        """Let trials go on for longer; returns the ids of those that will.
+
+        `extend("digits", {"epochs": 20})` and `extend("digits", parameters={"epochs": 20})` are
+        the same: new values of hyper-parameters. `stop={"max_steps": 1000}` raises stop rules, by
+        the keys of the study file. Targets are studies, trials or their ids; finished trials go
+        on from their last checkpoint.
+
+        Raises UsageError for what can't be meant, StudyFileError for values that won't do,
+        NotFound, and Refused where a trial can't be extended.
+        """
         return self._run(self._client.extend(*targets, stop=stop, parameters=parameters))
 
     def remove(self, study: StudyRef) -> None:

@@ -5,7 +5,7 @@ Rule: pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -19,8 +19,17 @@ _FAILED_SHOWN = 5
 _ERROR_LENGTH = 100
 
 
-def failed_trials(trials: Sequence[Trial]) -> list[RenderableType]:
-    """The trials that failed, each with its error in a line; nothing if none did."""
+def unexplained(trials: Sequence[Trial]) -> list[Trial]:
+    """Of the trials that `failed_trials` shows, those whose error is only in their output."""
+    failed = [trial for trial in trials if trial.state is TrialState.FAILED]
+    return [t for t in failed[:_FAILED_SHOWN] if t.failures and t.failures[-1].untold]
+
+
+def failed_trials(trials: Sequence[Trial], said: Mapping[str, str]) -> list[RenderableType]:
+    """The trials that failed, each with its error in a line; nothing if none did.
+
+    `said` is the last line of the output of those that `unexplained` names.
+    """
     failed = [trial for trial in trials if trial.state is TrialState.FAILED]
     if not failed:
         return []
@@ -29,7 +38,7 @@ def failed_trials(trials: Sequence[Trial]) -> list[RenderableType]:
         error = one_line(trial.failures[-1].detail) if trial.failures else one_line(trial.reason)
         table.add_row(
             cell(trial.id, "red"),
-            cell(cut(error, _ERROR_LENGTH) or "-"),
+            cell(cut(said.get(trial.id) or error, _ERROR_LENGTH) or "-"),
             cell(command(f"trial show {trial.id}"), "cyan"),
         )
     hidden = len(failed) - _FAILED_SHOWN

@@ -17,7 +17,9 @@ from hermesctl.async_client import AsyncClient
 from hermesctl.errors import HermesError, Unreachable
 from hermesctl.event_lines import event_line
 from hermesctl.events import ROUTINE, EventKind
+from hermesctl.failure_views import unexplained
 from hermesctl.live_table import SPARK_WIDTH
+from hermesctl.program_output import last_line
 from hermesctl.records import StudyDetail
 from hermesctl.terminal import is_live, say
 from hermesctl.views import Live, final_view, live_view, progress_line, top_view
@@ -50,8 +52,19 @@ async def show_end(client: AsyncClient, study: str, console: Console) -> StudyDe
     """Show how a finished study ended."""
     detail = await client.study(study)
     best = await client.best(detail.study, _LEADERBOARD_LENGTH)
-    console.print(final_view(detail, best))
+    console.print(final_view(detail, best, await said_last(client, detail)))
     return detail
+
+
+async def said_last(client: AsyncClient, detail: StudyDetail) -> dict[str, str]:
+    """The last line printed by each trial that failed without a word of why."""
+    said = {}
+    for trial in unexplained(detail.trials):
+        try:
+            said[trial.id] = last_line((await client.trial(trial)).output_tail)
+        except HermesError:
+            continue  # its exit status is told then
+    return said
 
 
 async def show_top(client: AsyncClient, study: str, console: Console) -> None:

@@ -13,6 +13,20 @@ _UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|\][^\x07\x1b]*\x1b?)?\Z")
 _HELD_BACK_MAX = 4096
 
 
+def drawn_lines(output: str) -> list[str]:
+    """The lines that a terminal would show of `output` at its end.
+
+    Of a line that was drawn over and over only the last picture counts.
+    """
+    shown = TerminalFilter().feed(output.encode(errors="replace"))
+    return [line.rstrip("\r").rpartition("\r")[2] for line in shown.rstrip().split("\n")]
+
+
+def last_line(output: str) -> str:
+    """The last line that is not blank, without the space around it; empty if there is none."""
+    return drawn_lines(output)[-1].strip()
+
+
 class TerminalFilter:
     """Decodes chunks of UTF-8 and drops escape sequences, also those cut by a chunk's end."""
 

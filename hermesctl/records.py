@@ -74,6 +74,11 @@ class Failure:
     at_unix_seconds: float
     attempt: int
 
+    @property
+    def untold(self) -> bool:
+        """Whether only the exit status is known: what was wrong is in the program's output."""
+        return self.kind == "exit"
+
 
 @dataclass(frozen=True, slots=True)
 class Quantum:

@@ -6,7 +6,7 @@ Rule: pure, but for how a command is written; functions of records and of the ro
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rich.console import Group, RenderableType
@@ -60,8 +60,11 @@ def study_progress(trials: Sequence[Trial]) -> float | None:
     return sum(1.0 if t.state.final else t.progress or 0.0 for t in trials) / len(trials)
 
 
-def status_view(detail: StudyDetail) -> RenderableType:
-    """Counts by state, best so far, estimated end, devices, overhead."""
+def status_view(detail: StudyDetail, said: Mapping[str, str]) -> RenderableType:
+    """Counts by state, best so far, estimated end, devices, overhead.
+
+    `said` is as in `failed_trials`.
+    """
     study, trials = detail.study, detail.trials
     facts = [
         ("study", study.id),
@@ -76,7 +79,7 @@ def status_view(detail: StudyDetail) -> RenderableType:
         ("overhead", overhead_text(study)),
         ("ended" if study.finished else "ends", ending_text(study)),
     ]
-    failed = failed_trials(trials)
+    failed = failed_trials(trials, said)
     return Group(facts_table(facts), *([Text(), *failed[:1]] if failed else []))
 
 
@@ -165,8 +168,13 @@ def top_view(live: Live, width: int, height: int) -> RenderableType:
     return Group(devices_table(devices), Text(), live_view(live, width, rest))
 
 
-def final_view(detail: StudyDetail, best: Sequence[Trial]) -> RenderableType:
-    """How a study ended: the leaderboard, the best parameters, the costs, where to look."""
+def final_view(
+    detail: StudyDetail, best: Sequence[Trial], said: Mapping[str, str]
+) -> RenderableType:
+    """How a study ended: the leaderboard, the best parameters, the costs, where to look.
+
+    `said` is as in `failed_trials`.
+    """
     study = detail.study
     parts: list[RenderableType] = [
         Text(f"{printable(study.id)}: {counts_text(study)}", style="bold"),
@@ -176,7 +184,7 @@ def final_view(detail: StudyDetail, best: Sequence[Trial]) -> RenderableType:
     ]
     if best and best[0].metric is not None:
         parts += [Text("best parameters", style="bold"), _params(best[0]), Text()]
-    parts += failed_trials(detail.trials)
+    parts += failed_trials(detail.trials, said)
     parts.append(
         facts_table(
             [

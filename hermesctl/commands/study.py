@@ -14,6 +14,7 @@ from hermesctl.async_client import AsyncClient
 from hermesctl.documents import study_document
 from hermesctl.errors import UsageError
 from hermesctl.export import points_as_csv, write_file
+from hermesctl.live import said_last
 from hermesctl.options import (
     FileToOption,
     ForceOption,
@@ -76,13 +77,14 @@ def show(
         rows = [row(trial) for trial in detail.trials]
         document = {**study_document(detail), "trials": rows}
         metric = detail.study.metric
+        said = await said_last(client, detail) if output.for_people else {}
         emit(
             stdout(),
             output,
             document,
             rows,
             lambda wide: Group(
-                status_view(detail), Text(), trials_table(detail.trials, metric, wide)
+                status_view(detail, said), Text(), trials_table(detail.trials, metric, wide)
             ),
         )
 

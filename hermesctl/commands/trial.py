@@ -22,8 +22,8 @@ from hermesctl.options import (
     YesOption,
 )
 from hermesctl.output import Format, emit, row
-from hermesctl.program_output import TerminalFilter
-from hermesctl.records import MetricValue, Trial, TrialDetail
+from hermesctl.program_output import drawn_lines, last_line
+from hermesctl.records import MetricValue, Trial, TrialDetail, TrialState
 from hermesctl.running import NounGroup, chosen_study, confirm, run
 from hermesctl.scalars import INT32_MAX
 from hermesctl.tables import (
@@ -182,7 +182,10 @@ def retry(trials: TrialsArgument, head: HeadOption = None) -> None:
 def trial_view(detail: TrialDetail) -> RenderableType:
     """Everything about one trial."""
     trial = detail.trial
-    known = [(name, words) for name, words in _facts(trial) if words != "-"]
+    facts = _facts(trial)
+    if trial.state is TrialState.FAILED and trial.failures and trial.failures[-1].untold:
+        facts.insert(2, ("it said", last_line(detail.output_tail) or "-"))
+    known = [(name, words) for name, words in facts if words != "-"]
     parts: list[RenderableType] = [facts_table(known)]
     if len(detail.usage) > 1:
         shares = [u.utilization for u in detail.usage]
@@ -190,10 +193,7 @@ def trial_view(detail: TrialDetail) -> RenderableType:
     if trial.failures:
         parts += [Text(), *failures_view(trial.failures)]
     if detail.output_tail:
-        shown = TerminalFilter().feed(detail.output_tail.encode(errors="replace"))
-        # Of a line that was drawn over and over only the last picture counts.
-        drawn = [line.rpartition("\r")[2] for line in shown.rstrip().split("\n")]
-        lines = untold(drawn, trial.failures)
+        lines = untold(drawn_lines(detail.output_tail), trial.failures)
         parts += [Text(), cell("last output", "bold"), *(cell(f"  {line}") for line in lines)]
     return Group(*parts)
 

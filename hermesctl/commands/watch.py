@@ -16,7 +16,7 @@ from hermesctl.documents import best_columns, best_document, study_document
 from hermesctl.errors import ExitCode, Unreachable, UsageError
 from hermesctl.event_lines import event_line
 from hermesctl.events import ROUTINE
-from hermesctl.live import show_top
+from hermesctl.live import said_last, show_top
 from hermesctl.options import HeadOption, LatestStudyArgument, OutputOption, TrialArgument
 from hermesctl.output import Format, emit, json_line, row, write
 from hermesctl.program_output import TerminalFilter
@@ -52,7 +52,8 @@ def status(
         detail = await (client.wait(chosen) if wait else client.study(chosen))
         document = study_document(detail)
         console = stdout()
-        emit(console, output, document, [document], lambda _: status_view(detail))
+        said = await said_last(client, detail) if output.for_people else {}
+        emit(console, output, document, [document], lambda _: status_view(detail, said))
         if study is None and output.for_people:
             others = [s async for s in client.studies() if not s.finished and s.id != chosen]
             if others:

@@ -246,6 +246,22 @@ def test_waiting_tells_whether_trials_failed(head: FakeHead, project: Path) -> N
     assert hermesctl("status").exit_code == 0
 
 
+def test_an_ending_tells_the_last_words_of_a_program_that_only_exited(
+    head: FakeHead, project: Path
+) -> None:
+    finish(head, trial(1, state=COMPLETED), trial(2, state=FAILED))
+    head.identical_to = "digits"
+    head.trials["digits"][1].failures.add(
+        error_kind="exit", detail="the program called sys.exit(2)"
+    )
+    head.output = b"usage: train.py\ntrain.py: error: unrecognized arguments: --wrong=1\n\n"
+    row = "digits/2  train.py: error: unrecognized arguments: --wrong=1  hermesctl trial show"
+    assert row in hermesctl("submit", str(project / "study.yaml"), "--wait").stdout
+    assert row in hermesctl("status").stdout
+    head.output = b""
+    assert "digits/2  the program called sys.exit(2)" in hermesctl("status").stdout
+
+
 # --- looking -----------------------------------------------------------------------------------
 
 

@@ -381,3 +381,48 @@ async def test_the_blocking_client_works_inside_a_running_loop(head: FakeHead) -
     head.add_study("digits", trial(1))
     with Client() as client:
         assert [s.id for s in client.studies()] == ["digits"]
+
+
+def test_an_extension_may_be_told_in_several_ways(head: FakeHead) -> None:
+    head.add_study("loop", trial(1, "loop"))
+    with Client() as client:
+        assert client.extend("loop", {"steps": 100}) == ["loop/1"]
+        assert client.extend("loop", parameters={"steps": 100}) == ["loop/1"]
+        assert client.extend("loop/1", stop={"max_steps": 7}) == ["loop/1"]
+    first, second, third = head.of(pb.ExtendStudyRequest)
+    assert [(v.name, v.value.int_value) for v in first.parameters] == [("steps", 100)]
+    assert first.parameters == second.parameters
+    assert not first.HasField("stop")
+    assert (third.stop.max_steps, list(third.parameters)) == (7, [])
+
+
+@pytest.mark.parametrize(
+    ("targets", "changes", "words"),
+    [
+        (("loop", 3), {}, "3: expected a study, a trial or the id of one"),
+        (("loop", ["steps"]), {}, r"\['steps'\]: expected a study"),
+        ((None, {"steps": 1}), {}, "None: expected a study"),
+        (({"steps": 1},), {}, "extend: expected a study, a trial or the id of one"),
+        (("loop", {"steps": 1}), {"parameters": {"steps": 2}}, "expected one mapping"),
+        (("loop",), {"stop": 100}, 'stop: 100: expected a mapping such as {"max_steps": 1000}'),
+        (("loop",), {"parameters": "steps"}, "parameters: 'steps': expected a mapping"),
+        (("loop", {"steps": object()}), {}, "parameters: steps: .*expected text, a number"),
+        (("loop",), {"stop": {"max_step": 1}}, "did you mean max_steps?"),
+    ],
+)
+def test_an_extension_that_cannot_be_meant_is_an_error_of_ours(
+    head: FakeHead, targets: tuple[object, ...], changes: dict[str, object], words: str
+) -> None:
+    with Client() as client, pytest.raises(UsageError, match=words):
+        client.extend(*targets, **changes)  # type: ignore[arg-type]
+    assert not head.of(pb.ExtendStudyRequest)
+
+
+def test_a_study_that_was_there_already_is_answered_with_its_trials(
+    head: FakeHead, project: Path
+) -> None:
+    head.identical_to = "digits"
+    head.add_study("digits", trial(1), trial(2))
+    with Client() as client:
+        submission = client.submit(project / "study.yaml")
+    assert repr(submission) == "<Submission digits: 2 trials, submitted before>"

@@ -154,7 +154,7 @@ def test_the_metric_that_ranks_is_named_everywhere() -> None:
         best_trial="digits/1", ranking=pb.Ranking(metric=types.Metric(name="acc"), reason="seen")
     )
     told.best_metric = 0.25
-    assert "acc · seen" in shown(status_view(replace(study, study=from_wire.study(told))))
+    assert "acc · seen" in shown(status_view(replace(study, study=from_wire.study(told)), {}))
     for one, name in (
         (study.study, "val_loss"),
         (from_wire.study(unnamed), "loss"),
@@ -163,9 +163,9 @@ def test_the_metric_that_ranks_is_named_everywhere() -> None:
         same = replace(study, study=one)
         for view in (
             studies_table([one], wide=False),
-            status_view(same),
+            status_view(same, {}),
             live_view(Live(same), 120, 20),
-            final_view(same, same.trials),
+            final_view(same, same.trials, {}),
         ):
             assert name in shown(view).split()
 
@@ -233,14 +233,29 @@ def test_a_study_tells_which_trials_failed() -> None:
     failed[0].failures.add(detail=TRACEBACK)
     failed[1].reason = "lost"
     study = detail(*failed, trial(8), finished=True)
-    for view in (status_view(study), final_view(study, study.trials)):
+    for view in (status_view(study, {}), final_view(study, study.trials, {})):
         lines = shown(view).splitlines()
         assert (
             "digits/1  ZeroDivisionError: division by zero  hermesctl trial show digits/1" in lines
         )
         assert any(line.startswith("digits/2  lost") for line in lines)
         assert "… and 2 trials more" in lines
-    assert "failed" not in shown(status_view(detail(trial(1))))
+    assert "failed" not in shown(status_view(detail(trial(1)), {}))
+
+
+def test_a_trial_that_only_exited_is_told_by_its_last_words() -> None:
+    failed = trial(1, state=types.TRIAL_STATE_FAILED, reason="the program called sys.exit(2)")
+    failed.failures.add(error_kind="exit", detail="the program called sys.exit(2)")
+    output = "usage: train.py\r\n\x1b[31mtrain.py: error: unrecognized arguments: --wrong=1\r\n\n"
+    answer = pb.GetTrialResponse(trial=failed, output_tail=output)
+    words = "it said      train.py: error: unrecognized arguments: --wrong=1\n"
+    assert words in shown(trial_view(from_wire.trial_detail(answer)))
+    assert "it said" not in shown(
+        trial_view(from_wire.trial_detail(pb.GetTrialResponse(trial=failed)))
+    )
+    failed.failures[0].error_kind = "exception"
+    answer = pb.GetTrialResponse(trial=failed, output_tail=output)
+    assert "it said" not in shown(trial_view(from_wire.trial_detail(answer)))
 
 
 def test_records_have_short_reprs() -> None:
@@ -268,7 +283,7 @@ def test_progress_counts_ended_trials_as_whole() -> None:
     assert study_progress(detail(half, ended, trial(3)).trials) == 0.5
     assert study_progress(()) is None
     assert study_progress(detail(trial(3)).trials) is None
-    assert "progress     -" in shown(status_view(detail(trial(3))))
+    assert "progress     -" in shown(status_view(detail(trial(3)), {}))
 
 
 def test_the_status_says_what_is_known() -> None:
@@ -282,11 +297,11 @@ def test_the_status_says_what_is_known() -> None:
         preemptions=4,
         remaining_seconds=100.0,
     )
-    view = shown(status_view(study))
+    view = shown(status_view(study, {}))
     assert "digits/1  val_loss 0.25  lr=0.1" in view
     assert "5.0 % (4 preemptions)" in view
     assert "in about 1 min 40 s" in view
-    assert shown(status_view(detail(trial(1)))).splitlines()[-1] == "ends         -"
+    assert shown(status_view(detail(trial(1)), {})).splitlines()[-1] == "ends         -"
 
 
 def test_the_live_view_fits_its_room_and_puts_those_on_devices_first() -> None:
@@ -348,22 +363,22 @@ def test_the_end_names_the_best_parameters_only_if_there_are_any() -> None:
     best: Trial = detail(trial(1, metric=0.25, rank=1)).trials[0]
     study = detail(trial(1), finished=True, preemptions=3)
     assert "best parameters\n  lr         0.1\n  optimizer  adam" in shown(
-        final_view(study, [best])
+        final_view(study, [best], {})
     )
-    assert "best parameters" not in shown(final_view(study, [replace(best, metric=None)]))
-    assert "checkpoint download" not in shown(final_view(study, [best]))
-    assert "trial curve" not in shown(final_view(study, [best]))
-    drawn = shown(final_view(study, [replace(best, signal=0.5)]))
+    assert "best parameters" not in shown(final_view(study, [replace(best, metric=None)], {}))
+    assert "checkpoint download" not in shown(final_view(study, [best], {}))
+    assert "trial curve" not in shown(final_view(study, [best], {}))
+    drawn = shown(final_view(study, [replace(best, signal=0.5)], {}))
     assert "hermesctl trial curve digits/1 " in drawn
     assert "hermesctl study export digits --to digits.json " in drawn
     saved = Checkpoint("c1", 40, "abc", 2048, ("box",))
-    view = shown(final_view(study, [replace(best, checkpoint=saved)]))
+    view = shown(final_view(study, [replace(best, checkpoint=saved)], {}))
     assert "hermesctl checkpoint download digits/1  " in view
     assert "study extend" not in view
     keras = replace(best, framework="keras 3.15.0, tensorflow 2.21.0")
-    assert "hermesctl study extend digits --set epochs=20" in shown(final_view(study, [keras]))
+    assert "hermesctl study extend digits --set epochs=20" in shown(final_view(study, [keras], {}))
     longer = replace(keras, params={"epochs": 12})
-    assert "--set epochs=24" in shown(final_view(study, [longer]))
+    assert "--set epochs=24" in shown(final_view(study, [longer], {}))
 
 
 def test_escape_sequences_cut_by_a_chunk_are_dropped_too() -> None:
