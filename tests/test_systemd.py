@@ -75,6 +75,17 @@ def test_trials_outlive_the_node_daemon() -> None:
     assert node["Delegate"] == "yes"
 
 
+def test_the_node_is_handed_the_token_that_the_head_makes() -> None:
+    sample = tomllib.loads((SYSTEMD / "hermesd.toml.example").read_text())
+    node = service("hermesd-node.service")
+    name, _, path = node["LoadCredential"].partition(":")
+    assert path == f"{sample['head']['state_dir']}/node-token"
+    assert f"Environment=HERMES_NODE_TOKEN_FILE=%d/{name}\n" in (SYSTEMD / UNITS[1]).read_text()
+    assert (
+        "hermesd-head.service" in (SYSTEMD / UNITS[1]).read_text().split("After=")[1].split("\n")[0]
+    )
+
+
 def test_the_sample_configuration_uses_the_directories_that_the_units_make() -> None:
     sample = tomllib.loads((SYSTEMD / "hermesd.toml.example").read_text())
     head, node = service("hermesd-head.service"), service("hermesd-node.service")
