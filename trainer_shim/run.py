@@ -1,8 +1,8 @@
 """One training process as far as it has told: where it is, what a resume promises, how it ended.
 
 Rule: what it says is passed on once. It counts as started at its first boundary; a program that
-promises none counts as started when that is known, when it has been quiet for long, or at its
-end, and as hung when it then neither computes nor prints.
+shows none counts as started when that is known, when it has been quiet for long, or at its end,
+and as hung when it then neither computes nor prints.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from trainer_shim.report import summarise
 from trainer_shim.wire import Message
 from trainer_shim.worker import Worker, outcome_of_status
 
-# A program that has promised no boundary by then may never show one. One that has promised them
-# is only starting until the first, however long it prepares: its node says when that is too long.
+# A program that has shown no boundary by then may never show one; a framework that it has
+# imported promises one, but not for how long the program prepares before.
 _QUIET_START_SECONDS = 10.0
+_PROMISED_START_SECONDS = 60.0
 # As long as a node waits for the first boundary: without any, this little is no sign of life.
 _HUNG_SECONDS = 900.0
 _IDLE_CORES = 0.01
@@ -231,9 +232,8 @@ class Run:
         if self.worker is None or self.started or self._is_restoring:
             return None
         # Back at its checkpoint, a program may have nothing left to iterate over.
-        if self.has_boundaries and self._restore is None:
-            return None
-        return self._quiet_since + _QUIET_START_SECONDS
+        promised = self.has_boundaries and self._restore is None
+        return self._quiet_since + (_PROMISED_START_SECONDS if promised else _QUIET_START_SECONDS)
 
     @property
     def _usage_due(self) -> float | None:

@@ -79,31 +79,22 @@ def test_nothing_is_due_once_the_program_is_over_and_gone(tmp_path: Path) -> Non
     supervisor.close()
 
 
-def test_a_quiet_program_counts_as_started_after_a_while(sleeping: Sleeping) -> None:
+@pytest.mark.parametrize(("hello", "seconds"), [(False, 10), (True, 60)])
+def test_a_quiet_program_counts_as_started_after_a_while(
+    sleeping: Sleeping, hello: bool, seconds: int
+) -> None:
+    """Later if it has imported a framework, which promises boundaries."""
     supervisor = sleeping.supervisor
+    if hello:
+        supervisor.heard({"kind": "hello", "framework": "keras"})
     due = supervisor.deadline()
-    assert due is not None
-    assert due == pytest.approx(sleeping.began + 10, abs=1)
+    assert due == pytest.approx(sleeping.began + seconds, abs=1)
     supervisor.tick(due - 0.1)
     assert sleeping.kinds() == []
     supervisor.tick(due)
     fidelity, started = sleeping.told
-    assert (fidelity["kind"], fidelity["level"]) == ("fidelity", "park-only")
-    assert "boundaries" in fidelity["reason"]
+    assert (fidelity["level"], "boundaries" in fidelity["reason"]) == ("park-only", True)
     assert (started["kind"], started["step"]) == ("started", 0)
-
-
-def test_a_program_that_promises_boundaries_starts_at_its_first(sleeping: Sleeping) -> None:
-    """Until then its node waits, and ends it when that takes too long."""
-    supervisor = sleeping.supervisor
-    supervisor.heard({"kind": "hello", "framework": "keras"})
-    assert supervisor.deadline() is None
-    supervisor.tick(boottime() + 10_000)
-    assert sleeping.kinds() == []
-    assert supervisor.worker is not None
-    supervisor.worker.page.looping = True
-    supervisor.heard({"kind": "begun", "step": 0})
-    assert sleeping.kinds() == ["fidelity", "started"]
 
 
 def test_a_program_back_at_its_checkpoint_may_have_no_boundary_left(tmp_path: Path) -> None:
@@ -132,11 +123,17 @@ def looked_at(sleeping: Sleeping, start: float, seconds: int) -> float:
     return start + seconds
 
 
-def test_a_program_without_boundaries_that_is_idle_and_silent_has_hung(sleeping: Sleeping) -> None:
-    sleeping.supervisor.heard({"kind": "blind"})
-    looked_at(sleeping, boottime(), 895)
+@pytest.mark.parametrize("said", [{"kind": "blind"}, {"kind": "hello", "framework": "keras"}])
+def test_a_program_without_boundaries_that_is_idle_and_silent_has_hung(
+    sleeping: Sleeping, said: dict[str, str]
+) -> None:
+    """However long one takes that computes or prints: it may prepare its data for an hour."""
+    sleeping.supervisor.heard(said)
+    start = boottime() + 60
+    sleeping.supervisor.tick(start)
+    looked_at(sleeping, start, 835)
     assert sleeping.process.poll() is None
-    looked_at(sleeping, boottime() + 895, 10)
+    looked_at(sleeping, start + 835, 75)
     _, status, _ = os.wait4(sleeping.process.pid, 0)
     sleeping.process.returncode = os.waitstatus_to_exitcode(status)
     sleeping.supervisor.exited(status, 0.0, 0)
