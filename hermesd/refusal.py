@@ -45,9 +45,9 @@ def shown(value: object) -> str:
     return text if len(text) <= VALUE_LIMIT else text[: VALUE_LIMIT - 1] + "…"
 
 
-def nearest(word: str, choices: Iterable[str]) -> str:
+def nearest(word: str, choices: Iterable[str], likeness: float = 0.5) -> str:
     """The choice that a misspelt word most likely means, "" if none is near."""
-    return next(iter(get_close_matches(word, sorted(choices), 1, 0.5)), "")
+    return next(iter(get_close_matches(word, sorted(choices), 1, likeness)), "")
 
 
 def one_of(choices: Iterable[str]) -> str:

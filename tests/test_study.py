@@ -381,6 +381,18 @@ def test_all_errors_come_at_once() -> None:
     assert paths == ["command[0]", "parameters.x", "parameters.y", "schedule.policy"]
 
 
+def test_what_is_wrong_in_one_section_hides_no_other_and_one_setting_hides_no_other() -> None:
+    message = spec({"x": {"min": 2.0, "max": 1.0}}, run_cap=-3)
+    with pytest.raises(Refused) as caught:
+        draft(message)
+    assert [error.field_path for error in caught.value.errors] == ["run_cap", "parameters.x"]
+    policy = plugin("asha", etta=3, min_rung="x", eta="y")
+    with pytest.raises(Refused) as caught:
+        draft(spec(schedule=pb.Schedule(policy=policy)))
+    paths = [error.field_path for error in caught.value.errors]
+    assert sorted(paths) == [f"schedule.policy.{name}" for name in ("eta", "etta", "min_rung")]
+
+
 @pytest.mark.parametrize(
     "variable", [("", "x"), ("A=B", "x"), ("A", "x\0"), ("BIG", "x" * 300_000)]
 )

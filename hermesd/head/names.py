@@ -59,5 +59,5 @@ def _one(noun: str, text: str, known: Iterable[str]) -> str:
     if fitting:
         some = ", ".join(sorted(fitting)[:5])
         raise Refused(FieldError(noun, shown(text), f"the beginning of one id only, not of {some}"))
-    near = nearest(text, names)
+    near = nearest(text, names, 0.7)  # of few short names, one is always somewhat near
     raise NotFound(f"no {noun} {shown(text)}" + (f" (did you mean {near}?)" if near else ""))

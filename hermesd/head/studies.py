@@ -190,7 +190,8 @@ class Studies:
             study_id = names.study_id(state, request.study)
             if active := len(state.active[study_id]):
                 raise NotNow(
-                    f"study {study_id} has {active} unfinished trials: stop it first"
+                    f"study {study_id} has {active} unfinished "
+                    f"trial{'' if active == 1 else 's'}: stop it first"
                     f" (hermesctl study stop {study_id}), or wait"
                 )
             removed.append((replace(state.studies[study_id]), state.members[study_id]))

@@ -152,6 +152,11 @@ def read(spec: pb.StudySpec) -> StudySection:
     return _checked(StudySection, plain(spec))
 
 
+def parameters_of(spec: pb.StudySpec) -> dict[str, dict[str, object]]:
+    """The parameters of a spec as they are, whatever is wrong with the rest. Raises Refused."""
+    return {axis.name: _without_name(axis) for axis in spec.parameters}
+
+
 def read_stop(stop: pb.Stop) -> StopSection:
     """The checked stop rule. Raises Refused."""
     return _checked(StopSection, plain(stop), "stop.")
@@ -205,9 +210,12 @@ def _by_name(path: str, items: Iterable[Any]) -> dict[str, object]:
         if isinstance(item, pb.NamedValue):
             found[item.name] = scalar_or_list(item.value)
         else:
-            rest = plain(item)
-            found[item.name] = {key: value for key, value in rest.items() if key != "name"}
+            found[item.name] = _without_name(item)
     return found
+
+
+def _without_name(item: Message) -> dict[str, object]:
+    return {key: value for key, value in plain(item).items() if key != "name"}
 
 
 def scalar_or_list(value: pb.Value) -> object:

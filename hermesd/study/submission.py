@@ -34,6 +34,7 @@ from hermesd.study.spec import (
     PluginSection,
     StopSection,
     StudySection,
+    parameters_of,
     read,
 )
 
@@ -84,7 +85,10 @@ class Draft:
 
 def draft(submission: Submission) -> Draft:
     """Check a submission and expand its space. Raises Refused, with every error found."""
-    section = read(submission.spec)
+    try:
+        section = read(submission.spec)
+    except Refused as refused:
+        raise Refused(*refused.errors, *_axis_errors(submission.spec)) from None
     environment, notes = _environment(submission.environment)
     errors = list(argv.check(section.command, section.program, environment))
     points: list[space.Point] = []
@@ -170,6 +174,15 @@ def trial_seed(seed: int, number: int) -> int:
     return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
 
 
+def _axis_errors(spec: pb.StudySpec) -> tuple[FieldError, ...]:
+    """What is wrong with the parameters of a spec that is wrong elsewhere."""
+    try:
+        space.axes(parameters_of(spec))
+    except Refused as refused:
+        return refused.errors
+    return ()
+
+
 def _points(section: StudySection) -> list[space.Point]:
     axes = space.axes(section.parameters)
     if section.method == "grid":
@@ -214,15 +227,21 @@ def _plugin(section: PluginSection | None) -> Plugin | None:
 
 
 def _plugin_errors(noun: str, plugin: Plugin) -> list[FieldError]:
+    """Each of its settings that will not do, found by making it without those before."""
+    path = f"schedule.{noun}"
     try:
         make_policy(plugin) if noun == "policy" else make_placement(plugin)
     except BadSetting as bad:
-        path = f"schedule.{noun}"
-        if bad.field == f"{noun}.{plugin.name}":
-            path += f".{bad.value}"
-            return [FieldError(path, "unknown setting", bad.expected, bad.nearest)]
-        path += "" if bad.field == noun else f".{bad.field}"
-        return [FieldError(path, shown(bad.value), bad.expected, bad.nearest)]
+        if bad.field == noun:
+            return [FieldError(path, shown(bad.value), bad.expected, bad.nearest)]
+        unknown = bad.field == f"{noun}.{plugin.name}"
+        name = str(bad.value) if unknown else bad.field
+        value = "unknown setting" if unknown else shown(bad.value)
+        error = FieldError(f"{path}.{name}", value, bad.expected, bad.nearest)
+        rest = tuple(each for each in plugin.settings if each[0] != name)
+        if len(rest) == len(plugin.settings):
+            return [error]
+        return [error, *_plugin_errors(noun, Plugin(plugin.name, rest))]
     return []
 
 

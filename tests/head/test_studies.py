@@ -87,7 +87,7 @@ async def test_bad_fields_come_with_their_paths(head: World) -> None:
     assert caught.value.code() is CODE.INVALID_ARGUMENT
     packed = dict(caught.value.trailing_metadata())["hermes-errors-bin"]
     errors = pb.FieldErrors.FromString(packed).errors
-    assert [(e.field_path, e.value) for e in errors] == [("run_cap", "0")]
+    assert [(e.field_path, e.value) for e in errors] == [("run_cap", "0"), ("parameters.lr", "")]
 
 
 @pytest.mark.parametrize("bad", ["", "x" * 200, "a\nb"])
