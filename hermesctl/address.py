@@ -57,7 +57,7 @@ def find_head(head: str | None, environment: Mapping[str, str]) -> Address:
 def embedded_head(environment: Mapping[str, str]) -> Address:
     """The address of this user's embedded head, whether it runs or not."""
     socket = embedded_socket(short_state_directory(environment))
-    return Address(f"unix:{socket}", "embedded", socket, embedded=True)
+    return Address(f"unix:{socket}", "your own local head", socket, embedded=True)
 
 
 def parse_address(text: str, origin: str) -> Address:

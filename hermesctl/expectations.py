@@ -51,7 +51,10 @@ def near_value(field: FieldDescriptor, node: Scalar) -> str:
         return "false" if node.text.lower() in ("no", "off", "n", "false", "0") else ""
     if isinstance(node.value, float) and node.value.is_integer():
         return str(int(node.value))
-    return near_number(node.text)
+    near = near_number(node.text)
+    if field.cpp_type != FieldDescriptor.CPPTYPE_DOUBLE:
+        return near if near.removeprefix("-").isdigit() else ""
+    return near
 
 
 def near_number(text: str) -> str:

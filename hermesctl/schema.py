@@ -39,6 +39,8 @@ _IGNORED = {
 _NUMBERS_ONLY = frozenset({"hermes.v1.Parameter.min", "hermes.v1.Parameter.max"})
 # Elements of an argument list are text whatever they look like.
 _ARGUMENTS = frozenset({"hermes.v1.StudySpec.command"})
+# The wire can't tell an empty list from none, which would be another mistake.
+_NOT_EMPTY = frozenset({"hermes.v1.Parameter.values"})
 _TEXT_AS_VALUE = "text, a number, true or false"
 _INT_RANGES = {
     FieldDescriptor.CPPTYPE_INT32: (scalars.INT32_MIN, scalars.INT32_MAX),
@@ -155,6 +157,8 @@ class _Builder:
             written = node.text if isinstance(node, Scalar) else "…"
             self.refuse(node, "a list", path, f"[{written}]")
             return
+        if not node.items and field.full_name in _NOT_EMPTY:
+            self.refuse(node, "at least one value", path)
         for position, item in enumerate(node.items):
             self.item(values, field, item, f"{path}[{position}]")
 

@@ -125,6 +125,7 @@ def resume(study: StudyArgument, head: HeadOption = None) -> None:
 def stop(study: StudyArgument, yes: YesOption = False, head: HeadOption = None) -> None:
     """End all trials of a study that have not ended; results and checkpoints stay.
 
+    Their state is then `cancelled`; `stopped` are those that a rule of the study ended.
     `study retry` takes it back.
 
     Example: hermesctl study stop digits --yes
@@ -137,7 +138,7 @@ def stop(study: StudyArgument, yes: YesOption = False, head: HeadOption = None) 
             name = printable(detail.study.id)
             confirm(f"Stop {count(len(going), 'trial')} of {name}?", yes=yes)
         stopped = len(await client.stop(detail.study))
-        say(changed(stopped, len(detail.trials), "stopped", "over already"))
+        say(changed(stopped, len(detail.trials), "cancelled", "over already"))
 
     run(body, head=head)
 

@@ -110,6 +110,8 @@ def submit(
             prepared, again=again, dry_run=dry_run, environment=environment
         )
         progress.sent, progress.study = _Sent.ANSWERED, submission.study
+        if renamed := _renamed(prepared, submission.study):
+            say(f"note: {renamed}")
         console = stdout()
         if dry_run:
             _preview(console, prepared, submission, output)
@@ -153,6 +155,8 @@ def preview(
 
     async def body(client: AsyncClient) -> None:
         submission = await client.submit(prepared, dry_run=True)
+        if renamed := _renamed(prepared, submission.study):
+            say(f"note: {renamed}")
         _preview(stdout(), prepared, submission, output)
 
     run(body, head=head, local=local)
@@ -258,7 +262,17 @@ def _preview(console: Console, prepared: Prepared, submission: Submission, outpu
 
 
 def _policy(prepared: Prepared) -> str:
-    return prepared.spec.schedule.policy.name or "default"
+    """Its policy's name, as the head chooses where the study names none."""
+    by_default = "asha" if prepared.spec.HasField("early_terminate") else "best_first"
+    return prepared.spec.schedule.policy.name or by_default
+
+
+def _renamed(prepared: Prepared, study: str) -> str:
+    """What to say of a name that can't be an id as it is; empty where there is nothing."""
+    name = prepared.spec.name
+    if not study or not name or study.startswith(name):
+        return ""
+    return f"name {printable(name)}: the study's id is {printable(study)}"
 
 
 def _interrupted(progress: _Progress) -> str:

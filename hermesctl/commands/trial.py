@@ -154,6 +154,8 @@ def resume(trials: TrialsArgument, head: HeadOption = None) -> None:
 def stop(trials: TrialsArgument, yes: YesOption = False, head: HeadOption = None) -> None:
     """End trials; results and checkpoints stay. `trial retry` takes it back.
 
+    Their state is then `cancelled`; `stopped` are those that a rule of the study ended.
+
     Example: hermesctl trial stop digits/3 digits/4 --yes
     """
 
@@ -161,7 +163,7 @@ def stop(trials: TrialsArgument, yes: YesOption = False, head: HeadOption = None
         if len(trials) > 1:
             confirm(f"Stop {count(len(trials), 'trial')}?", yes=yes)
         stopped = len(await client.stop(*trial_ids(trials)))
-        say(changed(stopped, len(set(trials)), "stopped", "over already"))
+        say(changed(stopped, len(set(trials)), "cancelled", "over already"))
 
     run(body, head=head)
 

@@ -21,6 +21,7 @@ from hermesctl.cli import app
 from hermesctl.errors import ExitCode
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
+from hermesd.study import Submission, draft
 from tests.hermesctl.fake_head import FakeHead, event, trial
 
 COMPLETED, FAILED = types.TRIAL_STATE_COMPLETED, types.TRIAL_STATE_FAILED
@@ -178,12 +179,30 @@ def test_preview_shows_the_trials_and_stores_nothing(head: FakeHead, project: Pa
         result = hermesctl(*args, str(project / "study.yaml"))
         assert result.exit_code == 0
         assert "lr" in result.stdout
-        assert "2 trials, policy default" in result.stdout
+        assert "2 trials, policy best_first" in result.stdout
         assert "the same in all: optimizer=adam" in result.stdout
     assert all(r.validate_only for r in head.of(pb.SubmitStudyRequest))
     document = json.loads(hermesctl("preview", str(project / "study.yaml"), "-o", "json").stdout)
     assert document["version"] == 1
     assert document["trials"][1] == {"number": 2, "params": {"lr": 0.05, "optimizer": "adam"}}
+
+
+@pytest.mark.parametrize("early", [{}, {"early_terminate": {"type": "hyperband"}}])
+def test_the_policy_of_a_preview_is_the_one_that_the_head_takes(
+    head: FakeHead, project: Path, early: dict[str, Any]
+) -> None:
+    spec = {"program": "train.py", "method": "grid", "parameters": {"lr": {"value": 1}}, **early}
+    (project / "study.json").write_text(json.dumps(spec))
+    said = json.loads(hermesctl("preview", str(project / "study.json"), "-o", "json").stdout)
+    (request,) = head.of(pb.SubmitStudyRequest)
+    assert said["policy"] == draft(Submission(request.spec)).study.policy.name
+
+
+def test_a_name_that_can_be_no_id_is_said_to_be_another(head: FakeHead, project: Path) -> None:
+    submit = ["submit", str(project / "study.yaml"), "--name"]
+    said = hermesctl(*submit, "dig/its").stderr
+    assert "note: name dig/its: the study's id is digits" in said
+    assert "the study's id" not in hermesctl(*submit, "digits").stderr
 
 
 def test_follow_without_a_terminal_prints_lines_then_the_end(head: FakeHead, project: Path) -> None:
@@ -496,10 +515,10 @@ def test_what_changed_is_counted_and_what_did_not_is_said(head: FakeHead) -> Non
     for args, words in (
         (["study", "pause", "digits"], "1 trial paused; 2 were paused or over already"),
         (["study", "resume", "digits"], "1 trial resumed; 2 were not paused, or over"),
-        (["study", "stop", "digits", "-y"], "1 trial stopped; 2 were over already"),
+        (["study", "stop", "digits", "-y"], "1 trial cancelled; 2 were over already"),
         (["trial", "pause", "digits/2"], "0 trials paused; 1 was paused or over already"),
         (["trial", "resume", "digits/1", "digits/2"], "1 trial resumed; 1 was not paused, or over"),
-        (["trial", "stop", "digits/1"], "1 trial stopped"),
+        (["trial", "stop", "digits/1"], "1 trial cancelled"),
     ):
         result = hermesctl(*args)
         assert (result.exit_code, result.stderr.strip()) == (0, words)

@@ -44,6 +44,8 @@ def shortened(value: object) -> str:
         (["--grid", "lr=" + "[" * 100], "expected at most 64 levels"),
         (["--set", "method=bayes"], "expected one of grid, random (no model proposes new points"),
         (["--set", "=1"], "--set =1: expected key=value"),
+        (["--set", "retry.max_failures=1.7"], "max_failures: 1.7: expected a whole number"),
+        (["--set", "parameters.x.values=[]"], "x.values: a list: expected at least one value"),
         (["--set", "parameters=3"], "expected a mapping from names to their values"),
         (["--set", "program=nosuch.py"], "--set program=nosuch.py: program: nosuch.py: expected"),
         (
@@ -62,7 +64,9 @@ def shortened(value: object) -> str:
 def test_a_submission_that_is_not_meant(
     head: FakeHead, project: Path, args: list[str], words: str
 ) -> None:
-    assert words in told("submit", str(project / "train.py"), *args, code=USAGE)
+    said = told("submit", str(project / "train.py"), *args, code=USAGE)
+    assert words in said
+    assert "did you mean 1.7" not in said
     assert not head.of(pb.SubmitStudyRequest)
 
 

@@ -76,7 +76,8 @@ def test_no_head_is_one_message(state: Path) -> None:
     done = run("status")
     assert done.returncode == ExitCode.UNREACHABLE
     assert done.stdout == ""
-    assert done.stderr.startswith(f"error: no head answers at unix:{state}/head.sock (embedded)")
+    words = f"error: no head answers at unix:{state}/head.sock (your own local head)"
+    assert done.stderr.startswith(words)
 
 
 class Terminal:
