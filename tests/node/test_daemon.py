@@ -172,7 +172,7 @@ async def test_a_program_that_says_nothing_and_ends_well(
 ) -> None:
     run = launch(program="print('hello')")
     assert (await head.hears(RunCompleted, run)).step == 0
-    assert not head.points
+    assert not any(event.metrics or event.chunks or points for event, points in head.points)
 
 
 async def test_an_interpreter_that_is_not_there(head: Head, node: Node, launch: Launch) -> None:
