@@ -52,7 +52,7 @@ def show(node: NodeArgument, head: HeadOption = None, output: OutputOption = For
             ("state", state),
             ("version", found.version or "-"),
             ("devices", devices_text(found.devices)),
-            *(("fact", fact) for fact in found.facts),
+            *(("" if i else "machine", fact) for i, fact in enumerate(found.facts)),
         ]
         view = Group(facts_table(facts), Text(), devices_table(found.devices))
         emit(stdout(), output, row(found), rows, lambda _: view)
