@@ -249,7 +249,9 @@ final([one.numpy(), two.numpy()], losses)
 """
 )
 
-DATASET_IN_STEP = _NETWORK + """
+DATASET_IN_STEP = (
+    _NETWORK
+    + """
 data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(60).batch(20)
 
 @tf.function
@@ -262,6 +264,7 @@ def train():
 losses = [float(train()) for epoch in range(6)]
 final([one.numpy(), two.numpy()], losses)
 """
+)
 
 FIT_AND_LOOP = """
 import keras
