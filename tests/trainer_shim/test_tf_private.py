@@ -17,7 +17,7 @@ from trainer_shim.adapters import tf_private as private
 print(private.missing(), "/", private.untested())
 private.NAMES += (("tensorflow.python.eager.context", "Context.no_such_method"),)
 print(private.missing())
-private.TESTED = ("2.0",)
+private.TESTED = {"tensorflow": ("2.0",)}
 print(private.untested())
 """
 

@@ -6,8 +6,8 @@ is hooked, and with an untested version nothing is saved; either way the reason 
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from trainer_shim.adapters.private_names import find as find
+from trainer_shim.adapters.private_names import first_missing, first_untested
 
 TESTED = {"keras": ("3.15",), "tensorflow": ("2.21",)}
 
@@ -46,35 +46,21 @@ NAMES = (
 )
 
 
-def find(module: str, path: str) -> Any:
-    """The object called `path` in `module`. Raises ImportError or AttributeError."""
-    found: Any = importlib.import_module(module)
-    for name in path.split("."):
-        found = getattr(found, name)
-    return found
-
-
 def missing() -> str | None:
     """Why this Keras cannot be hooked at all; None when it can."""
     import keras
 
     if keras.backend.backend() != "tensorflow":
         return f"Keras runs on the {keras.backend.backend()} backend, expected tensorflow"
-    for module, path in NAMES:
-        try:
-            find(module, path)
-        except (ImportError, AttributeError):
-            return f"keras {keras.__version__} has no {module}.{path}"
-    return None
+    return first_missing(NAMES, f"keras {keras.__version__}")
 
 
 def untested() -> str | None:
     """The installed version that resuming was never tested with; None when both were."""
-    for package, series in TESTED.items():
-        version = importlib.import_module(package).__version__
-        if ".".join(version.split(".")[:2]) not in series:
-            return f"resuming is tested with {package} {', '.join(series)}, this is {version}"
-    return None
+    import keras
+    import tensorflow as tf
+
+    return first_untested(TESTED, {"keras": keras.__version__, "tensorflow": tf.__version__})
 
 
 def framework() -> str:

@@ -6,10 +6,10 @@ is hooked, and with an untested version nothing is saved; either way the reason 
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from trainer_shim.adapters.private_names import find as find
+from trainer_shim.adapters.private_names import first_missing, first_untested
 
-TESTED = ("2.21",)
+TESTED = {"tensorflow": ("2.21",)}
 
 CONTEXT = "tensorflow.python.eager.context"
 BACKPROP = "tensorflow.python.eager.backprop"
@@ -63,33 +63,16 @@ NAMES = (
 )
 
 
-def find(module: str, path: str) -> Any:
-    """The object called `path` in `module`. Raises ImportError or AttributeError."""
-    found: Any = importlib.import_module(module)
-    for name in path.split("."):
-        found = getattr(found, name)
-    return found
-
-
 def missing() -> str | None:
     """Why this TensorFlow cannot be hooked at all; None when it can."""
-    import tensorflow as tf
-
-    for module, path in NAMES:
-        try:
-            find(module, path)
-        except (ImportError, AttributeError):
-            return f"tensorflow {tf.__version__} has no {module}.{path}"
-    return None
+    return first_missing(NAMES, framework())
 
 
 def untested() -> str | None:
     """The installed version, if resuming was never tested with it."""
     import tensorflow as tf
 
-    if ".".join(tf.__version__.split(".")[:2]) in TESTED:
-        return None
-    return f"resuming is tested with tensorflow {', '.join(TESTED)}, this is {tf.__version__}"
+    return first_untested(TESTED, {"tensorflow": tf.__version__})
 
 
 def framework() -> str:

@@ -6,9 +6,10 @@ version nothing is saved; either way the reason names it.
 
 from __future__ import annotations
 
-import importlib
 import platform
-from typing import Any
+
+from trainer_shim.adapters.private_names import find as find
+from trainer_shim.adapters.private_names import first_missing, first_untested
 
 TESTED = {"torch": ("2.13",), "python": ("3.11",)}
 
@@ -34,22 +35,9 @@ NAMES = (
 # `__reduce__` each time), and PyFrame_LocalsToFast, which debuggers use to set local variables.
 
 
-def find(module: str, path: str) -> Any:
-    """The object called `path` in `module`. Raises ImportError or AttributeError."""
-    found: Any = importlib.import_module(module)
-    for name in path.split("."):
-        found = getattr(found, name)
-    return found
-
-
 def missing() -> str | None:
     """Why this PyTorch cannot be hooked at all; None when it can."""
-    for module, path in NAMES:
-        try:
-            find(module, path)
-        except (ImportError, AttributeError):
-            return f"{framework()} has no {module}.{path}"
-    return None
+    return first_missing(NAMES, framework())
 
 
 def untested() -> str | None:
@@ -57,11 +45,7 @@ def untested() -> str | None:
     import torch
 
     versions = {"torch": torch.__version__, "python": platform.python_version()}
-    for package, series in TESTED.items():
-        version = versions[package]
-        if ".".join(version.split(".")[:2]) not in series:
-            return f"resuming is tested with {package} {', '.join(series)}, this is {version}"
-    return None
+    return first_untested(TESTED, versions)
 
 
 def framework() -> str:
