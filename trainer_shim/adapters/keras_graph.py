@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 from trainer_shim.adapters import keras_private as private
 
@@ -34,6 +34,8 @@ class Watched:
         self.obstacle: str | None = None
         self.compiled: Any = None
         self.fresh = False  # traced, and not yet looked at
+        self._spec: Any = None  # of the latest step's outcome
+        self._flat: _Flat | None = None
 
     def retrace(self, spec: Any) -> None:
         """Trace as the function did when it was first called with data of this kind."""
@@ -46,6 +48,49 @@ class Watched:
         self.fresh = False
         self.variables.extend(concrete.variables)
         self.obstacle = self.obstacle or stateful_operation(concrete.graph)
+
+    def take(self, outcome: Any) -> Any:
+        """The logs and the losses in `outcome`, a step's Optional; StopIteration if it is empty.
+
+        By the operation of Optional.get_value, less its general code, which takes the time of
+        many of a small model's operations (`python -m benchmarks.slowdown`).
+        """
+        import tensorflow as tf
+
+        if not outcome.has_value():
+            raise StopIteration
+        if outcome.element_spec is not self._spec:
+            self._spec, self._flat = outcome.element_spec, _flat(outcome.element_spec)
+        if self._flat is None:
+            return outcome.get_value()
+        values = tf.raw_ops.OptionalGetValue(
+            optional=outcome._variant_tensor,
+            output_types=self._flat.types,
+            output_shapes=self._flat.shapes,
+        )
+        return [{name: values[at] for name, at in part} for part in self._flat.parts]
+
+
+class _Flat(NamedTuple):
+    """Where each name of several dictionaries lies in the list of all of their values."""
+
+    types: list[Any]
+    shapes: list[Any]
+    parts: list[list[tuple[str, int]]]
+
+
+def _flat(spec: Any) -> _Flat | None:
+    """None unless `spec` is of dictionaries of dense tensors."""
+    import tensorflow as tf
+
+    leaves = tf.nest.flatten(spec)
+    if any(type(part) is not dict for part in spec):
+        return None
+    if any(type(leaf) is not tf.TensorSpec for leaf in leaves):
+        return None
+    places = tf.nest.pack_sequence_as(spec, range(len(leaves)))
+    parts = [list(part.items()) for part in places]
+    return _Flat([leaf.dtype for leaf in leaves], [leaf.shape for leaf in leaves], parts)
 
 
 TraceSeen = Callable[[Watched, Any], None]
@@ -71,9 +116,13 @@ def watch(make: Any, model: Any, step: Any, kind: str, seen: TraceSeen) -> Any:
     inner = make(model, one_step)
     cells = dict(zip(inner.__code__.co_freevars, inner.__closure__ or ()))
     watched.compiled = cells["multi_step_on_iterator"].cell_contents
+    in_graph = not model.run_eagerly
 
     def function(iterator: Any) -> Any:
-        logs, watched.losses = inner(iterator)
+        if in_graph and isinstance(iterator, tf.data.Iterator):
+            logs, watched.losses = watched.take(watched.compiled(iterator))
+        else:
+            logs, watched.losses = inner(iterator)
         watched.logs = logs
         if watched.fresh:
             watched.fresh = False

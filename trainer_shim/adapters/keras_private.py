@@ -22,6 +22,7 @@ GLOBAL_STATE = "keras.src.backend.common.global_state"
 SEED_GENERATOR = "keras.src.random.seed_generator"
 CONTEXT = "tensorflow.python.eager.context"
 DETERMINISM = "tensorflow.python.framework.config"
+OPTIONALS = "tensorflow.python.data.ops.optional_ops"
 OP_REGISTRY = "tensorflow.python.framework.op_def_registry"
 
 NAMES = (
@@ -43,6 +44,7 @@ NAMES = (
     (CONTEXT, "global_seed"),
     (DETERMINISM, "is_op_determinism_enabled"),
     (OP_REGISTRY, "get"),
+    (OPTIONALS, "_OptionalImpl"),
 )
 
 
