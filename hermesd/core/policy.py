@@ -77,11 +77,16 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A trial that deserves a device, for how long, and why in the policy's own words."""
+    """A trial that deserves a device, for how long, and why in the policy's own words.
+
+    One that is `held_back` is claimed for devices that would stand idle and for no other reason:
+    a policy that gives trials up would have ended it.
+    """
 
     trial: TrialId
     quantum: Quantum
     reason: str
+    held_back: bool = False
 
 
 @runtime_checkable

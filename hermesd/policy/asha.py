@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import ClassVar
 
@@ -58,7 +58,7 @@ class Asha:
         return chain(
             (self._claim(trial, "promoted") for trial in promoted),
             self._newcomers(newcomers),
-            (self._claim(trial, "held back") for trial in held_back),
+            (replace(self._claim(t, "held back"), held_back=True) for t in held_back),
         )
 
     def _newcomers(self, trials: Sequence[Trial]) -> Iterator[Claim]:

@@ -49,7 +49,8 @@ class Median:
             claims.append(Claim(trial.id, self._until_next(trial), self.words(trial)))
         for trial in sorted(behind, key=loss_or_inf):
             words = f"behind the median: {self.words(trial)}"
-            claims.append(Claim(trial.id, Quantum(filler_seconds(trial, view.facts)), words))
+            quantum = Quantum(filler_seconds(trial, view.facts))
+            claims.append(Claim(trial.id, quantum, words, held_back=True))
         return claims
 
     def words(self, trial: Trial) -> str:

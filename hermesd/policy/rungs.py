@@ -106,7 +106,8 @@ class Round:
         claims = []
         for trial in self.held_back:
             words = f"held back: {describe(self.ladder, trial)}"
-            claims.append(Claim(trial.id, Quantum(filler_seconds(trial, facts)), words))
+            quantum = Quantum(filler_seconds(trial, facts))
+            claims.append(Claim(trial.id, quantum, words, held_back=True))
         return claims
 
 
