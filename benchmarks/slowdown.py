@@ -1,10 +1,10 @@
-"""What Hermes costs a training that it leaves alone: 1,000-iteration Keras fits, with and without.
+"""What Hermes costs a training that it leaves alone: 1,000 iterations of a Keras fit.
 
 The same script runs twice at the same time, plain and under a host; both wait, and the benchmark
-lets one of them do one fit, then the other: pairs seconds apart, in alternating order, on the same
-noisy machine. The script times its own epochs, by the wall and by the CPU time of its process;
-tracing happens in a fit before the first pair, and what a fit's end saves lies outside the epoch.
-`python -m benchmarks.slowdown [--pairs N]`.
+lets one of them do one epoch, then the other: pairs seconds apart, in alternating order, on the
+same noisy machine. The script times its own epochs, by the wall and by the CPU time of its process;
+tracing happens in an epoch before the first pair. What is saved at the fit's end is not in it: that
+is once a training. `python -m benchmarks.slowdown [--pairs N]`.
 """
 
 from __future__ import annotations
@@ -42,15 +42,16 @@ import keras
 import numpy as np
 
 turns, times = open(sys.argv[1]), open(sys.argv[2], "w")
-width, iterations = int(sys.argv[3]), int(sys.argv[4])
+width, iterations, epochs = map(int, sys.argv[3:])
 
 class Clock(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
+        turns.readline()
         self.begun = time.perf_counter(), time.process_time()
 
     def on_epoch_end(self, epoch, logs=None):
-        self.wall = time.perf_counter() - self.begun[0]
-        self.cpu = time.process_time() - self.begun[1]
+        wall, cpu = time.perf_counter() - self.begun[0], time.process_time() - self.begun[1]
+        print(wall, cpu, file=times, flush=True)
 
 keras.utils.set_random_seed(3)
 x = np.random.default_rng(1).normal(size=(iterations * 128, 64)).astype("float32")
@@ -60,16 +61,13 @@ model = keras.Sequential([
     keras.layers.Dense(width, "relu"), keras.layers.Dense(1),
 ])
 model.compile("adam", "mse")
-for turn in turns:
-    clock = Clock()
-    model.fit(x, y, batch_size=128, epochs=1, verbose=0, callbacks=[clock])
-    print(clock.wall, clock.cpu, file=times, flush=True)
+model.fit(x, y, batch_size=128, epochs=epochs, verbose=0, callbacks=[Clock()])
 """
 
 
 @dataclass(frozen=True)
 class Size:
-    """A model whose step takes about so long: `width` of its layers, `iterations` of a fit."""
+    """A model whose step takes about so long: `width` of its layers, `iterations` of an epoch."""
 
     name: str
     width: int
@@ -80,14 +78,14 @@ SIZES = (Size("small steps", 256, 1_000), Size("medium steps", 1_024, 200))
 
 
 class Runner:
-    """One run of the script, which does a fit at each turn."""
+    """One run of the script, which does an epoch at each turn."""
 
     def __init__(self, turns: TextIO, times: TextIO) -> None:
         self._turns = turns
         self._times = times
 
-    def fit(self) -> tuple[float, float]:
-        """Wall and CPU seconds of one epoch."""
+    def epoch(self) -> tuple[float, float]:
+        """Its wall and CPU seconds."""
         self._turns.write("\n")
         self._turns.flush()
         wall, cpu = map(float, self._times.readline().split())
@@ -96,26 +94,27 @@ class Runner:
 
 @contextmanager
 def opened(folder: Path) -> Iterator[Runner]:
-    """The two pipes by which a script is driven; the script is told to end when it is left."""
+    """The two pipes by which a script is driven."""
     with (folder / "turns").open("w") as turns, (folder / "times").open() as times:
         yield Runner(turns, times)
 
 
-def command(folder: Path, size: Size) -> list[str]:
-    """The script with its pipes."""
+def command(folder: Path, size: Size, epochs: int) -> list[str]:
+    """The script with its pipes; it ends after so many epochs."""
     folder.mkdir()
     script = folder / "train.py"
     script.write_text(PROGRAM)
     for name in ("turns", "times"):
         os.mkfifo(folder / name)
     pipes = (str(folder / "turns"), str(folder / "times"))
-    return [sys.executable, str(script), *pipes, str(size.width), str(size.iterations)]
+    numbers = (str(number) for number in (size.width, size.iterations, epochs))
+    return [sys.executable, str(script), *pipes, *numbers]
 
 
 @contextmanager
-def plain(folder: Path, size: Size) -> Iterator[Runner]:
+def plain(folder: Path, size: Size, epochs: int) -> Iterator[Runner]:
     """The script as a user runs it."""
-    argv = command(folder, size)
+    argv = command(folder, size, epochs)
     process = subprocess.Popen(
         argv, env=environment(**QUIET), cwd=folder, stdout=subprocess.DEVNULL
     )
@@ -125,9 +124,9 @@ def plain(folder: Path, size: Size) -> Iterator[Runner]:
 
 
 @contextmanager
-def hosted(folder: Path, size: Size) -> Iterator[Runner]:
+def hosted(folder: Path, size: Size, epochs: int) -> Iterator[Runner]:
     """The script as a trial."""
-    trial = Trial(folder / "trial", command(folder, size), env=environment(**QUIET))
+    trial = Trial(folder / "trial", command(folder, size, epochs), env=environment(**QUIET))
     with ending(trial.launch()):
         trial.start()
         listener = threading.Thread(target=trial.until, args=("completed",))
@@ -150,18 +149,22 @@ def compare(size: Size, pairs: int) -> list[list[str | float]]:
     walls, cpus, steps = [], [], []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with plain(folder / "plain", size) as alone, hosted(folder / "hosted", size) as under:
-            alone.fit()
-            under.fit()
+        epochs = pairs + 1
+        with (
+            plain(folder / "plain", size, epochs) as alone,
+            hosted(folder / "hosted", size, epochs) as under,
+        ):
+            alone.epoch()
+            under.epoch()
             for number in range(pairs):
                 if number % 2:
-                    theirs, ours = alone.fit(), under.fit()
+                    theirs, ours = alone.epoch(), under.epoch()
                 else:
-                    ours, theirs = under.fit(), alone.fit()
+                    ours, theirs = under.epoch(), alone.epoch()
                 walls.append(ours[0] / theirs[0])
                 cpus.append(ours[1] / theirs[1])
                 steps.append(theirs[0] / size.iterations * 1e3)
-    length = f"{size.name}, {median(steps):.2f} ms plain, {size.iterations} a fit"
+    length = f"{size.name}, {median(steps):.2f} ms plain, {size.iterations} an epoch"
     return [
         [f"{kind} time, Hermes / plain ({length})", pairs, median(ratios), *interval(ratios),
          SLOWDOWN_BUDGET]
@@ -197,7 +200,7 @@ def per_step() -> tuple[float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=10, help="fits of each kind and size (10)")
+    parser.add_argument("--pairs", type=int, default=10, help="epochs of each kind and size (10)")
     options = parser.parse_args()
     rows = [row for size in SIZES for row in compare(size, options.pairs)]
     steps = [per_step() for _ in range(5)]
