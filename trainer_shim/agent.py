@@ -44,11 +44,15 @@ class Agent:
         self.seed = seed
         self.restore = restore
         self.capture: Callable[[], Capture] | None = None
+        # Progress at the program's last step, and which that was, once it has ended well: from
+        # there it could be asked for more. Raises CannotCapture.
+        self.end: Callable[[], tuple[int, Capture]] | None = None
         self.framework = "none"
         self.level, self.reason = "park-only", "no boundaries seen yet"
         # Run again from its first line, the program has not come to its checkpoint's place yet.
         self.is_returning = False
         self._began = False
+        self._lacking: list[str] = []
         self._words32, self._words64 = page.words32, page.words64
         self._mailbox = Mailbox(channel)
         self._reporter = Reporter(self._mailbox, signal)
@@ -65,8 +69,18 @@ class Agent:
         """Say how true a resume from a checkpoint is, when that is new."""
         if (level, reason) != (self.level, self.reason):
             self.level, self.reason = level, reason
-            said = {"level": level, "reason": reason, "framework": self.framework}
-            self._mailbox.send({"kind": "fidelity", **said})
+            self._say_fidelity()
+
+    def lacks(self, what: str) -> None:
+        """Say beside the fidelity what there will not be, though the trial itself is well."""
+        if what not in self._lacking:
+            self._lacking.append(what)
+            self._say_fidelity()
+
+    def _say_fidelity(self) -> None:
+        reason = "; ".join([self.reason, *self._lacking])
+        said = {"level": self.level, "reason": reason, "framework": self.framework}
+        self._mailbox.send({"kind": "fidelity", **said})
 
     def blind(self, reason: str) -> None:
         """The program shows no boundaries: it counts as started, and can only be parked."""
@@ -137,16 +151,25 @@ class Agent:
         self.page.looping = False
         self.report()
         self._saver.join()
-        last, step = self._saver.last, self.page.step
-        if well and self.level == "author" and (last is None or last["step"] != step):
-            self._save_last(f"end-s{step}")
+        if well:
+            self._save_end()
 
-    def _save_last(self, id: str) -> None:
-        """A program that saves itself can do so after its loop, too; that it cannot is no failure
-        of what it has trained."""
+    def _save_end(self) -> None:
+        """Save what the last step led to, unless that is done; that it cannot be saved is no
+        failure of what was trained."""
+        if self.end is None:
+            return
         try:
-            self._save({"id": id, "wait": True, "output_bytes": 0})
-        except Exception as error:
+            step, capture = self.end()
+        except CannotCapture as error:
+            self.lacks(f"it cannot be trained further: {error}")
+            return
+        last, id = self._saver.last, f"end-s{step}"
+        if last is not None and last["step"] == step:
+            return
+        try:
+            self._write({"id": id, "wait": True, "output_bytes": 0}, lambda: capture, step)
+        except Exception as error:  # whatever a program's own way to save raises
             self._saver.cannot(id, f"{type(error).__name__}: {error}")
 
     def failed(self, error_kind: str, detail: str, signature: str) -> None:
@@ -195,17 +218,20 @@ class Agent:
     def _save(self, request: Message) -> None:
         if self.capture is None:
             self._saver.cannot(request["id"], self.reason)
-            return
+        else:
+            self._write(request, self.capture, self.page.step)
+
+    def _write(self, request: Message, take: Callable[[], Capture], step: int) -> None:
         fields = {
             "trial": self.trial,
             "attempt": self.attempt,
-            "step": self.page.step,
+            "step": step,
             "framework": self.framework,
             "fidelity": self.level,
             "reason": self.reason,
             "output_bytes": request["output_bytes"],
         }
-        self._saver.save(request["id"], self.capture, fields, request["wait"])
+        self._saver.save(request["id"], take, fields, request["wait"])
 
 
 def _flush_output() -> None:

@@ -76,10 +76,11 @@ class Trial:
 
     def _begin(self, agent: Agent, save: Save | None) -> None:
         if save is None:
-            agent.capture = None
+            agent.capture = agent.end = None
             agent.fidelity("park-only", "the program reports without save=")
         else:
             agent.capture = lambda: _AuthorsFiles(save)
+            agent.end = lambda: (agent.page.step, _AuthorsFiles(save))
             agent.fidelity("author", "the program saves and restores itself")
         self._save = save
         agent.loop(True)

@@ -5,9 +5,12 @@ Rule: an outcome is each step's loss and the script's last word, to be compared 
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,16 +23,23 @@ Outcome = tuple[dict[int, float], str]
 
 
 @contextmanager
-def tensorflow_zygote(folder: Path, **variables: str) -> Iterator[Zygote]:
-    """A process that has imported TensorFlow and Keras, and run nothing."""
+def warm_zygote(folder: Path, preload: str, **variables: str) -> Iterator[Zygote]:
+    """A process that has imported a framework, and run nothing."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {**QUIET, **variables}.items():
             patch.setenv(name, value)
-        warm = Zygote(folder / "sock", "tensorflow" if variables else "keras")
+        warm = Zygote(folder / "sock", preload)
     try:
         yield warm
     finally:
         warm.close()
+
+
+@contextmanager
+def tensorflow_zygote(folder: Path, **variables: str) -> Iterator[Zygote]:
+    """A process that has imported TensorFlow, and Keras 3 unless there are `variables`."""
+    with warm_zygote(folder, "tensorflow" if variables else "keras", **variables) as warm:
+        yield warm
 
 
 class Runs:
@@ -37,17 +47,23 @@ class Runs:
 
     def __init__(self, zygote: Zygote, folder: Path, program: str, **variables: str) -> None:
         self.environment = environment(**QUIET, **variables)
-        self.zygote = zygote
         self.folder = folder
         self.script = folder / "train.py"
         self.script.write_text(program)
+        self._zygote = zygote
+        self._spawning = threading.Lock()  # the zygote answers one at a time
 
     @contextmanager
-    def trial(self, name: str) -> Iterator[Trial]:
-        """A new trial of the program."""
-        argv = [sys.executable, str(self.script)]
-        trial = Trial(self.folder / name, argv, env=self.environment, seed=7)
-        with ending(trial.launch(self.zygote)):
+    def trial(self, name: str, *arguments: str, work: Path | None = None) -> Iterator[Trial]:
+        """A new trial of the program, which may find what another has left in `work`."""
+        argv = [sys.executable, str(self.script), *arguments]
+        given = {"epochs": int(arguments[0])} if arguments else {}
+        trial = Trial(self.folder / name, argv, env=self.environment, seed=7, parameters=given)
+        if work is not None:
+            shutil.copytree(work, trial.directory / "work", dirs_exist_ok=True)
+        with ending(trial):
+            with self._spawning:
+                trial.launch(self._zygote)
             yield trial
 
     def plain(self) -> str:
@@ -64,9 +80,9 @@ class Runs:
         )
         return last_word(run.stdout)
 
-    def undisturbed(self) -> Outcome:
+    def undisturbed(self, *arguments: str) -> Outcome:
         """From start to end."""
-        with self.trial("undisturbed") as trial:
+        with self.trial("undisturbed", *arguments) as trial:
             trial.start()
             trial.until("completed")
             return outcome(trial)
@@ -81,6 +97,43 @@ class Runs:
             trial.until("completed")
             return outcome(trial)
 
+    def parked_everywhere(self, promise: str) -> tuple[Outcome, dict[int, str], Path]:
+        """One process, held and saved at every boundary: its outcome, the checkpoints, and the
+        folder it worked in. A resume promises this, and nothing else, all the time."""
+        checkpoints: dict[int, str] = {}
+        with self.trial("parked") as trial:
+            trial.start(limit=1)
+            while (event := trial.until("parked", "completed"))["kind"] == "parked":
+                step = event["step"]
+                trial.send("checkpoint", id=f"at-{step}")
+                checkpoints[step] = trial.until("checkpointed")["path"]
+                trial.resume(limit=step + 1)
+            assert [level for level, _ in promised(trial)] == [promise]
+            return outcome(trial), checkpoints, trial.directory / "work"
+
+    def resumed(self, step: int, checkpoint: str, work: Path) -> Outcome:
+        """From a checkpoint of another trial to the end; the losses after it only."""
+        with self.trial(f"resumed-{step}", work=work) as trial:
+            trial.start(restore=checkpoint)
+            started = trial.until("started")
+            assert started["step"] == step
+            trial.until("completed")
+            return outcome(trial)
+
+    def resumed_wrongly(
+        self, undisturbed: Outcome, checkpoints: dict[int, str], work: Path
+    ) -> list[int]:
+        """The checkpoints from which a new process does not compute the rest of this."""
+        losses, final = undisturbed
+
+        def differs(step: int) -> bool:
+            after = {at: loss for at, loss in losses.items() if at > step}
+            return self.resumed(step, checkpoints[step], work) != (after, final)
+
+        with ThreadPoolExecutor(2) as pool:
+            wrong = dict(zip(checkpoints, pool.map(differs, checkpoints), strict=True))
+        return [step for step in checkpoints if wrong[step]]
+
     def suspended(self, *steps: int) -> Outcome:
         """Ended at each of these boundaries, and begun again from the checkpoint."""
         with self.trial("suspended") as trial:
@@ -92,6 +145,27 @@ class Runs:
             trial.start(restore=restore)
             trial.until("completed")
             return outcome(trial)
+
+    def extended(self, epochs: Sequence[str], suspend_at: int | None = None) -> Outcome:
+        """Trained to its end for each number of epochs, from the end before; perhaps suspended."""
+        losses: dict[int, float] = {}
+        restore = work = None
+        for number in epochs:
+            with self.trial(f"for-{number}", number, work=work) as trial:
+                work = trial.directory / "work"
+                trial.start(restore=restore, limit=suspend_at)
+                assert trial.until("started")["step"] == max(losses, default=0)
+                if trial.until("parked", "completed")["kind"] == "parked":
+                    suspend_at = None
+                    trial.start(restore=suspend(trial)["checkpoint"]["path"])
+                    trial.until("completed")
+                restore = trial.events[-1]["checkpoint"]["path"]
+                more, line = outcome(trial)
+                planned = [event["steps"] for event in trial.events if event["kind"] == "planned"]
+                assert planned[-1:] in ([], [max(more)]), "the planned length is told anew"
+                assert not losses.keys() & more.keys(), "no step is trained twice"
+                losses |= more
+        return losses, line
 
 
 def suspend(trial: Trial) -> Event:
@@ -113,7 +187,12 @@ def last_word(output: str) -> str:
     return line
 
 
+def promised(trial: Trial) -> list[tuple[str, str]]:
+    """Each level and reason that was said, in order."""
+    said = [event for event in trial.events if event["kind"] == "fidelity"]
+    return [(event["level"], event["reason"]) for event in said]
+
+
 def fidelity(trial: Trial) -> tuple[str, str]:
     """The level and the reason that were said last."""
-    said = [event for event in trial.events if event["kind"] == "fidelity"]
-    return said[-1]["level"], said[-1]["reason"]
+    return promised(trial)[-1]

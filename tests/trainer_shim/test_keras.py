@@ -6,94 +6,30 @@ Every comparison is bit for bit: each step's loss, the final weights and everyth
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.trainer_shim import keras_programs as programs
-from tests.trainer_shim.driving import Trial, Zygote, ending, environment
+from tests.trainer_shim.driving import Zygote
+from tests.trainer_shim.suspending import Runs, fidelity, outcome, suspend, tensorflow_zygote
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(300)]
-QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
 STEPS = 40
-Outcome = tuple[dict[int, float], str]
 
 
 @pytest.fixture(scope="module")
 def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
-    """A process that has imported Keras and run nothing."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
-        warm = Zygote(tmp_path_factory.mktemp("zygote") / "sock", "keras")
-    yield warm
-    warm.close()
+    with tensorflow_zygote(tmp_path_factory.mktemp("zygote")) as warm:
+        yield warm
 
 
-class Runs:
-    """Runs of one program, each in a folder of its own."""
-
-    def __init__(self, zygote: Zygote, folder: Path, body: str, seeded: bool) -> None:
-        self.zygote = zygote
-        self.spawning = threading.Lock()
-        self.folder = folder
-        self.script = folder / "train.py"
-        self.script.write_text(programs.program(body, seeded))
-
-    def trial(self, name: str, *arguments: str) -> Trial:
-        """A new trial of the program."""
-        argv = [sys.executable, str(self.script), *arguments]
-        return Trial(self.folder / name, argv, env=environment(**QUIET), seed=7)
-
-    def undisturbed(self, *arguments: str) -> Outcome:
-        """From start to end."""
-        with ending(self.trial("undisturbed", *arguments).launch(self.zygote)) as trial:
-            trial.start()
-            trial.until("completed")
-            return outcome(trial)
-
-    def resumed(self, step: int, checkpoint: str, work: Path) -> Outcome:
-        """From a checkpoint of another trial to the end; the losses after it only."""
-        trial = self.trial(f"resumed-{step}")
-        shutil.copytree(work, trial.directory / "work", dirs_exist_ok=True)
-        with self.spawning:  # the zygote answers one at a time
-            trial.launch(self.zygote)
-        with ending(trial):
-            trial.start(restore=checkpoint)
-            started = trial.until("started")
-            assert started["step"] == step
-            trial.until("completed")
-            return outcome(trial)
-
-    def suspended(self, *steps: int) -> Outcome:
-        """Ended at each of these boundaries, and begun again from the checkpoint."""
-        with ending(self.trial("suspended").launch(self.zygote)) as trial:
-            restore = None
-            for step in steps:
-                trial.start(restore=restore, limit=step)
-                assert trial.until("parked")["step"] == step
-                trial.suspend("checkpoint")
-                restore = trial.until("suspended")["checkpoint"]["path"]
-            trial.start(restore=restore)
-            trial.until("completed")
-            return outcome(trial)
-
-
-def outcome(trial: Trial) -> Outcome:
-    """The losses, and what the program printed last."""
-    (line,) = [line for line in trial.output.splitlines() if line.startswith("FINAL")]
-    return trial.losses(), line
-
-
-def fidelity(trial: Trial) -> list[tuple[str, str]]:
-    """What was promised, in order."""
-    said = [event for event in trial.events if event["kind"] == "fidelity"]
-    return [(event["level"], event["reason"]) for event in said]
+def runs_of(zygote: Zygote, folder: Path, body: str, seeded: bool) -> Runs:
+    """Runs of the program with this body."""
+    return Runs(zygote, folder, programs.program(body, seeded))
 
 
 @pytest.mark.parametrize(
@@ -109,52 +45,28 @@ def test_every_boundary_parked_and_restored(
     zygote: Zygote, tmp_path: Path, seeded: bool, every: int
 ) -> None:
     """One run is parked and checkpointed at each boundary; `every` so many are then resumed."""
-    runs = Runs(zygote, tmp_path, programs.EVERYTHING, seeded)
-    losses, final = runs.undisturbed()
+    runs = runs_of(zygote, tmp_path, programs.EVERYTHING, seeded)
+    undisturbed = runs.undisturbed()
+    losses, _ = undisturbed
     assert sorted(losses) == list(range(1, STEPS + 1))
     assert len(set(losses.values())) == STEPS
-    checkpoints = {}
-    with ending(runs.trial("parked").launch(zygote)) as trial:
-        trial.start(limit=1)
-        for step in range(1, STEPS + 1):
-            assert trial.until("parked")["step"] == step
-            trial.send("checkpoint", id=f"at-{step}")
-            checkpoints[step] = trial.until("checkpointed")["path"]
-            trial.resume(limit=step + 1)
-        trial.until("completed")
-        assert outcome(trial) == (losses, final)
-        assert [level for level, _ in fidelity(trial)] == ["exact"]
-    work = trial.directory / "work"
-
-    def differs(step: int) -> bool:
-        after = {at: loss for at, loss in losses.items() if at > step}
-        return runs.resumed(step, checkpoints[step], work) != (after, final)
-
-    chosen = sorted(checkpoints)[::every]
-    with ThreadPoolExecutor(2) as pool:
-        wrong = dict(zip(chosen, pool.map(differs, chosen), strict=True))
-    assert [step for step in chosen if wrong[step]] == []
+    parked, checkpoints, work = runs.parked_everywhere("exact")
+    assert parked == undisturbed
+    chosen = dict(sorted(checkpoints.items())[::every])
+    assert runs.resumed_wrongly(undisturbed, chosen, work) == []
 
 
 def test_a_run_ended_at_every_boundary(zygote: Zygote, tmp_path: Path) -> None:
     """No process lives longer than one step."""
-    runs = Runs(zygote, tmp_path, programs.OWN_STEP, seeded=False)
+    runs = runs_of(zygote, tmp_path, programs.OWN_STEP, seeded=False)
     undisturbed = runs.undisturbed()
     assert runs.suspended(*range(1, 16)) == undisturbed
 
 
 def test_a_seeded_run_is_the_plain_one(zygote: Zygote, tmp_path: Path) -> None:
     """A program that seeds itself computes the same as without Hermes."""
-    runs = Runs(zygote, tmp_path, programs.EVERYTHING, seeded=True)
-    plain = subprocess.run(
-        [sys.executable, str(runs.script)],
-        cwd=tmp_path,
-        env=environment(**QUIET),
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    assert runs.undisturbed()[1] == plain.stdout.splitlines()[-1]
+    runs = runs_of(zygote, tmp_path, programs.EVERYTHING, seeded=True)
+    assert runs.undisturbed()[1] == runs.plain()
 
 
 @pytest.mark.parametrize(
@@ -171,7 +83,7 @@ def test_suspends_of_other_programs(
     zygote: Zygote, tmp_path: Path, name: str, steps: tuple[int, ...]
 ) -> None:
     """Several suspends in one run, each to a new process."""
-    runs = Runs(zygote, tmp_path, getattr(programs, name), seeded=False)
+    runs = runs_of(zygote, tmp_path, getattr(programs, name), seeded=False)
     undisturbed = runs.undisturbed()
     assert steps[-1] <= max(undisturbed[0])
     assert runs.suspended(*steps) == undisturbed
@@ -187,8 +99,8 @@ model.compile("sgd", "mse")
 model.fit(x[:32], y[:32], batch_size=8, epochs=1, verbose=0)
 threading.Event().wait()
 """
-    runs = Runs(zygote, tmp_path, "import threading\n" + body, seeded=True)
-    with ending(runs.trial("waits").launch(zygote)) as trial:
+    runs = runs_of(zygote, tmp_path, "import threading\n" + body, seeded=True)
+    with runs.trial("waits") as trial:
         trial.start()
         while trial.until("reported")["last_step"] < 4:
             pass
@@ -209,7 +121,7 @@ class Check(callbacks.Callback):
 model.fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0, callbacks=[Check()])
 final(model, by_hand)
 """
-    runs = Runs(zygote, tmp_path, body, seeded=True)
+    runs = runs_of(zygote, tmp_path, body, seeded=True)
     losses, line = runs.undisturbed()
     by_hand = json.loads(line.removeprefix("FINAL "))[1]
     assert [losses[step] for step in sorted(losses)] == pytest.approx(by_hand, rel=1e-5)
@@ -229,11 +141,11 @@ def test_what_cannot_be_brought_back_only_parks(
     zygote: Zygote, tmp_path: Path, name: str, word: str
 ) -> None:
     """It is never called exact once it has done a step, and a suspend keeps the process."""
-    runs = Runs(zygote, tmp_path, getattr(programs, name), seeded=True)
-    with ending(runs.trial("only").launch(zygote)) as trial:
+    runs = runs_of(zygote, tmp_path, getattr(programs, name), seeded=True)
+    with runs.trial("only") as trial:
         trial.start(limit=3)
         assert trial.until("parked")["step"] == 3
-        level, reason = fidelity(trial)[-1]
+        level, reason = fidelity(trial)
         assert level == "park-only"
         assert word in reason
         trial.resume()
@@ -244,12 +156,11 @@ def test_what_cannot_be_brought_back_only_parks(
 def test_other_data_than_at_the_checkpoint_are_refused(zygote: Zygote, tmp_path: Path) -> None:
     """A program that is not repeatable must not go on as if it were."""
     body = "x = x + int.from_bytes(os.urandom(2), 'big')\n" + programs.STOPPED
-    runs = Runs(zygote, tmp_path, body, seeded=True)
-    with ending(runs.trial("other").launch(zygote)) as trial:
+    runs = runs_of(zygote, tmp_path, body, seeded=True)
+    with runs.trial("other") as trial:
         trial.start(limit=2)
         trial.until("parked")
-        trial.suspend("checkpoint")
-        trial.start(restore=trial.until("suspended")["checkpoint"]["path"])
+        trial.start(restore=suspend(trial)["checkpoint"]["path"])
         with pytest.raises(AssertionError, match="the training data differ"):
             trial.until("completed")
 
@@ -261,8 +172,8 @@ model.compile(keras.optimizers.SGD(0.1), "mse")
 model.fit(x, y, batch_size=8, epochs=1, verbose=0)
 print("BEFORE", [w.tobytes().hex() for w in model.get_weights()])
 """
-    runs = Runs(zygote, tmp_path, body, seeded=True)
-    with ending(runs.trial("trained").launch(zygote)) as trial:
+    runs = runs_of(zygote, tmp_path, body, seeded=True)
+    with runs.trial("trained") as trial:
         trial.start()
         path = trial.until("completed")["checkpoint"]["path"]
         printed = (trial.directory / "output.log").read_text()
@@ -272,38 +183,12 @@ print("BEFORE", [w.tobytes().hex() for w in model.get_weights()])
     )
     loaded = subprocess.run(
         [sys.executable, "-c", load, f"{path}/model.keras"],
-        env=environment(**QUIET),
+        env=runs.environment,
         stdout=subprocess.PIPE,
         text=True,
         check=True,
     )
     assert loaded.stdout in printed
-
-
-def extended(runs: Runs, epochs: list[str], suspend_at: int | None = None) -> Outcome:
-    """Trained to its end for each number of epochs, from the end before; perhaps suspended."""
-    losses: dict[int, float] = {}
-    restore, work = None, runs.folder
-    for number in epochs:
-        trial = runs.trial(f"for-{number}", number)
-        if restore is not None:
-            shutil.copytree(work, trial.directory / "work", dirs_exist_ok=True)
-        work = trial.directory / "work"
-        with ending(trial.launch(runs.zygote)):
-            trial.start(restore=restore, limit=suspend_at)
-            assert trial.until("started")["step"] == max(losses, default=0)
-            if trial.until("parked", "completed")["kind"] == "parked":
-                trial.suspend("checkpoint")
-                suspend_at = None
-                trial.start(restore=trial.until("suspended")["checkpoint"]["path"])
-                trial.until("completed")
-            restore = trial.events[-1]["checkpoint"]["path"]
-            more, line = outcome(trial)
-            planned = [event["steps"] for event in trial.events if event["kind"] == "planned"]
-            assert planned[-1] == max(more), "the planned length is told anew"
-            assert not losses.keys() & more.keys(), "no step is trained twice"
-            losses |= more
-    return losses, line
 
 
 @pytest.mark.parametrize(
@@ -325,19 +210,19 @@ def test_a_finished_trial_is_trained_further_as_if_asked_at_once(
     suspend_at: int | None,
 ) -> None:
     """2 epochs and then 4 are the 4 of one run, whatever the end of a fit did to the weights."""
-    runs = Runs(zygote, tmp_path, getattr(programs, name), seeded)
-    assert extended(runs, epochs, suspend_at) == runs.undisturbed("4")
+    runs = runs_of(zygote, tmp_path, getattr(programs, name), seeded)
+    assert runs.extended(epochs, suspend_at) == runs.undisturbed("4")
 
 
 def test_a_fit_that_its_callbacks_stopped_stays_stopped(zygote: Zygote, tmp_path: Path) -> None:
     """As it would have been, had it been asked for more epochs at once."""
-    runs = Runs(zygote, tmp_path, programs.STOPPED_EARLY, seeded=True)
+    runs = runs_of(zygote, tmp_path, programs.STOPPED_EARLY, seeded=True)
     undisturbed = runs.undisturbed("9")
-    with ending(runs.trial("stopped", "8").launch(zygote)) as trial:
+    with runs.trial("stopped", "8") as trial:
         trial.start()
         checkpoint = trial.until("completed")["checkpoint"]
         assert outcome(trial) == undisturbed
-    with ending(runs.trial("asked again", "9").launch(zygote)) as trial:
+    with runs.trial("asked again", "9") as trial:
         trial.start(restore=checkpoint["path"])
         assert trial.until("completed")["step"] == checkpoint["step"]
         assert outcome(trial) == ({}, undisturbed[1])
@@ -346,11 +231,11 @@ def test_a_fit_that_its_callbacks_stopped_stays_stopped(zygote: Zygote, tmp_path
 def test_other_epochs_of_a_fit_before_the_last_are_refused(zygote: Zygote, tmp_path: Path) -> None:
     """The fits after it started from where it ended: they cannot be kept."""
     body = programs.SECOND_FIT_EXTENDED.replace("epochs=2", "epochs=int(sys.argv[1])")
-    runs = Runs(zygote, tmp_path, body, seeded=True)
-    with ending(runs.trial("short", "1").launch(zygote)) as trial:
+    runs = runs_of(zygote, tmp_path, body, seeded=True)
+    with runs.trial("short", "1") as trial:
         trial.start()
         checkpoint = trial.until("completed")["checkpoint"]
-    with ending(runs.trial("longer", "2").launch(zygote)) as trial:
+    with runs.trial("longer", "2") as trial:
         trial.start(restore=checkpoint["path"])
         with pytest.raises(AssertionError, match="fit 1 is asked for 2 epochs"):
             trial.until("completed")

@@ -222,6 +222,46 @@ for number, task in enumerate(DataLoader(torch.arange(1.0, 4.0), shuffle=True)):
 final(seen, digest(model), counts)
 """
 
+# How long it trains is on the command line, and the loop looks at it again and again; what is
+# left in the model at the end are the best weights, not the last.
+ASKED_FOR_EPOCHS = """
+import argparse
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("epochs", type=int)
+    args = parser.parse_args()
+    model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 2))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.9)
+    loader = DataLoader(data, batch_size=8, shuffle=True)
+    seen, history, best, epoch, half = [], [], -1, 0, None
+    while epoch < args.epochs:
+        model.train()
+        for batch, target in loader:
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(batch), target)
+            loss.backward()
+            optimizer.step()
+            seen.append(loss.item())
+        model.eval()
+        right = 0
+        with torch.no_grad():
+            for batch, target in DataLoader(data, batch_size=20):
+                right += int((model(batch).argmax(dim=1) == target).sum())
+        if right > best:
+            best = right
+            torch.save(model.state_dict(), "best.pt")
+        scheduler.step()
+        epoch += 1
+        history.append([right, epoch, torch.rand(()).item()])
+    last = digest(model)
+    model.load_state_dict(torch.load("best.pt"))
+    final(seen, last, digest(model), history, scheduler.get_last_lr())
+
+main()
+"""
+
 _SMALL = """
 model = nn.Linear(6, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -17,24 +17,22 @@ from contextlib import contextmanager
 from typing import Any
 
 from trainer_shim.adapters import torch_private as private
+from trainer_shim.adapters.ends import End
 from trainer_shim.adapters.torch_iteration import Iteration
 from trainer_shim.adapters.torch_loop import LEFT_UNSEEN, Ended, Pass, begin_again
 from trainer_shim.adapters.torch_objects import Inventory, Objects
 from trainer_shim.adapters.torch_pack import Packer
 from trainer_shim.adapters.torch_program import copy_variables, fit, place, put_back_variables
 from trainer_shim.adapters.torch_random import copy_random, set_random
+from trainer_shim.adapters.torch_standing import Standing
 from trainer_shim.adapters.torch_state import OtherProgram, Snapshot, State, load
+from trainer_shim.adapters.torch_unpack import Unpacker
 from trainer_shim.agent import Agent, CannotCapture
 
 _VARIABLE_BYTES = 16 << 20
 _VARIABLE_ITEMS = 20_000
 _MOST_PASSES = 10_000
 _MADE_INSIDE = "a model, optimizer or scheduler was made inside of a loop over a DataLoader"
-_PROMISE = (
-    "parameters, optimizers, schedulers, random numbers, the loaders' positions and plain "
-    "variables are brought back; other objects that the loop keeps in Python are not: "
-    "trainer_shim.attach() and report(step, loss=..., save=...) would save them too"
-)
 
 
 def install(agent: Agent) -> None:
@@ -56,8 +54,6 @@ class Session:
     """The passes over loaders of this process: those that have ended, and those under way."""
 
     def __init__(self, agent: Agent) -> None:
-        import torch
-
         self.agent = agent
         self.objects = Objects()
         self.iteration = Iteration()
@@ -68,14 +64,12 @@ class Session:
         self.is_returning = False
         self._records: list[State] = []
         self._inside: list[Pass] = []
-        self._obstacles: list[str] = []
+        self._end = End()
+        self._standing = Standing(agent, self._capture, self._end.newest)
+        self.obstacle = self._standing.obstacle
         self._at: tuple[Pass, types.FrameType] | None = None
-        self._past: State = {"records": []}
-        self._first_seed = torch.initial_seed()
+        self._past: State = {"records": [], "parameters": {}}
         self._process = os.getpid()
-        untested = private.untested()
-        if untested is not None:
-            self._obstacles.append(untested)
         if agent.restore is not None:
             with self.restoring():
                 past = load(agent.restore)
@@ -83,37 +77,10 @@ class Session:
                     self._past = past
                     self._return(True)
 
-    # -- what a resume promises
-
     @property
     def is_aside(self) -> bool:
         """Whether the program speaks for itself, or is a child that nobody asked."""
         return self.agent.framework == "explicit" or os.getpid() != self._process
-
-    def obstacle(self, reason: str) -> None:
-        """From here on this program can only be parked."""
-        if reason not in self._obstacles:
-            self._obstacles.append(reason)
-        self.judge()
-
-    def judge(self) -> None:
-        """Tell the host what a resume promises by what is known now."""
-        agent = self.agent
-        if self._obstacles:
-            agent.capture = None
-            agent.fidelity("park-only", self._obstacles[0])
-        else:
-            agent.capture = self._capture
-            agent.fidelity("parameters-exact", _PROMISE)
-
-    def _look(self) -> None:
-        import torch
-
-        if self.agent.seed is None and torch.initial_seed() == self._first_seed:
-            self.obstacle("neither the program nor the trial has a seed")
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            self.obstacle("torch.distributed: the processes would have to be saved together")
-        self.judge()
 
     # -- passes
 
@@ -209,7 +176,7 @@ class Session:
             if one.obstacle is not None:
                 self.obstacle(one.obstacle)
         if not agent.page.looping:
-            self._look()
+            self._standing.look()
             agent.page.step = self.steps
             agent.loop(True)
         if current is not None:
@@ -236,7 +203,21 @@ class Session:
             self._at = None
         self.iteration.done()
 
+    def may_end(self, current: Pass, frame: types.FrameType) -> None:
+        """The program trains no further than this, unless it begins another pass."""
+        if self.agent.end is None or not self._end.is_due:
+            return
+        self._at = (current, frame)
+        try:
+            gradients = self.iteration.leaves_gradients
+            self._end.keep(self.steps, lambda: self._copy(gradients))
+        finally:
+            self._at = None
+
     def _capture(self) -> Snapshot:
+        return self._copy(self.iteration.needs_gradients)
+
+    def _copy(self, with_gradients: bool) -> Snapshot:
         if self._at is None:
             raise CannotCapture("the program is not between two batches of a DataLoader")
         _, frame = self._at
@@ -252,8 +233,9 @@ class Session:
             packer = Packer(inventory.known, _VARIABLE_BYTES, _VARIABLE_ITEMS)
             state = {
                 "steps": self.steps,
+                "parameters": self.agent.parameters,
                 "records": records,
-                "objects": inventory.copy(self.iteration.needs_gradients),
+                "objects": inventory.copy(with_gradients),
                 "variables": copy_variables(frame, packer),
                 "random": copy_random(),
             }
@@ -272,15 +254,22 @@ class Session:
         inventory.check(past["objects"])
         if not fit(frame, past["variables"]):
             raise OtherProgram("other functions are run than at the checkpoint")
-        unpacker = inventory.put_back(past["objects"])
+        unpacker = self.unpacker(inventory.tensors)
+        inventory.put_back(past["objects"], unpacker)
         put_back_variables(frame, past["variables"], unpacker)
         set_random(past["random"])
         self.steps = self.agent.page.step = past["steps"]
         self._return(False)
-        self._past = {"records": []}
-        self._look()
+        self._past = {"records": [], "parameters": {}}
+        self._standing.look()
         self.agent.restored()
         self.agent.loop(True)
+
+    def unpacker(self, tensors: list[Any]) -> Unpacker:
+        """What puts values of the checkpoint back, less the parameters that were changed since."""
+        then, now = self._past["parameters"], self.agent.parameters
+        raised = [(then[name], now[name]) for name in then if name in now]
+        return Unpacker(tensors, [(one, other) for one, other in raised if one != other])
 
     def _return(self, is_returning: bool) -> None:
         """Run again from its first line, the program comes to its checkpoint's place, or has."""

@@ -17,6 +17,7 @@ class Iteration:
     def __init__(self) -> None:
         self.loss: Any = float("nan")  # of the last backward before the last step
         self.needs_gradients = False  # some were added to, not forgotten, before a step
+        self.leaves_gradients = True  # the same, once the last iteration of a pass is done
         self.tellings = 0
         self._newest_loss = self.loss
         self._scaled: tuple[Any, Any] | None = None
@@ -28,6 +29,7 @@ class Iteration:
         """Gradients of these were computed: a loss, if it is one number."""
         import torch
 
+        self.leaves_gradients = True
         tensor = tensors if isinstance(tensors, torch.Tensor) else None
         if self._scaled is not None and self._scaled[0]() is tensor:
             tensor = self._scaled[1]
@@ -53,7 +55,7 @@ class Iteration:
     def done(self) -> None:
         """The next one begins."""
         self._zeroed.clear()
-        self.needs_gradients = False
+        self.leaves_gradients, self.needs_gradients = self.needs_gradients, False
 
     def is_counted_by(self, optimizer: Any) -> bool:
         """Whether a step of this optimizer counts as an iteration, where nothing else tells.

@@ -79,6 +79,8 @@ class Pass:
     def ended(self, frame: types.FrameType) -> None:
         """There is no batch left."""
         if self.is_statement and self._session.is_inside(self):
+            if self.trained:
+                self._session.may_end(self, frame)
             self._session.over(self, self._left(frame))
 
     def encloses(self, frame: types.FrameType) -> bool:
@@ -115,6 +117,7 @@ class Pass:
         self.taken = self._counted = skipped
         if is_last:
             self._session.go_on(frame)
+            self.trained = True
 
     def _skip(self, iterator: Any) -> None:
         if isinstance(iterator, private.find(private.LOADER, "_SingleProcessDataLoaderIter")):
@@ -144,6 +147,8 @@ class Pass:
         self._session.over(self, self._left(frame) if is_break else LEFT_UNSEEN)
         if self.stepped and frame.f_code is self._code:
             self._session.boundary(self, frame)
+        if self.trained and is_break:
+            self._session.may_end(self, frame)
 
 
 def _obstacle(loader: Any) -> str | None:
@@ -186,7 +191,7 @@ class Ended:
         left = self._past["left"]
         if not fit(frame, left["variables"]):
             raise OtherProgram(f"other functions are run in {self._past['site']}")
-        unpacker = Unpacker([])
+        unpacker = self._session.unpacker([])
         put_back_variables(frame, left["variables"], unpacker)
         put_back_loader(self._loader, left["loader"], unpacker)
         set_random(left["random"])

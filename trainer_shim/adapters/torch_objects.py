@@ -150,11 +150,10 @@ class Inventory:
                 if one != other:
                     raise OtherProgram(f"among the {what}: {one}, the checkpoint has {other}")
 
-    def put_back(self, state: State) -> Unpacker:
+    def put_back(self, state: State, unpacker: Unpacker) -> None:
         """Set what `copy` copied and `check` has found to fit."""
         import torch
 
-        unpacker = Unpacker(self.tensors)
         with torch.no_grad():
             for tensor, raw in zip(self.tensors, state["values"]):
                 tensor.copy_(raw.data)
@@ -174,7 +173,6 @@ class Inventory:
                 unpacker.put_some(copy, vars(one))
         for loader, copy in zip(self.loaders, state["loaders"]):
             put_back_loader(loader, copy, unpacker)
-        return unpacker
 
 
 def _attributes(one: Any, kind: str, packer: Packer) -> dict[str, Tree]:

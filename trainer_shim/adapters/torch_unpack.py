@@ -7,22 +7,28 @@ it sees the change; what does not fit the place is left as it was, and `Unplain`
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Sequence
 from typing import Any, Callable
 
 from trainer_shim.adapters.torch_pack import DICTS, LISTS, PLAIN, Raw, Tree, Unplain, class_name
 
 
 class Unpacker:
-    """`known` are the tensors that references mean, in their order."""
+    """`known` are the tensors that references mean, in their order.
 
-    def __init__(self, known: list[Any]) -> None:
+    A value that is the first of a pair in `raised` is left at the second where it is that now: a
+    hyper-parameter that the program was given anew, wherever the program has written it down.
+    """
+
+    def __init__(self, known: list[Any], raised: Sequence[tuple[Any, Any]] = ()) -> None:
         self._tensors = known
+        self._raised = raised
         self._ids = {id(tensor) for tensor in known}
 
     def unpack(self, tree: Tree, current: Any = None) -> Any:
         """The value of a tree; `current` is what is in its place now. Raises Unplain."""
         if type(tree) in PLAIN:
-            return tree
+            return current if (tree, current) in self._raised else tree
         if isinstance(tree, list):
             items = self._each(tree, current)
             if type(current) is not list:

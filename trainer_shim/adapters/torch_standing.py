@@ -1,0 +1,59 @@
+"""How true a resume of a PyTorch program is, as far as it is known by now.
+
+Rule: never exact; and what is found out to stand in the way decides, the first of it by name.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from trainer_shim.adapters import torch_private as private
+from trainer_shim.agent import Agent
+
+_PROMISE = (
+    "parameters, optimizers, schedulers, random numbers, the loaders' positions and plain "
+    "variables are brought back; other objects that the loop keeps in Python are not: "
+    "trainer_shim.attach() and report(step, loss=..., save=...) would save them too"
+)
+
+
+class Standing:
+    """What a resume of this process promises."""
+
+    def __init__(
+        self, agent: Agent, capture: Callable[[], Any], end: Callable[[], tuple[int, Any]]
+    ) -> None:
+        import torch
+
+        self._agent = agent
+        self._capture = capture
+        self._end = end
+        self._first_seed = torch.initial_seed()
+        untested = private.untested()
+        self._obstacles = [] if untested is None else [untested]
+
+    def obstacle(self, reason: str) -> None:
+        """From here on this program can only be parked."""
+        if reason not in self._obstacles:
+            self._obstacles.append(reason)
+        self._judge()
+
+    def look(self) -> None:
+        """Look at what is known once the program trains, and tell it."""
+        import torch
+
+        if self._agent.seed is None and torch.initial_seed() == self._first_seed:
+            self.obstacle("neither the program nor the trial has a seed")
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            self.obstacle("torch.distributed: the processes would have to be saved together")
+        self._judge()
+
+    def _judge(self) -> None:
+        """Tell the host what a resume promises by what is known now."""
+        agent = self._agent
+        if self._obstacles:
+            agent.capture = agent.end = None
+            agent.fidelity("park-only", self._obstacles[0])
+        else:
+            agent.capture, agent.end = self._capture, self._end
+            agent.fidelity("parameters-exact", _PROMISE)
