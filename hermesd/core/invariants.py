@@ -16,9 +16,10 @@ class InvariantBroken(Exception):
     """The state contradicts itself: a defect, never an input's fault."""
 
 
-def _require(condition: bool, what: str) -> None:
+def _require(condition: bool, what: str, *about: object) -> None:
+    """`what` says with its {} what should not be; it is written only then."""
     if not condition:
-        raise InvariantBroken(what)
+        raise InvariantBroken(what.format(*about))
 
 
 def check(state: Tables) -> None:
@@ -28,7 +29,7 @@ def check(state: Tables) -> None:
         InvariantBroken: naming the first contradiction found.
     """
     for trial_id, trial in state.trials.items():
-        _require(trial.id == trial_id, f"{trial_id} is filed under another name")
+        _require(trial.id == trial_id, "{} is filed under another name", trial_id)
         _check_trial(state, trial_id)
     for device_id in state.slots:
         _check_slot(state, device_id)
@@ -36,12 +37,13 @@ def check(state: Tables) -> None:
         slot = state.slots[device_id]
         _require(
             slot.run is not None and state.trials[slot.run.trial].candidate,
-            f"{device_id}: index of expired quanta",
+            "{}: index of expired quanta",
+            device_id,
         )
     for study_id, members in state.members.items():
-        _require(study_id in state.studies, f"members of the unknown study {study_id}")
+        _require(study_id in state.studies, "members of the unknown study {}", study_id)
         unfinished = {t for t in members if not state.trials[t].phase.final}
-        _require(set(state.active[study_id]) == unfinished, f"{study_id}: index of active trials")
+        _require(set(state.active[study_id]) == unfinished, "{}: index of active trials", study_id)
 
 
 def check_trials(state: Tables, trial_ids: Iterable[TrialId]) -> None:
@@ -55,7 +57,7 @@ def check_trials(state: Tables, trial_ids: Iterable[TrialId]) -> None:
         if trial is not None:
             _check_trial(state, trial_id)
             active = trial_id in state.active[trial.spec.study]
-            _require(active != trial.phase.final, f"{trial_id}: index of active trials")
+            _require(active != trial.phase.final, "{}: index of active trials", trial_id)
             for device_id in trial.run.devices if trial.run else ():
                 _check_slot(state, device_id)
 
@@ -67,32 +69,44 @@ def _check_slot(state: Tables, device_id: DeviceId) -> None:
         run = holder.run if holder else None
         _require(
             run is not None and run.id == slot.run and device_id in run.devices,
-            f"{device_id} holds {slot.run}, which does not run there",
+            "{} holds {}, which does not run there",
+            device_id,
+            slot.run,
         )
-    _require((device_id in state.free) == state.usable(slot), f"{device_id}: index of free slots")
+    _require((device_id in state.free) == state.usable(slot), "{}: index of free slots", device_id)
 
 
 def _check_trial(state: Tables, trial_id: str) -> None:
     trial = state.trials[trial_id]
     run = trial.run
-    _require((run is not None) == trial.phase.on_device, f"{trial_id} is {trial.phase} with {run}")
+    _require(
+        (run is not None) == trial.phase.on_device, "{} is {} with {}", trial_id, trial.phase, run
+    )
     if run is not None:
-        _require(run.id.trial == trial_id, f"{trial_id} has the run of another: {run.id}")
-        _require(run.id.attempt == trial.attempt, f"{trial_id}: {run.id} is not the last attempt")
+        _require(run.id.trial == trial_id, "{} has the run of another: {}", trial_id, run.id)
+        _require(
+            run.id.attempt == trial.attempt, "{}: {} is not the last attempt", trial_id, run.id
+        )
         for device in run.devices:
             _require(
                 device in state.slots and state.slots[device].run == run.id,
-                f"{run.id} does not hold its device {device}",
+                "{} does not hold its device {}",
+                run.id,
+                device,
             )
         _require(
             not run.expired or trial.phase in (Phase.RUNNING, Phase.SUSPENDING),
-            f"{run.id} is expired but {trial.phase}",
+            "{} is expired but {}",
+            run.id,
+            trial.phase,
         )
     if trial.kept is not None and trial.kept.tier is Tier.PARK and run is not None:
-        _require(trial.phase in (Phase.STARTING, Phase.SUSPENDING), f"{run.id} runs, yet is parked")
-    _require(trial.ending is None or trial.phase.on_device, f"{trial_id} should have ended")
+        parked = trial.phase in (Phase.STARTING, Phase.SUSPENDING)
+        _require(parked, "{} runs, yet is parked", run.id)
+    _require(trial.ending is None or trial.phase.on_device, "{} should have ended", trial_id)
     _require(
         trial.checkpoint is None or trial.checkpoint.trial == trial_id,
-        f"{trial_id} has the checkpoint of another",
+        "{} has the checkpoint of another",
+        trial_id,
     )
-    _require(not trial.phase.final or trial.finished is not None, f"{trial_id} ended at no time")
+    _require(not trial.phase.final or trial.finished is not None, "{} ended at no time", trial_id)
