@@ -1,4 +1,4 @@
-"""`hermesd head | node | local | simulate | policy`: composition root, exit codes of refusals.
+"""`hermesd head | node | local | simulate | ...`: composition root, exit codes of refusals.
 
 2: the settings or the state will not do, and a restart would not help. 4: somebody else is in the
 way, which may pass. 130: a simulation was interrupted. Anything else that ends a command is a
@@ -20,6 +20,7 @@ import typer
 
 from hermesd import logs
 from hermesd.config import ConfigError, HeadConfig, load_head, load_node, state_home
+from hermesd.simulate import answers
 
 REFUSED = 2
 IN_THE_WAY = 4
@@ -169,6 +170,10 @@ def simulate(
         _refuse(str(error))
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
+
+
+app.command()(answers.replay)
+app.command()(answers.forecast)
 
 
 @policies.command("check")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from hermesd.core.commands import Command, Launch, Renew, Suspend
+from hermesd.core.commands import Bind, Command, Launch, Renew, Suspend
 from hermesd.core.model import DeviceId, Phase, StudyId, Tier, Time, TrialId
+from hermesd.core.moves import Moves
 from hermesd.core.queue import Choice
 from hermesd.core.queues import Queues
 from hermesd.core.state import State
@@ -32,43 +33,100 @@ class Assignment:
                 continue
             if choice := self.queues.choice(trial, now):
                 self._launch(choice, device, issue)
-        free = sorted(state.free)
+        free = [device for device in sorted(state.free) if not self._expects(device)]
         expired = [
             d for d in sorted(state.expired) if state.nodes[state.slots[d].device.node].connected
         ]
         if not free and not expired:
             return
         occupants = {self._occupant(device): device for device in expired}
-        order = self._merged(free, occupants, now)
+        moves = Moves(state, self.queues, [*free, *expired])
+        order = self._merged(free, occupants, moves, now)
         position = {trial_id: index for index, trial_id in enumerate(order)}
         for trial_id in order:
-            if not free and not occupants:
+            if not free and not occupants and not moves.left:
                 break
             trial = state.trials[trial_id]
             if trial_id in occupants:
                 del occupants[trial_id]
-                if choice := self.queues.choice(trial, now):
+                if not self._move(trial, moves, free, occupants, position, issue) and (
+                    choice := self.queues.choice(trial, now)
+                ):
                     self._renew(choice, issue)
-            elif self._available(trial, now):
-                self._claim(trial, free, occupants, position, issue, now)
+            elif trial_id in moves.stays:
+                self._move(trial, moves, free, occupants, position, issue)
+            elif trial_id in moves.displaced or self._available(trial, now):
+                self._claim(trial, free, occupants, moves, position, issue, now)
+        for trial_id in list(moves.left):
+            self._leave(trial_id, None, moves, issue)
         for trial_id in occupants:
             self._give_back(trial_id, None, "held back by its policy", issue)
+
+    def _expects(self, device: DeviceId) -> bool:
+        """Whether a free device is kept for a trial that is on its way from another."""
+        reserved = self.state.slots[device].reserved
+        trial = self.state.trials.get(reserved) if reserved else None
+        if trial is None or trial.phase is not Phase.SUSPENDING or trial.run is None:
+            return False
+        return self.state.nodes[self.state.slots[trial.run.devices[0]].device.node].connected
+
+    def _move(
+        self,
+        trial: Trial,
+        moves: Moves,
+        free: list[DeviceId],
+        occupants: dict[TrialId, DeviceId],
+        position: dict[TrialId, int],
+        issue: Issue,
+    ) -> bool:
+        """Have a running trial leave its device if an open one is better; says whether it does."""
+        device = moves.better(trial, free, occupants, position)
+        if device is None:
+            return False
+        if device in free:
+            free.remove(device)
+            moves.left[trial.id] = device
+        else:
+            victim = self._occupant(device)
+            del occupants[victim]
+            self._give_back(victim, trial.id, f"{trial.id} goes first: a faster device", issue)
+            moves.displaced.add(victim)
+            moves.left[trial.id] = None
+        return True
+
+    def _leave(
+        self, trial_id: TrialId, successor: TrialId | None, moves: Moves, issue: Issue
+    ) -> None:
+        """A trial that moves gives its device back, to a successor if it has one."""
+        kept = moves.left.pop(trial_id)
+        self._give_back(trial_id, successor, "it goes on on a faster device", issue)
+        if kept is not None:
+            issue(Bind(trial_id, kept))
 
     def _claim(
         self,
         trial: Trial,
         free: list[DeviceId],
         occupants: dict[TrialId, DeviceId],
+        moves: Moves,
         position: dict[TrialId, int],
         issue: Issue,
         now: Time,
     ) -> None:
-        """A waiting trial takes a free device, else the one of the least deserving occupant."""
-        device = self._cheapest(trial, free)
+        """A waiting trial takes a free device, else the one that another leaves for a better, else
+        that of the least deserving occupant."""
+        device = self._cheapest(trial, free) if trial.run is None else None
         if device is not None:
             if (choice := self.queues.choice(trial, now)) is not None:
                 free.remove(device)
                 self._launch(choice, device, issue)
+            return
+        for leaving in moves.left:
+            run = self.state.trials[leaving].run
+            if run is not None and self.queues.fits(trial, run.devices[0]):
+                self._leave(leaving, trial.id, moves, issue)
+                return
+        if trial.run is not None:
             return
         victims = [t for t, device in occupants.items() if self.queues.fits(trial, device)]
         if victims:
@@ -79,11 +137,12 @@ class Assignment:
 
     def _cheapest(self, trial: Trial, free: list[DeviceId]) -> DeviceId | None:
         """The first of the cheapest free devices that the trial fits on; None if there is none."""
-        cost_of, slots = self.queues.placement(trial.spec.study).cost, self.state.slots
+        study, slots = trial.spec.study, self.state.slots
+        cost_of, facts = self.queues.placement(study).cost, self.state.facts[study]
         best: tuple[tuple[float, ...], DeviceId] | None = None
         for device in free:
             if self.queues.fits(trial, device):
-                cost = cost_of(trial, slots[device].device)
+                cost = cost_of(trial, slots[device].device, facts)
                 if best is None or cost < best[0]:
                     best = cost, device
                 if not any(cost):
@@ -134,7 +193,11 @@ class Assignment:
         )
 
     def _merged(
-        self, free: list[DeviceId], occupants: dict[TrialId, DeviceId], now: Time
+        self,
+        free: list[DeviceId],
+        occupants: dict[TrialId, DeviceId],
+        moves: Moves,
+        now: Time,
     ) -> list[TrialId]:
         """The studies' orders as one: the study with the fewest devices has the next turn."""
         open_devices = [*free, *occupants.values()]
@@ -145,7 +208,7 @@ class Assignment:
             )
 
         mine: dict[StudyId, list[Trial]] = {}
-        for trial in (self.state.trials[trial_id] for trial_id in occupants):
+        for trial in (self.state.trials[trial_id] for trial_id in (*occupants, *moves.stays)):
             mine.setdefault(trial.spec.study, []).append(trial)
         orders: dict[StudyId, list[TrialId]] = {}
         for study_id in list(self.state.studies):
@@ -156,8 +219,9 @@ class Assignment:
         if len(orders) <= 1:
             return [trial_id for order in orders.values() for trial_id in reversed(order)]
         shares = dict.fromkeys(self.state.studies, 0)
+        claimants = {*occupants, *moves.stays}
         for slot in self.state.slots.values():
-            if slot.run is not None and slot.run.trial not in occupants:
+            if slot.run is not None and slot.run.trial not in claimants:
                 shares[self.state.trials[slot.run.trial].spec.study] += 1
         merged: list[TrialId] = []
         while orders:

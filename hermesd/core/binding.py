@@ -1,38 +1,45 @@
-"""Gives waiting trials a home, where their placement binds (`homes`), and another once it is gone.
+"""Gives waiting trials a home, where their placement binds (`homes`, `swap`), and another later.
 
 A home is gone with its device or its node, and when the trial failed there and need not again.
 That of a silent node is kept: when the head was restarted all nodes are silent, and the first one
-back would get every trial.
+back would get every trial. Then the placement may give waiting trials other homes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hermesd.core.assignment import Issue
 from hermesd.core.commands import Bind
-from hermesd.core.model import Phase, Slot
+from hermesd.core.homes import Homesteads
+from hermesd.core.model import DeviceId, Phase, Slot, StudyId
 from hermesd.core.placement import Placement, avoided
 from hermesd.core.queues import Queues
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 
 
-def bind(state: State, queues: Queues, issue: Issue) -> None:
-    """Bind the waiting trials that have no home, while there is room."""
+def bind(state: State, queues: Queues, changed: Sequence[Trial], issue: Issue) -> None:
+    """Bind the waiting trials that have no home, while there is room, and those that move.
+
+    `changed` are the trials to which something happened since the last decision.
+    """
+    ended = {trial.spec.study for trial in changed if trial.phase.final}
     for study_id in state.studies:
         placement = queues.placement(study_id)
         if placement.binds:
-            active = [state.trials[trial_id] for trial_id in state.active[study_id]]
-            _bind(state, queues, placement, active, issue)
+            arrived = _bind(state, queues, placement, study_id, issue)
+            _rebind(state, queues, placement, study_id, arrived or study_id in ended, issue)
 
 
-def _bind(
-    state: State, queues: Queues, placement: Placement, active: list[Trial], issue: Issue
-) -> None:
+def _bind(state: State, queues: Queues, placement: Placement, study: StudyId, issue: Issue) -> bool:
+    """Give the homeless a home; says whether one got its first."""
     sound = [slot for _, slot in sorted(state.slots.items()) if slot.healthy]
     load = {slot.device.id: 0 for slot in sound if _connected(state, slot)}
     kept = {slot.device.id for slot in sound if state.nodes[slot.device.node].boot_id}
     unbound = []
-    for trial in active:
+    arrived = False
+    for trial in [state.trials[trial_id] for trial_id in state.active[study]]:
         if trial.home in kept and not avoided(state, trial, trial.home):
             if trial.home in load:
                 load[trial.home] += 1
@@ -42,9 +49,39 @@ def _bind(
         home = placement.home({d: count for d, count in load.items() if queues.takes(trial, d)})
         if home is not None:
             load[home] += 1
+            arrived = arrived or trial.home is None
             issue(Bind(trial.id, home))
         elif state.parked_on(trial) is None and not trial.failures:
             break  # for the others there is no room either
+    return arrived
+
+
+def _rebind(
+    state: State,
+    queues: Queues,
+    placement: Placement,
+    study: StudyId,
+    stirred: bool,
+    issue: Issue,
+) -> None:
+    """Carry out what the placement wants changed in the homes."""
+    devices = {
+        slot.device.id: slot.device
+        for _, slot in sorted(state.slots.items())
+        if slot.healthy and _connected(state, slot)
+    }
+    load = dict.fromkeys(devices, 0)
+    waiting: dict[DeviceId, list[Trial]] = {}
+    for trial in [state.trials[trial_id] for trial_id in state.active[study]]:
+        if trial.home in load:
+            load[trial.home] += 1
+            if trial.phase is Phase.WAITING and not trial.paused and trial.id not in state.reserved:
+                waiting.setdefault(trial.home, []).append(trial)
+    if load:
+        speeds = state.facts[study].speeds
+        homes = Homesteads(devices, load, waiting, queues.takes, speeds, stirred)
+        for trial, device in list(placement.rebound(homes)):
+            issue(Bind(trial.id, device))
 
 
 def _connected(state: State, slot: Slot) -> bool:

@@ -75,7 +75,8 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """Make a device the home of a waiting trial (placement `homes`)."""
+    """Make a device the home of a waiting trial (placement `homes`), or keep one for a trial that
+    leaves another device for it (placement `free`)."""
 
     trial: TrialId
     device: DeviceId

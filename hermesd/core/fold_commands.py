@@ -36,7 +36,11 @@ def fold_command(state: Tables, command: Command, now: Time) -> None:
         case Kill(run_id, node):
             state.strays.pop((node, run_id), None)
         case Bind(trial_id, device):
-            state.put(replace(state.trial(trial_id), home=device))
+            trial = state.trial(trial_id)
+            if trial.phase is Phase.SUSPENDING:
+                state.put_slot(replace(state.slots[device], reserved=trial_id))
+            else:
+                state.put(replace(trial, home=device))
         case Release(trial_id, node, forget):
             if not forget:
                 trial = state.trial(trial_id)

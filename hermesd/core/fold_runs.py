@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import Any, assert_never
 
 from hermesd.core import progress
 from hermesd.core.change import replace
@@ -22,6 +22,7 @@ from hermesd.core.events import (
 from hermesd.core.history import Ending
 from hermesd.core.model import Phase, Tier, Time
 from hermesd.core.placement import untried
+from hermesd.core.speeds import learned
 from hermesd.core.tables import Rejected, Tables
 from hermesd.core.trial import Trial
 
@@ -112,7 +113,8 @@ def _measure(state: Tables, trial: Trial, **seconds: float) -> None:
     for name, value in seconds.items():
         old = getattr(facts, name)
         new = value if not old else old + FACTS_WEIGHT * (value - old)
-        facts = replace(facts, **{name: new})
+        measured: dict[str, Any] = {name: new}
+        facts = replace(facts, **measured)
     state.facts[trial.spec.study] = facts
 
 
@@ -131,6 +133,9 @@ def _reported(state: Tables, trial: Trial, event: Reported) -> None:
         trial = replace(trial, ending=Ending(Phase.STOPPED, reason))
     if run.warm and (seconds := trial.step_seconds.get(kind)):
         _measure(state, trial, step_seconds=seconds)
+        facts = state.facts[trial.spec.study]
+        speeds = learned(facts.speeds, trial, kind)
+        state.facts[trial.spec.study] = replace(facts, speeds=speeds)
     state.put(trial)
 
 

@@ -1,18 +1,20 @@
 """Where a trial runs: a filter that is the same for all, then a placement's own choice.
 
-`free`: any device may take any trial; staying where it is parked is preferred. `homes`: a waiting
-trial is bound to the device that has the fewest trials, at most `G_thres` of them (Algorithms 1
-and 2 of the Hermes paper, Electronics 2021, 10(3), 350), and stays there.
+`free`: any device may take any trial; the fastest that is idle is preferred, the cost of getting
+there counted. `homes` and `swap` give each waiting trial a device of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal, Protocol
 
+from hermesd.core.homes import Homes, Homesteads, Rebinding, Swap
 from hermesd.core.model import Device, DeviceId, Plugin, Study, Tier
 from hermesd.core.plugins import build
+from hermesd.core.policy import Facts
+from hermesd.core.speeds import rate
 from hermesd.core.tables import Tables
 from hermesd.core.trial import Trial
 
@@ -63,12 +65,16 @@ def _alternatives(state: Tables, trial: Trial, kept_on: str | None) -> Iterator[
 
 
 class Placement(Protocol):
-    """Pure: the same trial and devices give the same choice."""
+    """Pure: the same trial, devices and facts give the same choice."""
 
     name: ClassVar[str]
     binds: ClassVar[bool]
 
-    def cost(self, trial: Trial, device: Device) -> tuple[float, ...]:
+    def moves(self, facts: Facts) -> bool:
+        """Whether a trial that runs may go on to a device of lower cost."""
+        ...
+
+    def cost(self, trial: Trial, device: Device, facts: Facts) -> tuple[float, ...]:
         """The smallest is chosen; ties go to the smaller device id. No number is below 0."""
         ...
 
@@ -76,40 +82,70 @@ class Placement(Protocol):
         """The device that an unbound trial gets, from the trials bound to each; None: none yet."""
         ...
 
+    def rebound(self, homes: Homesteads) -> Iterable[Rebinding]:
+        """Waiting trials that get another home, each once."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """Any device; where the trial is parked first, then its node."""
+    """Any device: the one on which the trial gets furthest, as far as speeds were measured.
+
+    What counts is the seconds that a device costs: for iterations slower than on the fastest kind,
+    as many as the trial has behind it (no more than it has ahead), and for getting there. A kind
+    that was not measured yet counts as the fastest, and is so measured soon. With `equal` speeds
+    all kinds are alike.
+    """
 
     name: ClassVar[str] = "free"
     binds: ClassVar[bool] = False
+    speeds: Literal["measured", "equal"] = "measured"
 
-    def cost(self, trial: Trial, device: Device) -> tuple[float, ...]:
+    def moves(self, facts: Facts) -> bool:
+        return self.speeds == "measured" and len(facts.speeds) > 1
+
+    def cost(self, trial: Trial, device: Device, facts: Facts) -> tuple[float, ...]:
         kept = trial.kept
         elsewhere = kept is not None and kept.tier is Tier.PARK and kept.device != device.id
-        return (float(failed_on(trial, device.id)), float(elsewhere))
+        failed = float(failed_on(trial, device.id))
+        if not self.moves(facts):
+            return (failed, float(elsewhere))
+        return (failed, _delay(trial, device, facts) + _moving(trial, device, facts), elsewhere)
 
     def home(self, load: Mapping[DeviceId, int]) -> DeviceId | None:
         return None
 
-
-@dataclass(frozen=True, slots=True)
-class Homes:
-    """The paper's placement: bound to the least loaded device that has fewer than `G_thres`."""
-
-    name: ClassVar[str] = "homes"
-    binds: ClassVar[bool] = True
-    G_thres: int = 4
-
-    def cost(self, trial: Trial, device: Device) -> tuple[float, ...]:
-        return (float(trial.home != device.id),)
-
-    def home(self, load: Mapping[DeviceId, int]) -> DeviceId | None:
-        open_devices = [(count, device) for device, count in load.items() if count < self.G_thres]
-        return min(open_devices)[1] if open_devices else None
+    def rebound(self, homes: Homesteads) -> Iterable[Rebinding]:
+        return ()
 
 
-PLACEMENTS: Mapping[str, type[Placement]] = {"free": Free, "homes": Homes}
+def _delay(trial: Trial, device: Device, facts: Facts) -> float:
+    """Seconds that the iterations to come take more than on the fastest kind."""
+    here = rate(facts.speeds, trial, device.kind)
+    if here is None:
+        return 0.0
+    steps = max(trial.step, 1)
+    if trial.planned_steps is not None:
+        steps = min(steps, max(trial.planned_steps - trial.step, 0))
+    fastest = max(rate(facts.speeds, trial, kind) or here for kind in facts.speeds)
+    return max(steps / here - steps / fastest, 0.0)
+
+
+def _moving(trial: Trial, device: Device, facts: Facts) -> float:
+    """Seconds to get the trial to the device: a switch if it runs, a copy if it is kept elsewhere.
+
+    A copy from another node is taken to last as long as a resume.
+    """
+    cost = trial.switch_cost
+    resume = cost.resume_seconds if cost else facts.resume_seconds
+    if trial.run is not None:
+        suspend = cost.suspend_seconds if cost else facts.suspend_seconds
+        return 0.0 if device.id in trial.run.devices else suspend + resume
+    saved = trial.checkpoint
+    return resume if saved is not None and device.node not in saved.nodes else 0.0
+
+
+PLACEMENTS: Mapping[str, type[Placement]] = {"free": Free, "homes": Homes, "swap": Swap}
 
 
 def make_placement(plugin: Plugin) -> Placement:

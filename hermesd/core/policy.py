@@ -13,10 +13,11 @@ view gives the same answer, so that it can be swapped at any time and tested by 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
 
 from hermesd.core.model import Quantum, Setting, Time, TrialId
+from hermesd.core.speeds import Speed
 from hermesd.core.trial import Trial
 
 Score: TypeAlias = tuple[float, ...]
@@ -38,12 +39,14 @@ class BadSetting(ValueError):
 class Facts:
     """What is typical of a study's trials: used where a trial has no measurement of its own.
 
-    Seconds to suspend one, to resume one and of one iteration; 0 while unmeasured.
+    Seconds to suspend one, to resume one and of one iteration; 0 while unmeasured. `speeds` are
+    those of the kinds of devices that were measured.
     """
 
     suspend_seconds: float = 0.0
     resume_seconds: float = 0.0
     step_seconds: float = 0.0
+    speeds: dict[str, Speed] = field(default_factory=dict)
 
     @property
     def switch_seconds(self) -> float:

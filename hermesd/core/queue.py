@@ -75,6 +75,8 @@ class StudyQueue:
         self.placement = placement
         self._lines: dict[DeviceId | None, Line] = {}
         self._line_of: dict[TrialId, Line] = {}
+        # Running trials by the kind of their device, from when it first mattered.
+        self._staying: dict[str, Line] | None = None
         self._versions: dict[TrialId, int] = {}
         self._plan: Plan | None = None
         self._place = {trial_id: place for place, trial_id in enumerate(state.members[study])}
@@ -103,6 +105,35 @@ class StudyQueue:
             home = trial.home if self.placement.binds else None
             line = self._line_of[trial.id] = self._lines.setdefault(home, Line())
             line.put(self._entry(self._ranker, trial))
+        elif self._staying is not None and trial.phase is Phase.RUNNING:
+            self._stay(self._staying, self._ranker, trial)
+
+    def _stay(self, lines: dict[str, Line], ranker: Ranking, trial: Trial) -> None:
+        """Put a trial that runs, its quantum not over, into the line of its device's kind."""
+        run = trial.run
+        if run is not None and not run.expired and run.asked is None and not trial.ending:
+            kind = self.state.slots[run.devices[0]].device.kind
+            line = self._line_of[trial.id] = lines.setdefault(kind, Line())
+            line.put(self._entry(ranker, trial))
+
+    def staying(self, kinds: Iterable[str], count: int) -> list[TrialId]:
+        """The `count` most deserving running trials on each kind of device, by the plain ranking.
+
+        None under a policy that plans: it does not say what running trials deserve.
+        """
+        if self._ranker is None:
+            return []
+        if self._staying is None:
+            self._staying = {}
+            for trial in filter(None, self._going):
+                if trial.phase is Phase.RUNNING:
+                    self._stay(self._staying, self._ranker, trial)
+        lines = [self._staying[kind] for kind in kinds if kind in self._staying]
+        return [
+            entry.trial
+            for line in lines
+            for entry in islice(self._able(line, None, lambda trial: not trial.paused), count)
+        ]
 
     def _entry(self, policy: Ranking, trial: Trial) -> Entry:
         version = self.state.versions.get(trial.id, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from hermesd.core.events import Event, PolicyFailed
@@ -82,6 +82,10 @@ class Queues:
     ) -> list[TrialId]:
         """See `StudyQueue.order`."""
         return self.ask(study_id, lambda queue: queue.order(count, occupants, eligible, now))
+
+    def staying(self, study_id: StudyId, kinds: Iterable[str], count: int) -> list[TrialId]:
+        """See `StudyQueue.staying`."""
+        return self.ask(study_id, lambda queue: queue.staying(kinds, count))
 
     def note(self, trial: Trial) -> None:
         """Take note of a trial that changed."""

@@ -130,7 +130,7 @@ class Scheduler:
             for trial in dirty:
                 self._settle(trial, issue, now)
                 self._wait(trial, now)
-            bind(self.state, self._queues, issue)
+            bind(self.state, self._queues, dirty, issue)
             for trial in dirty:
                 self._queues.note(self.state.trials[trial.id])
             if not self.state.dirty:

@@ -10,16 +10,18 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from hermesd.core.events import RunStarted
-from hermesd.core.model import Goal, Study
+from hermesd.core.commands import Launch
+from hermesd.core.events import Reported, RunCompleted, RunStarted
+from hermesd.core.model import Goal, Study, Time
 from hermesd.core.trial import Trial
-from hermesd.record import Form, Unreadable, decode
+from hermesd.record import Entry, Form, Unreadable, decode
 from hermesd.refusal import FieldError, Refused
 from hermesd.simulate.archives import OTHERWISE
 from hermesd.simulate.curves import Curves, Floats, Job, Switch, until_broken
@@ -27,10 +29,36 @@ from hermesd.simulate.curves import Curves, Floats, Job, Switch, until_broken
 FORMAT = 1
 # The figures' trailing mean, as a share of the longest job: 20 iterations of 1,000.
 SMOOTHED_SHARE = 0.02
+# What is read of the journal: when trials got a device, and how far they were at what time.
+READ = frozenset(kind.__name__ for kind in (Launch, RunStarted, Reported, RunCompleted))
 
 _STUDY: Form[Study] = Form(Study)
 _TRIAL: Form[Trial] = Form(Trial)
 _VALUES: TypeAdapter[list[float]] = TypeAdapter(list[float])
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A study and what is known of its past.
+
+    `trials` are those that were trained at all, by number; each is the job at its place in
+    `curves`. `entries` are their launches, starts, reports and completions with their times.
+    """
+
+    study: Study
+    trials: tuple[Trial, ...]
+    curves: Curves
+    entries: tuple[tuple[Time, Entry], ...]
+
+
+@dataclass(slots=True)
+class _Lines:
+    """The lines of an export, sorted by what they are about."""
+
+    study: Study | None = None
+    trials: list[Trial] = field(default_factory=list)
+    points: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    entries: list[tuple[Time, Entry]] = field(default_factory=list)
 
 
 def read_export(path: Path) -> Curves:
@@ -39,41 +67,62 @@ def read_export(path: Path) -> Curves:
     Raises:
         Refused: the file cannot be read, or is no export of this format.
     """
-    study: Study | None = None
-    trials: list[Trial] = []
-    points: dict[str, list[dict[str, Any]]] = {}
-    starts: list[float] = []
-    for number, line in enumerate(_lines(path), 1):
+    return open_export(path).curves
+
+
+def open_export(path: Path) -> Exported:
+    """An exported study with its past.
+
+    Raises:
+        Refused: the file cannot be read, is no export of this format, or no trial was trained.
+    """
+    lines = _sorted(path)
+    study = lines.study
+    if study is None:
+        raise _refused(path, "an export of a study: its first line has the type study")
+    sign = -1.0 if study.signal_goal is Goal.MAXIMIZE else 1.0
+    curves = [(trial, sign * _curve(lines.points.get(trial.id, []))) for trial in lines.trials]
+    trained = [(trial, curve) for trial, curve in curves if len(curve) and np.isfinite(curve[0])]
+    if not trained:
+        raise _refused(path, f"at least one trial that reported {study.signal}")
+    starts = [
+        entry.start_seconds
+        for _, entry in lines.entries
+        if isinstance(entry, RunStarted) and entry.run.attempt == 1
+    ]
+    switch = _switch(lines.trials, starts)
+    return Exported(
+        study,
+        tuple(trial for trial, _ in trained),
+        Curves(path.stem, _jobs(trained), switch, whole=True),
+        tuple(lines.entries),
+    )
+
+
+def _sorted(path: Path) -> _Lines:
+    """Every line of the file, read."""
+    lines = _Lines()
+    for number, line in enumerate(_text(path), 1):
         try:
             found = json.loads(line)
             match found["type"]:
                 case "study":
-                    study = _study(path, found)
+                    lines.study = _study(path, found)
                 case "trial":
-                    trials.append(_TRIAL.read(json.dumps(found["trial"])))
-                case "points" if study is not None and found["metric"] == study.signal:
-                    points.setdefault(found["trial"], []).append(found)
-                case "entry" if found["kind"] == RunStarted.__name__:
-                    started = decode(found["kind"], json.dumps(found["body"]))
-                    if isinstance(started, RunStarted) and started.run.attempt == 1:
-                        starts.append(started.start_seconds)
+                    lines.trials.append(_TRIAL.read(json.dumps(found["trial"])))
+                case "points" if lines.study and found["metric"] == lines.study.signal:
+                    lines.points.setdefault(found["trial"], []).append(found)
+                case "entry" if found["kind"] in READ:
+                    entry = decode(found["kind"], json.dumps(found["body"]))
+                    lines.entries.append((float(found["at"]), entry))
         except (ValueError, KeyError, TypeError, ValidationError, Unreadable):
             raise _refused(
                 path, f"line {number} to be one that `hermesctl study export` writes"
             ) from None
-    if study is None:
-        raise _refused(path, "an export of a study: its first line has the type study")
-    sign = -1.0 if study.signal_goal is Goal.MAXIMIZE else 1.0
-    curves = [(trial, sign * _curve(points.get(trial.id, []))) for trial in trials]
-    jobs = _jobs(
-        [(trial, curve) for trial, curve in curves if len(curve) and np.isfinite(curve[0])]
-    )
-    if not jobs:
-        raise _refused(path, f"at least one trial that reported {study.signal}")
-    return Curves(path.stem, jobs, _switch(trials, starts), whole=True)
+    return lines
 
 
-def _lines(path: Path) -> Iterable[str]:
+def _text(path: Path) -> Iterable[str]:
     try:
         return path.read_text(encoding="utf-8").splitlines()
     except OSError as error:

@@ -3,53 +3,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from hermesd.cli import app
-from hermesd.core.events import RunStarted
-from hermesd.core.history import SwitchCost, Use
-from hermesd.core.model import Goal, RunId, Stage, Study, Tier, TrialSpec
-from hermesd.core.trial import Trial
+from hermesd.core.history import SwitchCost
+from hermesd.core.model import Goal, Tier
 from hermesd.pb.hermes.v1 import control_pb2 as pb
-from hermesd.record import Form, encode
 from hermesd.refusal import Refused
 from hermesd.simulate.curves import Switch
 from hermesd.simulate.reading import read
 from tests.core.playbook import study
 from tests.head.heads import Node, world
+from tests.simulate.study_exports import exported, points, started, trial, with_stages
 from tests.study_specs import spec
-
-STUDY: Form[Study] = Form(Study)
-TRIAL: Form[Trial] = Form(Trial)
-
-
-def trial(number: int, step: int, busy: float, **changes: Any) -> Trial:
-    point = TrialSpec(f"s/{number}", "s", number, (), (), number)
-    use = Use(busy_seconds=busy)
-    return Trial(point, submitted=0.0, rested=0.0, step=step, use=use, **changes)
-
-
-def points(number: int, attempt: int, steps: list[int], values: list[Any]) -> dict[str, Any]:
-    return {
-        "type": "points", "trial": f"s/{number}", "attempt": attempt, "metric": "loss",
-        "steps": steps, "values": values,
-    }  # fmt: skip
-
-
-def exported(path: Path, one: Study, trials: list[Trial], *lines: dict[str, Any]) -> Path:
-    head = [{"type": "study", "version": 1, "study": json.loads(STUDY.write(one))}]
-    middle = [{"type": "trial", "trial": json.loads(TRIAL.write(each))} for each in trials]
-    path.write_text("".join(f"{json.dumps(line)}\n" for line in [*head, *middle, *lines]))
-    return path
-
-
-def with_stages(each: Trial, **values: float) -> Trial:
-    return replace(each, spec=replace(each.spec, stages=(Stage(None, tuple(values.items())),)))
 
 
 def test_trials_are_jobs_at_their_measured_speed(tmp_path: Path) -> None:
@@ -65,7 +34,7 @@ def test_trials_are_jobs_at_their_measured_speed(tmp_path: Path) -> None:
         points(0, 1, [1, 2], [4.0, 3.0]),
         points(0, 2, [3, 4], [2.0, 1.0]),
         points(1, 1, [1, 2], [5.0, 5.0]),
-        {"type": "entry", "seq": 1, "at": 0.0, "kind": "Launch", "body": {}},
+        {"type": "entry", "seq": 1, "at": 0.0, "kind": "Bind", "body": {}},
     )
     curves = read(path)
     assert (curves.name, curves.whole) == ("digits", True)
@@ -96,12 +65,6 @@ def test_a_maximised_signal_is_turned_and_a_broken_one_ends_there(tmp_path: Path
     first, second = read(path).jobs
     assert first.losses == (-0.1, -0.5, -0.9)
     assert (second.losses, second.diverges) == ((-0.1, -0.2), True)
-
-
-def started(number: int, attempt: int, seconds: float) -> dict[str, Any]:
-    event = RunStarted(RunId(f"s/{number}", attempt), 0, seconds)
-    kind, body = encode(event)
-    return {"type": "entry", "seq": 1, "at": 0.0, "kind": kind, "body": json.loads(body)}
 
 
 def test_the_costs_of_switching_and_starting_are_those_that_were_measured(tmp_path: Path) -> None:
