@@ -32,13 +32,12 @@ class Reporter:
         self._signal = signal
         self._waiting: list[tuple[int, Metrics]] = []
         self._examples = 0
-        self._busy_since = time.monotonic()
         self._cpu_then = time.process_time()
 
     def restart(self) -> None:
         """The program trains from now on: what passed before was not training."""
-        self._busy_since, self._cpu_then = time.monotonic(), time.process_time()
-        self.due = self._busy_since + REPORT_SECONDS
+        self._cpu_then = time.process_time()
+        self.due = time.monotonic() + REPORT_SECONDS
 
     def record(self, step: int, metrics: Metrics, examples: int = 0) -> None:
         """Keep the values of one iteration (or of an epoch, under its last step)."""
@@ -47,12 +46,12 @@ class Reporter:
 
     def report(self) -> None:
         """Send what has been recorded since the last report."""
-        busy, cpu = time.monotonic() - self._busy_since, time.process_time() - self._cpu_then
-        self.restart()
         waiting, self._waiting = self._waiting, []
         examples, self._examples = self._examples, 0
         if not waiting:
             return
+        cpu = time.process_time() - self._cpu_then
+        self.restart()
         points: dict[int, dict[str, float]] = {}
         signal: list[float] = []
         for step, metrics in waiting:
@@ -67,7 +66,6 @@ class Reporter:
             "last_step": waiting[-1][0],
             "count": len(points),
             "signal": summarise(signal),
-            "busy_seconds": busy,
             "examples": examples,
             "memory_bytes": _memory_bytes(),
             "cpu_seconds": cpu,
@@ -87,7 +85,7 @@ class Reporter:
             self._mailbox.send({**message, "points": []})
         else:
             half = len(points) // 2
-            nothing = {"busy_seconds": 0.0, "examples": 0, "cpu_seconds": 0.0, "count": 0}
+            nothing = {"examples": 0, "cpu_seconds": 0.0, "count": 0}
             later = {**message, **nothing, "signal": summarise([])}
             self._send({**message, "last_step": points[half - 1][0]}, points[:half])
             self._send({**later, "first_step": points[half][0]}, points[half:])

@@ -11,6 +11,7 @@ from typing import Any, Callable
 
 from trainer_shim.events import boottime
 from trainer_shim.freeze import WorkGroup
+from trainer_shim.meter import SILENT_SECONDS, Meter
 from trainer_shim.output import Output
 from trainer_shim.report import summarise
 from trainer_shim.wire import Message
@@ -25,7 +26,6 @@ _HUNG_SECONDS = 900.0
 _IDLE_CORES = 0.01
 # How long a program may take to exit once it is over (threads of its own, exit handlers).
 _EXIT_SECONDS = 60.0
-_USAGE_SECONDS = 5.0
 _BLIND = "the program has shown no iteration boundaries"
 
 
@@ -60,9 +60,10 @@ class Run:
         self._over_at: float | None = None
         self._resuming_since: float | None = None
         self._is_restoring = restore is not None
-        self._is_metered = False  # the program does not tell what it uses: the host does
-        self._quiet_since = self._busy_since = self._looked_at = boottime()
-        self._cpu_seconds = 0.0
+        self._has_begun = False
+        self._meter = Meter(group)
+        self._told_step = 0
+        self._quiet_since = self._looked_at = boottime()
         self._idle_seconds = 0.0
         self._printed_bytes = 0
 
@@ -86,10 +87,13 @@ class Run:
         self.step = message["step"]
         self.has_boundaries = True
         self._is_restoring = False
-        self.say_started()
-        if self._is_metered:
+        self._has_begun = True
+        if self.started:
             self.say_usage()
-            self._is_metered = False
+        self.say_started()
+        # Until here it has prepared itself.
+        self._meter.forget()
+        self._meter.go(boottime())
 
     def _heard_blind(self, message: Message) -> None:
         self.say_started()
@@ -114,10 +118,10 @@ class Run:
         self._emit("planned", steps=message["steps"])
 
     def _heard_reported(self, message: Message) -> None:
-        self.step = message["last_step"]
+        self.step = self._told_step = message["last_step"]
         for _, values in message["points"]:
             self._last_values.update(values)
-        self._emit(**message)
+        self._emit(**self._meter.rest(message, boottime()))
 
     def _heard_resumed(self, message: Message) -> None:
         self.step = message["step"]
@@ -136,6 +140,7 @@ class Run:
         if self.started or self.worker is None or self._is_restoring:
             return
         self.started = True
+        self._told_step = self.step
         if self.standing["fidelity"] is None:
             said = {"level": self.level, "reason": _BLIND, "framework": ""}
             self._heard_fidelity({"kind": "fidelity", **said})
@@ -146,14 +151,25 @@ class Run:
             restored_from=self._restore,
             seconds=boottime() - self.worker.started_at,
         )
-        if not self.worker.page.looping:
-            self._is_metered = True
-            self._busy_since = self.worker.started_at
-            self._looked_at = boottime()
+        self._meter.go(self.worker.started_at)
+        self._looked_at = boottime()
+
+    def holds(self, step: int) -> None:
+        """It waits at a boundary, and has reported what it did until there."""
+        self.step = step
+        self.at_boundary = True
+        self._meter.stop()
+
+    def frozen(self) -> None:
+        """Every thread of it was stopped, wherever it was."""
+        self.say_started()
+        self.say_usage()
+        self._meter.stop()
 
     def resuming(self) -> None:
         """It was told to go on."""
-        self._resuming_since = self._busy_since = self._looked_at = boottime()
+        self._resuming_since = self._looked_at = boottime()
+        self._meter.go(self._looked_at)
         self._idle_seconds = 0.0
         self.at_boundary = False
 
@@ -163,51 +179,50 @@ class Run:
             self._emit("resumed", step=self.step, seconds=boottime() - self._resuming_since)
             self._resuming_since = None
 
-    def say_usage(self, cpu_seconds: float | None = None, memory_bytes: int | None = None) -> None:
-        """What a program that does not report has used since the last time; given at its end,
-        when there is nothing left to look at."""
-        if not self._is_metered:
-            return
-        if cpu_seconds is None or memory_bytes is None:
-            cpu_seconds, memory_bytes = self._group.cpu_seconds(), self._group.memory_bytes()
-        now = boottime()
+    def say_usage(self, cpu_seconds: float | None = None, memory_bytes: int | None = None) -> float:
+        """Tell what it has used since it last told that itself; the CPU seconds of it.
+
+        Both are given at its end, when there is nothing left to look at.
+        """
+        used = self._meter.measure(boottime(), cpu_seconds)
+        if used is None:
+            return 0.0
         self._emit(
             "reported",
-            first_step=self.step,
-            last_step=self.step,
+            first_step=self._told_step,
+            last_step=self._told_step,
             count=0,
             points=[],
             signal=summarise([]),
-            busy_seconds=now - self._busy_since,
             examples=0,
-            memory_bytes=memory_bytes,
-            cpu_seconds=max(0.0, cpu_seconds - self._cpu_seconds),
+            memory_bytes=self._group.memory_bytes() if memory_bytes is None else memory_bytes,
+            **used,
         )
-        self._busy_since, self._cpu_seconds = now, max(cpu_seconds, self._cpu_seconds)
+        return float(used["cpu_seconds"])
 
     # -- the clock and the end -------------------------------------------------------------------
 
     def deadline(self) -> float | None:
         """When `tick` has something to do, in boot-time seconds; None for nothing."""
-        due = (self._exit_by, self._quiet_until, self._usage_due)
+        due = (self._exit_by, self._quiet_until, self._meter.due)
         return min((time for time in due if time is not None), default=None)
 
     def tick(self, now: float) -> None:
         """Do what is due."""
-        exit_by, quiet_until, usage_due = self._exit_by, self._quiet_until, self._usage_due
+        exit_by, quiet_until, usage_due = self._exit_by, self._quiet_until, self._meter.due
         if exit_by is not None and now >= exit_by:
             self._group.kill()
         if quiet_until is not None and now >= quiet_until:
             self.say_started()
         if usage_due is not None and now >= usage_due:
-            before = self._cpu_seconds
-            self.say_usage()
-            self._look_for_life(now, self._cpu_seconds - before)
+            cpu_seconds = self.say_usage()
+            if not self._has_begun:
+                self._look_for_life(now, cpu_seconds)
 
     def _look_for_life(self, now: float, cpu_seconds: float) -> None:
         """End a program without boundaries that has been idle and silent for long."""
         # A machine that slept has looked at nobody meanwhile.
-        seconds = min(now - self._looked_at, 2 * _USAGE_SECONDS)
+        seconds = min(now - self._looked_at, 2 * SILENT_SECONDS)
         printed, self._printed_bytes = self._printed_bytes, self._output.total_bytes
         self._looked_at = now
         if cpu_seconds >= _IDLE_CORES * seconds or printed != self._printed_bytes:
@@ -234,12 +249,6 @@ class Run:
         # Back at its checkpoint, a program may have nothing left to iterate over.
         promised = self.has_boundaries and self._restore is None
         return self._quiet_since + (_PROMISED_START_SECONDS if promised else _QUIET_START_SECONDS)
-
-    @property
-    def _usage_due(self) -> float | None:
-        if self.worker is None or not self._is_metered:
-            return None
-        return self._busy_since + _USAGE_SECONDS
 
     def ended(self, status: int, killed_for_memory: bool) -> Message:
         """Kind and fields of the event that tells how it ended, once the process was reaped."""

@@ -139,8 +139,7 @@ class Supervisor(LiveTrial):
         """One frame from the agent."""
         kind = message.get("kind")
         if kind == "at_boundary":
-            self.run.step = message["step"]
-            self.run.at_boundary = True
+            self.run.holds(message["step"])
             if self._suspension is None:
                 self._suspension = Suspension(self, "park", message["cause"], 0.0)
             self._suspension.reached_boundary()

@@ -85,8 +85,7 @@ class Suspension:
             if self._saved is not None:
                 trial.emit(**self._saved)
             return
-        run.say_started()
-        run.say_usage()
+        run.frozen()
         trial.emit(
             "parked",
             step=run.worker.page.step if run.worker is not None else run.step,

@@ -62,8 +62,11 @@ def reported(trial: Trial, event: Reported, kind: str) -> Trial:
         metrics[name] = _with_values(metrics.get(name), event.step, value, low, high)
     gained = event.step - trial.step
     step_seconds = trial.step_seconds
-    if gained > 0 and event.busy_seconds > 0 and trial.run is not None and trial.run.warm:
-        fresh = event.busy_seconds / gained
+    run = trial.run
+    # An iteration may take longer than its host waits before it tells what a silent program uses.
+    seconds = event.busy_seconds + (run.silent_seconds if run is not None else 0.0)
+    if gained > 0 and seconds > 0 and run is not None and run.warm:
+        fresh = seconds / gained
         old = step_seconds.get(kind, fresh)
         step_seconds = {**step_seconds, kind: old + STEP_SECONDS_WEIGHT * (fresh - old)}
     use = replace(
@@ -73,9 +76,13 @@ def reported(trial: Trial, event: Reported, kind: str) -> Trial:
         examples=trial.use.examples + event.examples,
         memory_bytes=max(trial.use.memory_bytes, event.memory_bytes),
     )
-    run = trial.run
     if run is not None:
-        run = replace(run, warm=True, heard=max(run.heard, event.number))
+        run = replace(
+            run,
+            warm=run.warm or gained > 0,
+            heard=max(run.heard, event.number),
+            silent_seconds=0.0 if gained > 0 else seconds,
+        )
     return replace(
         trial,
         run=run,

@@ -34,6 +34,10 @@ from hermesd.core.state import State
 from hermesd.core.trial import Trial
 
 PAUSED = "paused by a person"
+# For its end, a program that has gone silent has this long to come to a boundary, or the time of
+# so many of its iterations.
+SILENT_STOP_SECONDS = 5.0
+SILENT_STOP_STEPS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +172,7 @@ class Scheduler:
             return
         elif trial.ending is not None:
             if not (trial.phase is Phase.SUSPENDING and run.asked):
-                issue(Stop(run.id, deadline, trial.ending.reason))
+                issue(Stop(run.id, _patience(trial, deadline), trial.ending.reason))
         elif trial.phase is Phase.RUNNING and trial.paused:
             issue(Suspend(run.id, study.tier, deadline, None, PAUSED))
         elif trial.phase is Phase.RUNNING and run.milestone is not None and not run.expired:
@@ -248,6 +252,14 @@ class Scheduler:
             )
         rows = tuple((t.id, words, t.phase) for t, words in ranking)
         return Explanation(summary, rows, self._last.get(trial_id, ""), policy)
+
+
+def _patience(trial: Trial, deadline: float) -> float:
+    """How many seconds a run has for its end: no more than it needs if it may never hear of it."""
+    if trial.run is None or not trial.run.silent_seconds:
+        return deadline
+    steps = SILENT_STOP_STEPS * (trial.seconds_per_step or 0.0)
+    return min(deadline, max(SILENT_STOP_SECONDS, steps))
 
 
 def _longer(new: Quantum, old: Quantum) -> bool:

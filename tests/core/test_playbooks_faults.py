@@ -17,7 +17,7 @@ from hermesd.core.events import (
 )
 from hermesd.core.model import Phase, Plugin, StopRule, Tier
 from hermesd.core.placement import make_placement
-from hermesd.core.scheduler import Scheduler
+from hermesd.core.scheduler import SILENT_STOP_SECONDS, Scheduler
 from hermesd.policy import make_policy
 from tests.core.playbook import (
     LEASE,
@@ -317,6 +317,36 @@ def test_nan_stops_a_trial_unless_the_study_says_otherwise() -> None:
     book.expect("launch s/0#1 on n/0", "stop s/0#1")
     book = play(stop=StopRule(on_nan=False)).tell(started("s/0#1"))
     book.tell(reported("s/0#1", 1, [1.0], **bad)).expect("launch s/0#1 on n/0")
+
+
+def test_a_silent_program_uses_up_its_time() -> None:
+    """Its end does not wait for a boundary as long as one that is known to come."""
+    book = play(stop=StopRule(max_seconds=30.0))
+    book.tell(started("s/0#1"), reported("s/0#1", 4, [1.0, 1.0], busy_seconds=10.0))
+    book.tell(reported("s/0#1", 4, [], busy_seconds=15.0))
+    book.expect("launch s/0#1 on n/0").tell(reported("s/0#1", 4, [], busy_seconds=5.0))
+    book.expect("stop s/0#1")
+    stop = book.trial().run.asked
+    assert stop.deadline_seconds == SILENT_STOP_SECONDS
+    assert "max_seconds" in stop.reason
+
+
+def test_an_iteration_that_is_told_of_in_parts_has_its_whole_length() -> None:
+    book = play().tell(started("s/0#1"), reported("s/0#1", 1, [1.0], busy_seconds=100.0))
+    for silent in (5.0, 5.0):
+        book.tell(reported("s/0#1", 1, [], busy_seconds=silent))
+    book.tell(reported("s/0#1", 2, [1.0], busy_seconds=2.0))
+    assert book.trial().seconds_per_step == 12.0
+
+
+def test_a_program_that_compiles_for_long_has_made_no_step_yet() -> None:
+    book = play().tell(started("s/0#1"))
+    for silent in (5.0, 5.0):
+        book.tell(reported("s/0#1", 0, [], busy_seconds=silent))
+    book.tell(reported("s/0#1", 1, [1.0], busy_seconds=3.0))
+    assert book.trial().seconds_per_step is None
+    book.tell(reported("s/0#1", 2, [1.0], busy_seconds=1.0))
+    assert book.trial().seconds_per_step == 1.0
 
 
 def test_a_silent_node_keeps_its_runs_until_lease_grace_and_margin_are_out() -> None:

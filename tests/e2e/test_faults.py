@@ -154,6 +154,53 @@ async def test_a_bad_program_ends_with_a_state_and_a_reason(
         assert words in trial.reason
 
 
+KERAS = """
+import time
+import keras
+import numpy
+keras.utils.set_random_seed(1)
+model = keras.Sequential([keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+class Sleep(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        if {sleeps} and batch == 2:
+            time.sleep(1e6)
+x = numpy.ones((64, 2), "float32")
+model.fit(x, x.sum(1), batch_size=16, epochs=1, callbacks=[Sleep()], verbose=0)
+{after}
+"""
+SILENT = {
+    "in its loop": """
+import time
+import trainer_shim
+trial = trainer_shim.attach()
+trial.report(1, loss=0.5)
+time.sleep(1e6)
+""",
+    "in a callback": KERAS.format(sleeps="True", after="pass"),
+    "after its fit": KERAS.format(sleeps="False", after="time.sleep(1e6)"),
+}
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    "where",
+    [
+        "in its loop",
+        pytest.param("in a callback", marks=pytest.mark.tensorflow),
+        pytest.param("after its fit", marks=pytest.mark.tensorflow),
+    ],
+)
+async def test_a_program_that_sleeps_uses_up_its_time(where: str, state: Path) -> None:
+    async with running(state, slots=1) as cluster:
+        files = {"train.py": SILENT[where]}
+        stop = types_pb2.Stop(max_seconds=2.0)
+        study = await cluster.submit("silent", files, {"rate": [0.1]}, stop=stop)
+        (trial,) = (await cluster.finished(study)).trials
+        assert trial.state == types_pb2.TRIAL_STATE_STOPPED
+        assert trial.reason == "stop.max_seconds = 2 is reached"
+
+
 @pytest.mark.timeout(60)
 async def test_the_last_lines_of_a_failed_trial_are_shown(state: Path) -> None:
     async with running(state, slots=1) as cluster:

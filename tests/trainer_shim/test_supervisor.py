@@ -176,8 +176,48 @@ def test_what_a_quiet_program_uses_is_told_until_it_tells_itself(sleeping: Sleep
     sleeping.kinds()
     supervisor.heard({"kind": "begun", "step": 0})
     assert sleeping.kinds() == ["reported"]
-    supervisor.tick(boottime() + 5)
-    assert sleeping.kinds() == []
+
+
+def test_each_second_on_the_device_is_told_once(
+    sleeping: Sleeping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the program or, while that is silent, by its host; none of it is lost at the end."""
+    supervisor = sleeping.supervisor
+    clock = {"now": boottime(), "cpu": 10.0}
+    monkeypatch.setattr("trainer_shim.run.boottime", lambda: clock["now"])
+    monkeypatch.setattr(supervisor.group, "cpu_seconds", lambda: clock["cpu"])
+    report = {"kind": "reported", "last_step": 3, "points": [], "count": 1}
+
+    def told(seconds: float, cpu: float) -> list[tuple[float, float]]:
+        clock["now"] += seconds
+        clock["cpu"] += cpu
+        supervisor.tick(clock["now"])
+        said = [
+            (pytest.approx(event["busy_seconds"]), pytest.approx(event["cpu_seconds"]))
+            for event in sleeping.told
+            if event["kind"] == "reported"
+        ]
+        sleeping.told.clear()
+        return said
+
+    supervisor.heard({"kind": "hello", "framework": "keras"})
+    supervisor.heard({"kind": "begun", "step": 0})
+    assert told(4.0, 4.0) == []
+    supervisor.heard({**report, "cpu_seconds": 4.0})
+    assert told(0.0, 0.0) == [(4.0, 4.0)]
+    assert told(5.0, 2.0) == [(5.0, 2.0)]
+    assert told(1.0, 1.0) == []
+    supervisor.heard({**report, "cpu_seconds": 3.0})
+    assert told(0.0, 0.0) == [(1.0, 1.0)]
+    supervisor.suspend("park", 60.0)
+    supervisor.heard({"kind": "at_boundary", "step": 3, "cause": "request"})
+    while supervisor.phase != "parked":
+        supervisor.tick(boottime())
+    assert told(1000.0, 0.0) == []
+    supervisor.resume(2, None, None)
+    assert told(2.0, 0.5) == []
+    sleeping.reap()
+    assert told(0.0, 0.0) == [(2.0, 0.0)]  # the kernel's word of the processor: no more than told
 
 
 def test_a_program_that_restores_is_never_taken_for_quiet(tmp_path: Path) -> None:
