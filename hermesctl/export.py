@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hermesctl.errors import HermesError, UsageError
+from hermesctl.output import Format
 from hermesctl.text import printable
 
 _COLUMNS = ("trial", "attempt", "metric", "step", "value")
@@ -32,6 +33,15 @@ async def points_as_csv(export: AsyncIterator[bytes]) -> AsyncGenerator[bytes, N
             yield _csv([(*about, step, value) for step, value in pairs])
         except (ValueError, LookupError, TypeError):
             raise HermesError("the head sent a line that is no export's; try again") from None
+
+
+def wants_csv(output: str, to: Path | None) -> bool:
+    """Whether CSV is wanted, which the file's ending says where no flag does."""
+    if output not in ("", Format.JSON, Format.CSV):
+        # Elsewhere `-o` names the file.
+        hint = f"; for a file: --to {printable(output)}" if {".", "/"} & set(output) else ""
+        raise UsageError(f"-o {printable(output)}: expected json (JSON Lines) or csv{hint}")
+    return output == Format.CSV or (not output and to is not None and to.suffix == ".csv")
 
 
 async def write_file(content: AsyncIterator[bytes], to: Path, *, force: bool) -> None:

@@ -43,6 +43,17 @@ def complete_trial(incomplete: str) -> list[str]:
     return _quietly(ask)
 
 
+def complete_policies(incomplete: str) -> list[str]:
+    """Names of policies that the head has, after the last comma."""
+    before, comma, last = incomplete.rpartition(",")
+
+    async def ask() -> list[str]:
+        async with AsyncClient(patience_seconds=_COMPLETION_PATIENCE_SECONDS) as client:
+            return list((await client.server_info()).policies)
+
+    return [f"{before}{comma}{name}" for name in _quietly(ask) if name.startswith(last)]
+
+
 def complete_node(incomplete: str) -> list[str]:
     """Names of nodes."""
 
@@ -75,6 +86,15 @@ OutputOption: TypeAlias = Annotated[
 ]
 YesOption: TypeAlias = Annotated[
     bool, typer.Option("--yes", "-y", help="Do it without asking.", show_default=False)
+]
+PoliciesOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--policy",
+        metavar="NAME[:SETTING=VALUE],...",
+        help="Policies, with settings, as of `hermesd simulate`.",
+        autocompletion=complete_policies,
+    ),
 ]
 FileToOption: TypeAlias = Annotated[
     Path | None,

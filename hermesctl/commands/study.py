@@ -12,8 +12,7 @@ from rich.text import Text
 
 from hermesctl.async_client import AsyncClient
 from hermesctl.documents import study_document
-from hermesctl.errors import UsageError
-from hermesctl.export import points_as_csv, write_file
+from hermesctl.export import points_as_csv, wants_csv, write_file
 from hermesctl.live import said_last
 from hermesctl.options import (
     FileToOption,
@@ -21,13 +20,16 @@ from hermesctl.options import (
     HeadOption,
     NameOption,
     OutputOption,
+    PoliciesOption,
     RaiseOption,
     SetOption,
     StudyArgument,
     YesOption,
 )
 from hermesctl.output import Format, emit, plain, row
+from hermesctl.replay_views import replay_rows, replay_view
 from hermesctl.running import NounGroup, confirm, run
+from hermesctl.simulation import progress, simulated
 from hermesctl.study_file import Document
 from hermesctl.submission import from_changed_spec
 from hermesctl.tables import studies_table, trials_table
@@ -243,7 +245,7 @@ def export(
 
     Example: hermesctl study export digits -o csv | head
     """
-    as_csv = _is_csv(output, to)
+    as_csv = wants_csv(output, to)
 
     async def body(client: AsyncClient) -> None:
         content = client.export(study)
@@ -261,10 +263,32 @@ def export(
     run(body, head=head)
 
 
-def _is_csv(output: str, to: Path | None) -> bool:
-    """Whether CSV is wanted, which the file's ending says where no flag does."""
-    if output not in ("", Format.JSON, Format.CSV):
-        # Elsewhere `-o` names the file.
-        hint = f"; for a file: --to {printable(output)}" if {".", "/"} & set(output) else ""
-        raise UsageError(f"-o {printable(output)}: expected json (JSON Lines) or csv{hint}")
-    return output == Format.CSV or (not output and to is not None and to.suffix == ".csv")
+@app.command()
+def replay(
+    study: StudyArgument,
+    policy: PoliciesOption = "asha",
+    devices: Annotated[
+        int | None,
+        typer.Option(min=1, help="Default: as many as it ran on.", show_default=False),
+    ] = None,
+    head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Say what other policies would have made of a study, whom they would have ended, and whether
+    that would have been wrong.
+
+    The real scheduler runs over the study's own curves, speeds and costs in virtual time.
+
+    Example: hermesctl study replay digits --policy asha,hermes,fifo
+
+    Example: hermesctl study replay digits --policy asha:eta=2,min_rung=1/27 --devices 4 -o wide
+    """
+    flags = ["--policy", policy] + (["--devices", str(devices)] if devices else [])
+
+    async def body(client: AsyncClient) -> None:
+        found = (await client.study(study)).study.id
+        with progress(f"replaying {printable(found)}"):
+            told = await simulated(found, client.export(found), "replay", *flags)
+        emit(stdout(), output, told, replay_rows(told), lambda wide: replay_view(told, wide))
+
+    run(body, head=head)

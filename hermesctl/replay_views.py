@@ -1,0 +1,107 @@
+"""A study under other policies, for people. Rule: pure; functions of what the simulator said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from hermesctl.tables import cell, grid
+from hermesctl.text import count, duration, number, percent, printable
+
+Said: TypeAlias = Mapping[str, Any]
+
+
+def replay_view(replay: Said, wide: bool) -> RenderableType:
+    """Times under each policy beside the real ones, and what each would have ended."""
+    parts: list[RenderableType] = [_head(replay), Text(), _times(replay)]
+    if (error := replay["happened"]["error"]) is not None:
+        words = f"simulated, a trial ends {percent(error)} off its real end (median)"
+        parts.append(cell(words, "dim"))
+    for policy in replay["policies"]:
+        parts += [Text(), cell(verdict(replay, policy), "bold"), *_ended(replay, policy, wide)]
+    return Group(*parts)
+
+
+def replay_rows(replay: Said) -> list[dict[str, Any]]:
+    """Every trial under every policy, a row each."""
+    return [
+        {"policy": policy["policy"], **trial}
+        for policy in replay["policies"]
+        for trial in policy["given_up"]["trials"]
+    ]
+
+
+def verdict(replay: Said, policy: Said) -> str:
+    """Whom a policy would have ended, and whether it would have been wrong, in a sentence."""
+    given_up, name = policy["given_up"], policy["policy"]
+    if not given_up["held_back"]:
+        return f"{name} holds no trial back: it would have ended none"
+    ended = f"{name} would have ended {given_up['held_back']} of {replay['trials']}"
+    if given_up["pick"] == replay["best"]:
+        fate = "though not to its end" if given_up["best_held_back"] else "trained to its end"
+        return f"{ended}; right: the best, {replay['best']}, stands first, {fate}"
+    fate = "is among them" if given_up["best_held_back"] else "does not stand first"
+    regret, share = given_up["regret"], given_up["regret_share"]
+    worse = "ends without a loss" if regret is None else f"ends {number(regret)} worse"
+    way = "" if share is None else f" ({percent(share)} of the way from the start)"
+    return (
+        f"{ended}; wrong: the best, {replay['best']}, {fate}, and {given_up['pick']}, which"
+        f" then stands first, {worse}{way}"
+    )
+
+
+def _head(replay: Said) -> RenderableType:
+    trials, devices = count(replay["trials"], "trial"), count(replay["devices"], "device")
+    best = f"{replay['best']}, {replay['signal']} {number(replay['best_loss'])}"
+    lines = [cell(f"{replay['study']}: {trials} on {devices}; the best is {best}", "bold")]
+    if replay["partly"]:
+        words = (
+            f"{replay['partly']} of them not trained to their end: what they would have shown"
+            " later, nobody knows"
+        )
+        lines.append(cell(words, "yellow"))
+    return Group(*lines)
+
+
+def _times(replay: Said) -> RenderableType:
+    table = grid("", ">good", ">within 2 %", ">best trained", ">all done", ">switches")
+    happened = replay["happened"]
+    rows = [(f"what happened ({happened['policy']})", happened["figures"], happened["switches"])]
+    if happened["simulated"] is not None:
+        rows.append((f"{happened['policy']}, simulated", happened["simulated"], None))
+    rows += [(each["policy"], each["figures"], each["switches"]) for each in replay["policies"]]
+    for name, figures, switches in rows:
+        times = [figures[key] for key in ("time_to_good", "near_best", "time_to_best", "makespan")]
+        table.add_row(
+            cell(name),
+            *(cell(duration(each)) for each in times),
+            cell("-" if switches is None else str(switches)),
+        )
+    return table
+
+
+def _ended(replay: Said, policy: Said, wide: bool) -> list[RenderableType]:
+    """The trials that it would have ended, the best first; all of them if `wide`."""
+    given_up = policy["given_up"]
+    if not given_up["held_back"]:
+        return []
+    trials = sorted(given_up["trials"], key=lambda trial: trial["rank"])
+    shown = [trial for trial in trials if wide or trial["held_back"]]
+    saved = percent(1 - given_up["iterations"] / replay["iterations"])
+    after = f"{saved} of the iterations saved, over after {duration(given_up['seconds'])}"
+    table = grid(">rank", "trial", "", ">at step", ">after", "in its words", ">then", ">in the end")
+    for trial in shown:
+        table.add_row(
+            cell(str(trial["rank"])),
+            cell(trial["trial"]),
+            cell("ended", "yellow") if trial["held_back"] else cell("trained", "green"),
+            cell(f"{trial['step']}/{trial['steps']}"),
+            cell(duration(trial["seconds"])),
+            cell(printable(trial["words"])),
+            cell(number(trial["loss"])),
+            cell(number(trial["final_loss"])),
+        )
+    return [cell(after, "dim"), table]

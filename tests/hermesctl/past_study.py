@@ -1,0 +1,66 @@
+"""A real head in this process, with a study that a scripted node has trained."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.head.heads import Node, World, world
+from tests.study_specs import spec
+
+STEPS = 30
+# The worst until it is nearly over, and the best in the end.
+LATE = [9.0] * 25 + [1.0] * 5
+
+
+def falling(floor: float) -> list[float]:
+    """Losses that fall from `floor + 8`."""
+    return [floor + 8 / step for step in range(1, STEPS + 1)]
+
+
+@asynccontextmanager
+async def trained(
+    directory: Path, curves: Sequence[Sequence[float]], **fields: Any
+) -> AsyncIterator[World]:
+    """A head with the study `digits`, under fifo, of one completed trial a curve."""
+    async with world(directory / "head") as head:
+        node = Node(head)
+        await node.hello()
+        values = [float(number) for number in range(len(curves))]
+        await head.submit(spec({"lr": {"values": values}}, **fields))
+        for losses in curves:
+            launch = await node.start()
+            await node.report(launch, 1, list(losses))
+            await node.complete(launch, len(losses))
+        await node.settle()
+        yield head
+        node.call.cancel()
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command said."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+async def hermesctl(head: World, *words: str) -> Said:
+    """The command line against this head, as a process: it brings a loop of its own."""
+    address = f"unix:{head.directory / 'head.sock'}"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "hermesctl.cli", "--head", address, *words),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "COLUMNS": "240"},
+    )
+    stdout, stderr = await process.communicate()
+    assert process.returncode is not None
+    return Said(process.returncode, stdout.decode(), stderr.decode())

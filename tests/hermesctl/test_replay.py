@@ -1,0 +1,80 @@
+"""`hermesctl study replay`: against a real head, and what it says in words."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+from hermesctl.errors import ExitCode
+from hermesctl.replay_views import verdict
+from hermesd.pb.hermes.v1 import types_pb2 as types
+from tests.head.heads import world
+from tests.hermesctl.past_study import LATE, falling, hermesctl, trained
+from tests.study_specs import plugin
+
+ASHA = "asha:eta=2,min_rung=5,max_rung=20"
+FIFO = types.Schedule(policy=plugin("fifo"))
+
+
+async def test_what_asha_would_have_ended_and_that_it_would_have_been_wrong(tmp_path: Path) -> None:
+    curves = [LATE, falling(3.0), falling(4.0), falling(5.0)]
+    async with trained(tmp_path, curves, schedule=FIFO) as head:
+        told = await hermesctl(head, "study", "replay", "dig", "--policy", f"{ASHA},fifo")
+        assert (told.code, told.stderr) == (ExitCode.OK, "")
+        assert "digits: 4 trials on 1 device; the best is digits/1, loss 1" in told.stdout
+        assert "what happened (fifo)" in told.stdout
+        assert f"{ASHA} would have ended" in told.stdout
+        assert "wrong: the best, digits/1, is among them, and digits/2" in told.stdout
+        assert "58.3 % of the iterations saved" in told.stdout
+        assert "rung 0 (step 5)" in told.stdout
+        assert "fifo holds no trial back" in told.stdout
+
+        asked = ("study", "replay", "digits", "--policy", ASHA)
+        document = await hermesctl(head, *asked, "-o", "json")
+        found = json.loads(document.stdout)
+        assert (found["version"], found["study"], found["devices"]) == (1, "digits", 1)
+        (policy,) = found["policies"]
+        assert policy["given_up"]["best_held_back"] is True
+        assert policy["given_up"]["trials"][0]["trial"] == "digits/1"
+
+        rows = await hermesctl(head, *asked, "-o", "csv")
+        listed = list(csv.DictReader(io.StringIO(rows.stdout)))
+        assert [row["trial"] for row in listed] == [f"digits/{n}" for n in range(1, 5)]
+        assert listed[0]["held_back"] == "true"
+
+        refused = await hermesctl(head, "study", "replay", "digits", "--policy", "ashaa")
+        assert refused.code == ExitCode.USAGE
+        assert "did you mean asha" in refused.stderr
+        missing = await hermesctl(head, "study", "replay", "nothing")
+        assert missing.code == ExitCode.NOT_FOUND
+
+
+async def test_a_study_that_reported_nothing_cannot_be_replayed(tmp_path: Path) -> None:
+    async with world(tmp_path / "head") as head:
+        await head.submit()
+        told = await hermesctl(head, "study", "replay", "digits")
+        assert told.code == ExitCode.USAGE
+        assert "curves = digits: expected at least one trial that reported loss" in told.stderr
+
+
+def said(**given_up: Any) -> str:
+    whole = {"held_back": 3, "best_held_back": False, "pick": "s/1", "regret": 0.0}
+    whole |= {"regret_share": 0.0, "seconds": 60.0, "iterations": 25, **given_up}
+    replay = {"trials": 4, "iterations": 100, "best": "s/1"}
+    return verdict(replay, {"policy": "asha", "given_up": whole})
+
+
+def test_the_verdict_says_whether_it_was_wrong() -> None:
+    assert said() == (
+        "asha would have ended 3 of 4; right: the best, s/1, stands first, trained to its end"
+    )
+    assert said(best_held_back=True).endswith("stands first, though not to its end")
+    assert said(pick="s/2", regret=0.5, regret_share=0.125) == (
+        "asha would have ended 3 of 4; wrong: the best, s/1, does not stand first, and s/2, which"
+        " then stands first, ends 0.5 worse (12.5 % of the way from the start)"
+    )
+    assert said(pick="s/2", regret=None, regret_share=None).endswith("ends without a loss")
+    assert said(held_back=0) == "asha holds no trial back: it would have ended none"
