@@ -35,12 +35,16 @@ class Beaten(AssertionError):
 def bound_of(order: Order, devices: int) -> Figures:
     """The least of each figure, each by itself: no one schedule need reach them all."""
     jobs = order.jobs
-    start, leave = order.switch.starting, order.switch.leaving
-    whole = [start + job.steps * job.step_seconds + leave * job.diverges for job in jobs]
+    leave, ending = order.switch.leaving, order.switch.ending
+    starts = [order.switch.starting + job.opening_seconds for job in jobs]
+    whole = [
+        start + job.steps * job.step_seconds + (leave if job.diverges else ending)
+        for start, job in zip(starts, jobs, strict=True)
+    ]
     reach = steps_to_goal(order)
 
     def mean_reach(places: Sequence[int]) -> float:
-        to_goal = [start + reach[place] * jobs[place].step_seconds for place in places]
+        to_goal = [starts[each] + reach[each] * jobs[each].step_seconds for each in places]
         # A device that goes on to the next trial is left by this one, or sees it to its end.
         then = [
             min(leave, whole[place] - seconds)
@@ -49,7 +53,10 @@ def bound_of(order: Order, devices: int) -> Figures:
         ends = shortest_first([a + b for a, b in zip(to_goal, then, strict=True)], devices)
         return (sum(ends) - sum(then)) / len(places)
 
-    times = [start + np.arange(1, job.steps + 1) * job.step_seconds for job in jobs]
+    times = [
+        start + np.arange(1, job.steps + 1) * job.step_seconds
+        for start, job in zip(starts, jobs, strict=True)
+    ]
     curve = lowest_so_far(np.concatenate(times), np.concatenate([job.smoothed for job in jobs]))
     return Figures(
         time_to_good=mean_reach(order.good),

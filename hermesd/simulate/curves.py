@@ -24,7 +24,8 @@ class Job:
 
     `planned` is the length that the program announces; one that `diverges` reports a loss that is
     no number after its last finite one, and is stopped. `smoothing` is the number of iterations
-    of the trailing mean that figures are read off; policies see the losses themselves.
+    of the trailing mean that figures are read off; policies see the losses themselves. The first
+    iteration takes `opening_seconds` more than the others: what a framework traces or compiles.
     """
 
     losses: tuple[float, ...]
@@ -32,6 +33,7 @@ class Job:
     planned: int
     smoothing: int
     parameters: tuple[tuple[str, Scalar], ...] = ()
+    opening_seconds: float = 0.0
 
     @property
     def steps(self) -> int:
@@ -48,11 +50,15 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """Seconds to suspend a trial, to resume it, and to start it for the first time."""
+    """Seconds to suspend a trial, to resume it, and to start it for the first time.
+
+    `ending` is how long a trial keeps its device after its last iteration.
+    """
 
     leaving: float
     resuming: float
     starting: float
+    ending: float = 0.0
 
     @classmethod
     def split(cls, seconds: float) -> Switch:

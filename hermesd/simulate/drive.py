@@ -151,6 +151,8 @@ class Drive:
 
     def _plan(self, live: Live, step: int) -> None:
         """Put down the step at which the run next has something to say; no plan before holds."""
+        if live.done:
+            return
         live.plan += 1
         plan = live.plan
         self._agenda.at(
@@ -162,9 +164,8 @@ class Drive:
         job, now = live.job, self._agenda.now
         events = self._report(live, step)
         if step == job.steps and not job.diverges:
-            self._leave(live, now)
-            self._finished[live.trial] = now
-            self._tell(*events, RunCompleted(live.run, step))
+            live.done = True
+            self._agenda.after(self._switch.ending, lambda: self._completed(live, now, events))
         elif live.leaving:
             if events:
                 self._tell(*events)
@@ -185,7 +186,7 @@ class Drive:
             step,
             chunked(before + 1, losses),
             (("loss", losses[-1]),),
-            busy_seconds=len(losses) * live.job.step_seconds,
+            busy_seconds=len(losses) * live.job.step_seconds + (0.0 if before else live.opening),
             not_finite=live.job.diverges and step == live.job.steps,
         )
         return (report,)
@@ -200,6 +201,11 @@ class Drive:
         if live.expires(step, loss):
             said.append(QuantumEnded(live.run, live.grant, step))
         return said
+
+    def _completed(self, live: Live, ended: Time, events: tuple[Event, ...]) -> None:
+        self._leave(live, ended)
+        self._finished[live.trial] = self._agenda.now
+        self._tell(*events, RunCompleted(live.run, live.told))
 
     def _suspended(self, live: Live, ended: Time) -> None:
         now = self._agenda.now

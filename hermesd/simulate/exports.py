@@ -1,7 +1,7 @@
 """A study that `hermesctl study export` wrote, as curves: last night under another policy.
 
 Its trials are the jobs, as long as they were trained, with the speeds and the costs of suspending,
-resuming and starting that were measured. A step without a point of its own lies on the line
+resuming, starting and ending that were measured. A step without a point of its own lies on the line
 between its neighbours.
 """
 
@@ -25,10 +25,13 @@ from hermesd.record import Entry, Form, Unreadable, decode
 from hermesd.refusal import FieldError, Refused
 from hermesd.simulate.archives import OTHERWISE
 from hermesd.simulate.curves import Curves, Floats, Job, Switch, until_broken
+from hermesd.simulate.paces import ending, paces
 
 FORMAT = 1
 # The figures' trailing mean, as a share of the longest job: 20 iterations of 1,000.
 SMOOTHED_SHARE = 0.02
+# A suspend and a resume on cores, where a trial is parked: by benchmarks/switches.py.
+PARKED_SECONDS, CORES = 0.015, "cpu"
 # What is read of the journal: when trials got a device, and how far they were at what time.
 READ = frozenset(kind.__name__ for kind in (Launch, RunStarted, Reported, RunCompleted))
 
@@ -59,6 +62,7 @@ class _Lines:
     trials: list[Trial] = field(default_factory=list)
     points: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     entries: list[tuple[Time, Entry]] = field(default_factory=list)
+    kinds: set[str] = field(default_factory=set)
 
 
 def read_export(path: Path) -> Curves:
@@ -85,16 +89,10 @@ def open_export(path: Path) -> Exported:
     trained = [(trial, curve) for trial, curve in curves if len(curve) and np.isfinite(curve[0])]
     if not trained:
         raise _refused(path, f"at least one trial that reported {study.signal}")
-    starts = [
-        entry.start_seconds
-        for _, entry in lines.entries
-        if isinstance(entry, RunStarted) and entry.run.attempt == 1
-    ]
-    switch = _switch(lines.trials, starts)
     return Exported(
         study,
         tuple(trial for trial, _ in trained),
-        Curves(path.stem, _jobs(trained), switch, whole=True),
+        Curves(path.stem, _jobs(trained, lines.entries), _switch(lines), whole=True),
         tuple(lines.entries),
     )
 
@@ -115,6 +113,8 @@ def _sorted(path: Path) -> _Lines:
                 case "entry" if found["kind"] in READ:
                     entry = decode(found["kind"], json.dumps(found["body"]))
                     lines.entries.append((float(found["at"]), entry))
+                case "device":
+                    lines.kinds.add(found["device"]["kind"])
         except (ValueError, KeyError, TypeError, ValidationError, Unreadable):
             raise _refused(
                 path, f"line {number} to be one that `hermesctl study export` writes"
@@ -158,31 +158,44 @@ def _curve(pieces: list[dict[str, Any]]) -> Floats:
     return np.interp(np.arange(1, steps[-1] + 1), steps, [merged[step] for step in steps])
 
 
-def _jobs(trained: list[tuple[Trial, Floats]]) -> tuple[Job, ...]:
-    """The trials as jobs; one whose speed was not measured has the study's usual speed."""
-    speeds = [_step_seconds(trial) for trial, _ in trained]
-    usual = statistics.median([each for each in speeds if each] or [1.0])
+def _jobs(
+    trained: list[tuple[Trial, Floats]], entries: Sequence[tuple[Time, Entry]]
+) -> tuple[Job, ...]:
+    """The trials as jobs at their measured paces."""
     longest = max((len(curve) for _, curve in trained), default=0)
     smoothing = max(1, round(SMOOTHED_SHARE * longest))
+    measured = paces([trial for trial, _ in trained], entries)
     return tuple(
-        Job(until_broken(curve), seconds or usual, len(curve), smoothing, trial.spec.parameters)
-        for (trial, curve), seconds in zip(trained, speeds, strict=True)
+        Job(
+            until_broken(curve),
+            pace.step_seconds,
+            len(curve),
+            smoothing,
+            trial.spec.parameters,
+            pace.opening_seconds,
+        )
+        for (trial, curve), pace in zip(trained, measured, strict=True)
     )
 
 
-def _step_seconds(trial: Trial) -> float:
-    """Seconds of an iteration, as the trial's reports have them; 0 without any."""
-    return trial.use.busy_seconds / trial.step if trial.step else 0.0
+def _switch(lines: _Lines) -> Switch:
+    """The usual seconds of each; what was never measured takes what it takes for any file.
 
-
-def _switch(trials: Iterable[Trial], starts: Sequence[float]) -> Switch:
-    """The usual seconds of each; what was never measured takes what it takes for any file."""
-    costs = [cost for trial in trials if (cost := trial.switch_cost)]
-    usual = Switch.split(OTHERWISE.switch)
+    On cores nothing has to leave them: there, a switch that was never measured takes a park's.
+    """
+    costs = [cost for trial in lines.trials if (cost := trial.switch_cost)]
+    starts = [
+        entry.start_seconds
+        for _, entry in lines.entries
+        if isinstance(entry, RunStarted) and entry.run.attempt == 1
+    ]
+    anywhere = Switch.split(OTHERWISE.switch)
+    usual = Switch.split(PARKED_SECONDS) if lines.kinds == {CORES} else anywhere
     return Switch(
         _median([cost.suspend_seconds for cost in costs], usual.leaving),
         _median([cost.resume_seconds for cost in costs], usual.resuming),
-        _median(starts, usual.starting),
+        _median(starts, anywhere.starting),
+        ending(lines.entries),
     )
 
 

@@ -19,7 +19,8 @@ ROUNDING = 1e-6
 class Stay:
     """A trial on a device: it trained steps `first + 1 .. last` from `begun` to `ended`.
 
-    The device was taken at `taken`, and free again at `freed`.
+    The device was taken at `taken`, and free again at `freed`. Where a trial's first iteration
+    takes longer than the others, `begun` is so much later.
     """
 
     trial: int
@@ -42,8 +43,9 @@ class Live:
     """A stay that goes on.
 
     `told` is the last step that was reported, `passed` the last milestone. `over` is set when the
-    quantum has ended, `leaving` when the device was asked back. `seen` holds the losses by which
-    limits are judged, at the steps where they are; `plan` numbers what is to happen next.
+    quantum has ended, `leaving` when the device was asked back, `done` after the last step. `seen`
+    holds the losses by which limits are judged, at the steps where they are; `plan` numbers what is
+    to happen next. The first iteration began at `started`.
     """
 
     run: RunId
@@ -55,11 +57,13 @@ class Live:
     quantum: Quantum
     told: int = 0
     grant: int = 0
+    started: Time = 0.0
     begun: Time = 0.0
     granted: Time = 0.0
     over: bool = False
     passed: float = 0.0
     leaving: bool = False
+    done: bool = False
     plan: int = 0
     seen: dict[int, float] = field(default_factory=dict)
 
@@ -68,9 +72,15 @@ class Live:
         """Whether the trial has never run before."""
         return self.first == 0
 
+    @property
+    def opening(self) -> float:
+        """The seconds that the stay's first iteration takes more than the others."""
+        return self.job.opening_seconds if self.fresh else 0.0
+
     def begin(self, now: Time) -> None:
         """The first iteration begins."""
-        self.begun = self.granted = now
+        self.started = self.granted = now
+        self.begun = now + self.opening
         self.told = self.first
 
     def grants(self, grant: int, quantum: Quantum, granted: Time) -> None:
@@ -98,7 +108,8 @@ class Live:
     def boundary(self, at: Time) -> int:
         """The first step that is done at a time or after it; the job's last if none is."""
         done = (at - self.begun) / self.job.step_seconds
-        return min(self.first + max(0, math.ceil(done - ROUNDING)), self.job.steps)
+        least = 1 if self.started < at < self.begun else 0
+        return min(self.first + max(least, math.ceil(done - ROUNDING)), self.job.steps)
 
     def next_step(self) -> int:
         """The step at which the job ends, a limit or a milestone is met, or a report is due."""
@@ -107,7 +118,7 @@ class Live:
         if not self.over:
             steps.append(max(after, self._quantum_ends()))
         if self.fresh and self.told == 0:
-            steps.append(max(after, self.boundary(self.begun + REPORT_SECONDS)))
+            steps.append(max(after, self.boundary(self.started + REPORT_SECONDS)))
         until = min(steps)
         losses = [each.loss for each in quantum.milestones if each.percent > self.passed]
         if quantum.loss is not None and not self.over:

@@ -46,6 +46,23 @@ def test_each_turn_is_left_for_36_and_resumed_for_64_percent_of_a_switch() -> No
     assert outcome.overhead_seconds == pytest.approx(2 * 0.36 + 2 * 0.64)
 
 
+def test_a_first_iteration_may_take_longer_and_an_end_its_time() -> None:
+    """Turns of 2 s: the first iteration of 3 s is longer than one, and is not cut in two."""
+    opened = tuple(replace(each, opening_seconds=2.0) for each in EXAMPLE.jobs)
+    slow = replace(EXAMPLE, jobs=opened, switch=replace(EXAMPLE.switch, ending=0.5))
+    outcome = play(slow, Plugin("round_robin", (("quantum_seconds", 2.0),)))
+    assert stays(outcome) == [
+        (0, 0, 1, [0, 2.64, 3.64, 4.0]),
+        (1, 0, 1, [4.0, 6.64, 7.64, 8.0]),
+        (0, 1, 3, [8.0, 8.64, 10.64, 11.0]),
+        (1, 1, 3, [11.0, 11.64, 13.64, 14.0]),
+        (0, 3, 4, [14.0, 14.64, 15.64, 16.14]),
+        (1, 3, 4, [16.14, 16.78, 17.78, 18.28]),
+    ]
+    assert outcome.stays[0].time_of(1) == pytest.approx(3.64)
+    assert outcome.finished == pytest.approx((16.14, 18.28))
+
+
 def test_a_quantum_ends_at_the_boundary_after_its_seconds() -> None:
     outcome = play(EXAMPLE, Plugin("round_robin", (("quantum_seconds", 1.5),)))
     assert stays(outcome)[0] == (0, 0, 2, [0, 0.64, 2.64, 3.0])

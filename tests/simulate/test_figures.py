@@ -59,6 +59,17 @@ def test_the_bound_counts_what_it_takes_to_leave() -> None:
     assert bound_of(two, 2).time_to_good == pytest.approx((1.64 + 2.64) / 2)
 
 
+def test_the_bound_counts_a_long_first_iteration_and_the_end() -> None:
+    """2 s more before each first iteration ends, and half a second after each last one."""
+    opened = tuple(replace(each, opening_seconds=2.0) for each in EXAMPLE.jobs)
+    slow = replace(EXAMPLE, jobs=opened, switch=replace(EXAMPLE.switch, ending=0.5))
+    bound = bound_of(slow, 1)
+    assert bound.time_to_good == pytest.approx(4.64)
+    assert bound.time_to_best == pytest.approx(7.14)
+    assert bound.makespan == pytest.approx(14.28)
+    check(figures_of(slow, play(slow, Plugin("fifo"))), bound, "fifo")
+
+
 def test_within_two_percent_of_the_best_comes_before_the_best() -> None:
     close = order(SLOW, (10.0, 1.17, 1.0))
     assert figures_of(close, play(close, Plugin("fifo"))).near_best == pytest.approx(7.28)
