@@ -115,6 +115,8 @@ def _sorted(path: Path) -> _Lines:
                     lines.entries.append((float(found["at"]), entry))
                 case "device":
                     lines.kinds.add(found["device"]["kind"])
+                case _:
+                    pass  # other entries, other metrics
         except (ValueError, KeyError, TypeError, ValidationError, Unreadable):
             raise _refused(
                 path, f"line {number} to be one that `hermesctl study export` writes"
