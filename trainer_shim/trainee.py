@@ -1,0 +1,74 @@
+"""The agent of a program that Hermes runs, or has reached: it looks after the program's files too.
+
+Rule: a checkpoint says how far the program's logs had come; a program that is back at one finds
+them so.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Any, Callable
+
+from trainer_shim import kept, snapshot
+from trainer_shim.agent import Agent
+from trainer_shim.kept import Files
+from trainer_shim.mailbox import Mailbox
+from trainer_shim.page import Page
+from trainer_shim.saver import Capture, Saver
+from trainer_shim.wire import Message
+
+
+class Trainee(Agent):
+    """An agent with the files of its program; `checkpoints` lies in the trial's directory."""
+
+    def __init__(
+        self, channel: socket.socket, page: Page, *, checkpoints: str, **fields: Any
+    ) -> None:
+        super().__init__(channel, page, checkpoints=checkpoints, **fields)
+        aside = os.path.join(os.path.dirname(os.path.abspath(checkpoints)), "kept")
+        self.files = Files(os.getcwd(), aside)
+        self._saver = _Saver(self._mailbox, checkpoints, self.files)
+
+    def begin(self) -> None:
+        """The program's first line comes next. Ends the process if its checkpoint is damaged."""
+        if self.restore is not None:
+            try:
+                snapshot.verify(self.restore)
+            except snapshot.SnapshotError as error:
+                self.failed("restore", str(error), f"SnapshotError: {error}")
+                os._exit(1)
+        self.files.begin(self.restore)
+
+    def restored(self) -> None:
+        """The program is where its checkpoint was taken: its files are put back first."""
+        self.files.put_back()
+        super().restored()
+
+
+class _Saver(Saver):
+    def __init__(self, mailbox: Mailbox, checkpoints: str, files: Files) -> None:
+        super().__init__(mailbox, checkpoints)
+        self._files = files
+
+    def save(self, id: str, take: Callable[[], Capture], fields: Message, wait: bool) -> None:
+        def taken() -> Capture:
+            written = self._files.record()
+            return _WithFiles(take(), written) if written else take()
+
+        super().save(id, taken, fields, wait)
+
+
+class _WithFiles:
+    """A capture, and what is known of the program's files."""
+
+    def __init__(self, capture: Capture, written: bytes) -> None:
+        self._capture = capture
+        self._written = written
+
+    def prepare(self, builder: snapshot.Builder) -> None:
+        self._capture.prepare(builder)
+
+    def write(self, builder: snapshot.Builder) -> None:
+        self._capture.write(builder)
+        builder.add(kept.NAME, [self._written])
