@@ -6,20 +6,15 @@ Rule: a program that uses it runs the same without Hermes; it is then never susp
 
 from __future__ import annotations
 
-import atexit
 import json
 import operator
 import os
-import socket
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Callable
 
-from trainer_shim import agent as agents
-from trainer_shim import snapshot
+from trainer_shim import reach, snapshot
 from trainer_shim.agent import Agent
-from trainer_shim.page import Page
 
 Save = Callable[[str], object]
 
@@ -111,33 +106,6 @@ def attach() -> Trial:
     Started by Hermes, the parameters are the trial's; otherwise they are those of the
     environment variable HERMES_PARAMETERS (a JSON object), or none.
     """
-    agent = agents.current()
-    if agent is None and "HERMES_CHANNEL_FD" in os.environ:
-        agent = _adopt_channel()
-        agents.install(agent)
-        atexit.register(_close, agent)
+    agent = reach.claim()
     params = json.loads(os.environ.get("HERMES_PARAMETERS", "{}"))
     return Trial(agent, params if agent is None else agent.parameters or params)
-
-
-def _close(agent: Agent) -> None:
-    """At the exit: an exception that nobody caught has left its mark by then."""
-    agent.closing(well=getattr(sys, "last_type", None) is None)
-
-
-def _adopt_channel() -> Agent:
-    """The agent of a program that was started by exec, from what it inherited."""
-    environ = os.environ
-    channel = socket.socket(fileno=int(environ.pop("HERMES_CHANNEL_FD")))
-    page = Page(int(environ.pop("HERMES_PAGE_FD")))
-    os.set_inheritable(channel.fileno(), False)
-    os.set_inheritable(page.fd, False)
-    return Agent(
-        channel,
-        page,
-        trial=environ["HERMES_TRIAL"],
-        attempt=int(environ["HERMES_ATTEMPT"]),
-        checkpoints=environ["HERMES_CHECKPOINTS"],
-        signal=environ["HERMES_SIGNAL"],
-        restore=environ.get("HERMES_RESTORE"),
-    )

@@ -6,7 +6,7 @@ has imported already is acted on before the program's first line.
 
 from __future__ import annotations
 
-import gc
+import functools
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -14,22 +14,26 @@ import random
 import sys
 import types
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
+from trainer_shim import writers
 from trainer_shim.agent import Agent
 
 if TYPE_CHECKING:
     from trainer_shim.adapters.tf_function import Loop
 
 Action = Callable[[Agent], None]
+Claim = Callable[[], "Agent | None"]
 
 _loop: Loop | None = None  # the program's own loop on TensorFlow
 
 
-def _numpy_imported(agent: Agent) -> None:
+def _numpy_imported(seed: int | None) -> None:
     import trainer_shim.adapters.seeds as seeds
 
-    seeds.seed_numpy(agent)
+    # Numbers are drawn in many a process that is not the one that trains: it takes no agent.
+    seeded: Any = types.SimpleNamespace(seed=seed)
+    seeds.seed_numpy(seeded)
 
 
 def _tensorflow_imported(agent: Agent) -> None:
@@ -39,7 +43,7 @@ def _tensorflow_imported(agent: Agent) -> None:
     seeds.seed_tensorflow(agent)
     global _loop
     _loop = tf.install(agent)
-    gc.freeze()
+    writers.freeze()
 
 
 def _keras_imported(agent: Agent) -> None:
@@ -49,9 +53,7 @@ def _keras_imported(agent: Agent) -> None:
     plain_fit = tf_fits.plain_fit()
     keras.install(agent)
     tf_fits.share(_loop, plain_fit)
-    # What was imported lives for ever. Left to the garbage collector, it is walked again and
-    # again, 0.2 s a time, between two steps of the training.
-    gc.freeze()
+    writers.freeze()
 
 
 def _legacy_keras_imported(agent: Agent) -> None:
@@ -64,11 +66,10 @@ def _torch_imported(agent: Agent) -> None:
     import trainer_shim.adapters.torch as torch
 
     torch.install(agent)
-    gc.freeze()
+    writers.freeze()
 
 
 _ACTIONS: dict[str, Action] = {
-    "numpy": _numpy_imported,
     "tensorflow": _tensorflow_imported,
     "keras": _keras_imported,
     "tf_keras": _legacy_keras_imported,
@@ -78,22 +79,35 @@ _ACTIONS: dict[str, Action] = {
 
 def install(agent: Agent) -> None:
     """Seed Python, and watch for the frameworks there are adapters for."""
-    if agent.seed is not None:
-        random.seed(agent.seed)
+    watch(agent.seed, lambda: agent)
+
+
+def watch(seed: int | None, claim: Claim) -> None:
+    """As `install`, in a process whose agent is made by `claim` when it first needs one; None from
+    there leaves the framework as it is."""
+    if seed is not None:
+        random.seed(seed)
+    actions = {name: functools.partial(_act, action, claim) for name, action in _ACTIONS.items()}
+    actions["numpy"] = functools.partial(_numpy_imported, seed)
     waited_for = {}
-    for name, action in _ACTIONS.items():
+    for name in ("numpy", *_ACTIONS):
         if name in sys.modules:
-            action(agent)
+            actions[name]()
         else:
-            waited_for[name] = action
-    sys.meta_path.insert(0, _Finder(agent, waited_for))
+            waited_for[name] = actions[name]
+    sys.meta_path.insert(0, _Finder(waited_for))
+
+
+def _act(action: Action, claim: Claim) -> None:
+    agent = claim()
+    if agent is not None:
+        action(agent)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
     """Finds a watched module where the others would, and adds the action to its loading."""
 
-    def __init__(self, agent: Agent, actions: dict[str, Action]) -> None:
-        self._agent = agent
+    def __init__(self, actions: dict[str, functools.partial[None]]) -> None:
         self._actions = actions
 
     def find_spec(
@@ -109,7 +123,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         if spec is None or spec.loader is None:
             self._actions[fullname] = action
             return spec
-        spec.loader = _Loader(spec.loader, lambda: action(self._agent))
+        spec.loader = _Loader(spec.loader, action)
         return spec
 
 

@@ -1,8 +1,8 @@
 """Turning a forked child of the host into the user's program.
 
 Rule: a Python program of this interpreter runs in this process, as `__main__`, with the agent
-installed before its first line; everything else is exec'd with the channel inherited, so that
-`trainer_shim.attach` works in it. The program sees its own environment, argv and sys.path.
+installed before its first line; everything else is exec'd with the channel inherited, so that a
+Python below it can be reached. The program sees its own environment, argv and sys.path.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import runpy
-import shutil
 import sys
 import time
 import traceback
@@ -18,10 +17,11 @@ import types
 from typing import Any
 
 from trainer_shim import agent as agents
-from trainer_shim import hooks, snapshot
+from trainer_shim import commandline, hooks, reach
 from trainer_shim.agent import Agent
 from trainer_shim.leaving import leave
 from trainer_shim.sight import is_blind
+from trainer_shim.trainee import Trainee
 from trainer_shim.worker import Launch
 
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -41,15 +41,15 @@ def run_program(launch: Launch) -> None:
 def python_arguments(argv: list[str], path: str | None) -> list[str] | None:
     """What follows the interpreter's name, if it is this interpreter and a script or -m.
 
-    None for any other program: one of another interpreter, with options of its own, or none.
+    None for any other program: one of another interpreter, with options that an interpreter reads
+    when it starts, or none.
     """
-    found = shutil.which(argv[0], path=path)
-    if found is None or not _same_interpreter(os.path.abspath(found)):
+    found = commandline.interpreter(argv, path)
+    if found is None or not _same_interpreter(found[0]):
         return None
-    rest = argv[2:] if argv[1:2] == ["-u"] else argv[1:]
-    if len(rest) >= 2 and rest[0] == "-m":
-        return rest
-    return rest if rest and not rest[0].startswith("-") else None
+    options, program = commandline.split(found[1])
+    is_plain = set(options) <= {"-u"} and program and program[0] != "-c"
+    return program if is_plain and program != ["-m"] else None
 
 
 def _same_interpreter(found: str) -> bool:
@@ -80,21 +80,19 @@ def _take_cores(cores: list[int] | None, named: str | None) -> None:
 def _exec(launch: Launch) -> None:
     spec = launch.spec
     channel, page = launch.channel.fileno(), launch.page.fd
-    environment = {
-        **os.environ,
-        "HERMES_CHANNEL_FD": str(channel),
-        "HERMES_PAGE_FD": str(page),
-        "HERMES_CHECKPOINTS": spec.checkpoints,
-        "HERMES_SIGNAL": spec.signal,
-        "PYTHONPATH": os.pathsep.join(filter(None, [spec.env.get("PYTHONPATH"), _HERE])),
-    }
-    if launch.restore is not None:
-        environment["HERMES_RESTORE"] = launch.restore
+    inherited = reach.environment(
+        channel, page, spec.checkpoints, spec.signal, spec.seed, launch.restore
+    )
+    paths = filter(None, [reach.ENTRY, spec.env.get("PYTHONPATH"), _HERE])
+    environment = {**os.environ, **inherited, "PYTHONPATH": os.pathsep.join(paths)}
+    # Sets of strings must iterate in the same order in every process of a trial.
+    environment.setdefault("PYTHONHASHSEED", "0")
     os.set_inheritable(channel, True)
     os.set_inheritable(page, True)
     agent = _agent(launch)
-    if launch.restore is None:
-        agent.blind(f"{spec.argv[0]} is not a Python script that Hermes runs itself")
+    reason = _out_of_reach(spec.argv)
+    if launch.restore is None and reason is not None:
+        agent.blind(reason)
     try:
         os.execvpe(spec.argv[0], spec.argv, environment)
     except OSError as error:
@@ -103,9 +101,18 @@ def _exec(launch: Launch) -> None:
         os._exit(127)
 
 
-def _agent(launch: Launch) -> Agent:
+def _out_of_reach(argv: list[str]) -> str | None:
+    """Why nothing may be seen of a program that is exec'd; None for a Python within reach."""
+    found = commandline.interpreter(argv, os.environ.get("PATH"))
+    if found is None:
+        return f"{argv[0]} is no Python program: Hermes can see only into a Python that it starts"
+    deaf = [option for option in commandline.split(found[1]).options if option in commandline.DEAF]
+    return f"python {deaf[0]} lets nothing of Hermes into the program" if deaf else None
+
+
+def _agent(launch: Launch) -> Trainee:
     spec = launch.spec
-    return Agent(
+    return Trainee(
         launch.channel,
         launch.page,
         trial=spec.trial,
@@ -121,17 +128,12 @@ def _agent(launch: Launch) -> Agent:
 def _run_here(launch: Launch, arguments: list[str]) -> None:
     agent = _agent(launch)
     agents.install(agent)
-    if launch.restore is not None:
-        try:
-            snapshot.verify(launch.restore)
-        except snapshot.SnapshotError as error:
-            agent.failed("restore", str(error), f"SnapshotError: {error}")
-            os._exit(1)
+    agent.begin()
     _line_buffered()
     _own_path(launch)
     hooks.install(agent)
-    if launch.restore is None and arguments[0] != "-m" and is_blind(arguments[0]):
-        agent.blind("the program uses no framework that Hermes can see into")
+    if launch.restore is None and is_blind(arguments[0]):
+        agent.blind(reach.UNSEEN)
     leave(_outcome(agent, arguments))
 
 

@@ -15,7 +15,13 @@ _READ_BYTES = 4 << 20
 
 def is_blind(script: str) -> bool:
     """Whether neither the script nor a Python file in its folder or below names a framework that
-    there is an adapter for, or the explicit interface."""
+    there is an adapter for, or the explicit interface.
+
+    A module, code on the command line and a script that is no .py file, as a package installs
+    them, have all that they use elsewhere: of those nothing is known.
+    """
+    if not script.endswith(".py"):
+        return False
     left = _READ_BYTES
     for path in [script, *_beside(script)]:
         try:

@@ -1,0 +1,197 @@
+"""What a program has written stays as it was when it is run again from its first line."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.trainer_shim.conftest import MakeTrial
+from tests.trainer_shim.driving import Trial, environment
+from trainer_shim import kept, writers
+
+# All that a beginning does to files, and a training that writes to them.
+PROGRAM = """
+import csv, json, os, pathlib, shutil
+if os.path.exists("old"):
+    shutil.rmtree("old")
+os.makedirs("out/plots")
+pathlib.Path("out", "config.json").write_text("{}")
+log = open("log.csv", "w", newline="")
+rows = csv.writer(log)
+rows.writerow(["step", "loss"])
+both = os.open("both.bin", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+os.write(both, b"head")
+open("rows.txt", "w").close()
+notes = open("notes.txt", "a")
+notes.write("begun\\n")
+with open("best.tmp", "w") as file:
+    file.write("none")
+os.replace("best.tmp", "best.txt")
+pathlib.Path("gone.txt").unlink(missing_ok=True)
+open("only.txt", "x").write("once")
+{training}
+"""
+EXPLICIT = PROGRAM.replace(
+    "{training}",
+    """
+import trainer_shim
+trial = trainer_shim.attach()
+state, step = 1.0, 0
+if trial.resume:
+    state, step = json.loads((pathlib.Path(trial.resume.path) / "state").read_text())
+def save(folder):
+    (pathlib.Path(folder) / "state").write_text(json.dumps([state, step]))
+while step < 6:
+    state, step = state * 0.9, step + 1
+    rows.writerow([step, state])
+    os.write(both, bytes([step]))
+    with open("rows.txt", "a") as file:
+        file.write(f"{step}\\n")
+    notes.write(f"step {step}\\n")
+    pathlib.Path("best.tmp").write_text(f"best {step}")
+    os.replace("best.tmp", "best.txt")
+    pathlib.Path("gone.txt").write_text(f"gone {step}")
+    pathlib.Path("out", "plots", str(step)).touch()
+    os.makedirs("old", exist_ok=True)
+    pathlib.Path("old", str(step)).touch()
+    trial.report(step, loss=state, save=save)
+notes.write("ended\\n")
+""",
+)
+KERAS = PROGRAM.replace(
+    "{training}",
+    """
+import keras, numpy as np
+x = np.random.default_rng(1).normal(size=(40, 3)).astype("float32")
+def batch_end(batch, logs):
+    rows.writerow([batch, f"{logs['loss']:.6f}"])
+    notes.write(f"batch {batch}\\n")
+def epoch_end(epoch, logs):
+    with open("rows.txt", "a") as file:
+        file.write(f"{epoch} {logs['loss']}\\n")
+    os.write(both, bytes([epoch]))
+model = keras.Sequential([keras.layers.Dense(2), keras.layers.Dense(1)])
+model.compile("adam", "mse")
+keras.utils.set_random_seed(3)
+model.fit(x, x.sum(axis=1), batch_size=8, epochs=3, verbose=0, callbacks=[
+    keras.callbacks.LambdaCallback(on_train_batch_end=batch_end, on_epoch_end=epoch_end),
+    keras.callbacks.CSVLogger("keras.csv"),
+])
+notes.write("ended\\n")
+""",
+)
+
+
+def files(trial: Trial) -> dict[str, bytes]:
+    """Everything that the program has left in its working directory."""
+    work = trial.directory / "work"
+    paths = [path for path in work.rglob("*") if path.is_file()]
+    return {str(path.relative_to(work)): path.read_bytes() for path in paths}
+
+
+def run(trial: Trial, *steps: int) -> dict[str, bytes]:
+    """The files of a trial ended at these boundaries, and at the last one a second time."""
+    restore = None
+    trial.launch()
+    for step in steps:
+        trial.start(restore=restore, limit=step)
+        assert trial.until("parked")["step"] == step
+        trial.suspend("checkpoint")
+        restore = trial.until("suspended")["checkpoint"]["path"]
+    trial.start(restore=restore)
+    trial.until("completed")
+    assert not (trial.directory / "kept").exists()
+    return files(trial)
+
+
+@pytest.mark.parametrize("steps", [(1,), (6,), (1, 2, 3, 4, 5, 6)], ids=str)
+def test_files_of_a_run_that_was_ended_are_those_of_one_that_was_not(
+    make_trial: MakeTrial, steps: tuple[int, ...]
+) -> None:
+    undisturbed = run(make_trial(EXPLICIT))
+    assert undisturbed["log.csv"].count(b"\n") == 7
+    assert undisturbed["notes.txt"].startswith(b"begun\nstep 1\n")
+    assert undisturbed["both.bin"] == b"head\1\2\3\4\5\6"
+    assert run(make_trial(EXPLICIT), *steps) == undisturbed
+
+
+def test_a_rerun_that_dies_before_it_is_back_has_lost_nothing(make_trial: MakeTrial) -> None:
+    """Its beginning has truncated what the one after it finds again."""
+    undisturbed = run(make_trial(EXPLICIT))
+    dying = EXPLICIT.replace("import trainer_shim", "import trainer_shim\n{die}")
+    die = "if os.path.exists('../die'): os._exit(9)"
+    trial = make_trial(dying.replace("{die}", die)).launch()
+    trial.start(limit=3)
+    trial.until("parked")
+    trial.suspend("checkpoint")
+    checkpoint = trial.until("suspended")["checkpoint"]["path"]
+    (trial.directory / "die").touch()
+    trial.start(restore=checkpoint)
+    with pytest.raises(AssertionError, match="exit status 9"):
+        trial.until("completed")
+    (trial.directory / "die").unlink()
+    trial.start(restore=checkpoint)
+    trial.until("completed")
+    assert {**files(trial), "train.py": undisturbed["train.py"]} == undisturbed
+
+
+@pytest.mark.tensorflow
+@pytest.mark.timeout(300)
+def test_logs_of_an_unchanged_keras_program(make_trial: MakeTrial) -> None:
+    """Ended in two epochs and at the end of one; and back at an older checkpoint than the last."""
+    env = environment(TF_CPP_MIN_LOG_LEVEL="3")
+    undisturbed = run(make_trial(KERAS, env=env, seed=1))
+    assert undisturbed["log.csv"].count(b"\n") == 16
+    assert undisturbed["keras.csv"].count(b"\n") == 4
+    assert run(make_trial(KERAS, env=env, seed=1), 3, 5, 11) == undisturbed
+    trial = make_trial(KERAS, env=env, seed=1).launch()
+    trial.start(limit=7)
+    trial.until("parked")
+    trial.send("checkpoint", id="older")
+    checkpoint = trial.until("checkpointed")["path"]
+    trial.resume(limit=9)
+    trial.until("parked")
+    trial.send("kill")
+    trial.until("suspended")
+    trial.start(restore=checkpoint)
+    trial.until("completed")
+    assert files(trial) == undisturbed
+
+
+def test_files_elsewhere_are_the_programs_own(tmp_path: Path) -> None:
+    """Only what lies in the working directory itself, not what a link there leads to."""
+    work, elsewhere = tmp_path / "work", tmp_path / "data"
+    work.mkdir()
+    elsewhere.mkdir()
+    (elsewhere / "set.bin").write_text("data")
+    (work / "data").symlink_to(elsewhere)
+    (work / "log").write_text("rows")
+    checkpoint = tmp_path / "checkpoint"
+    checkpoint.mkdir()
+    (checkpoint / kept.NAME).write_text(json.dumps({"logs": {"log": [2, 2]}, "folders": []}))
+    looked_after = kept.Files(str(work), str(tmp_path / "kept"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "mkdir", os.mkdir)  # what is hooked for good is unhooked here
+        looked_after.begin(str(checkpoint))
+        (work / "data" / "set.bin").write_text("new")
+        (work / "log").write_text("again")
+        log = open(work / "log", "a")  # noqa: SIM115
+        log.write("more")
+        looked_after.put_back()
+    log.write("on")
+    log.close()
+    assert (elsewhere / "set.bin").read_text() == "new"
+    assert (work / "log").read_text() == "roon"
+
+
+def test_files_opened_before_the_freeze_are_flushed_too(tmp_path: Path) -> None:
+    log = open(tmp_path / "log", "w")  # noqa: SIM115
+    log.write("kept back")
+    writers.freeze()
+    found = writers.flush(str(tmp_path))
+    assert found == {log.fileno(): str(tmp_path / "log")}
+    assert (tmp_path / "log").read_text() == "kept back"
+    log.close()

@@ -1,0 +1,220 @@
+"""However a program is started, it is reached if it can be, and says why if it cannot."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+
+from tests.trainer_shim.conftest import MakeTrial
+from tests.trainer_shim.driving import Trial, environment
+from trainer_shim import commandline
+from trainer_shim.launch import python_arguments
+
+# Each step multiplies the state; what the interpreter was told is printed once, at the start.
+PROGRAM = """
+import json, pathlib, sys, warnings
+import trainer_shim
+trial = trainer_shim.attach()
+state, step = 1.0, 0
+if trial.resume:
+    state, step = json.loads((pathlib.Path(trial.resume.path) / "state").read_text())
+def save(folder):
+    (pathlib.Path(folder) / "state").write_text(json.dumps([state, step]))
+def main():
+    global state, step
+    print("RAN", sys.argv[1:], sys.flags.optimize, sys.flags.dev_mode, sys.warnoptions, sys.prefix)
+    while step < 6:
+        state, step = state * 0.9, step + 1
+        trial.report(step, loss=state, save=save)
+if __name__ == "__main__":
+    main()
+"""
+LOSSES = {step: pytest.approx(0.9**step) for step in range(1, 7)}
+PYTHON = sys.executable
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The python of another environment: ours has lent it its packages, and Hermes is not there."""
+    folder = tmp_path_factory.mktemp("other")
+    venv.create(folder, with_pip=False, symlinks=True)
+    lib = next((folder / "lib").glob("python*/site-packages"))
+    (lib / "lent.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    return folder / "bin" / "python"
+
+
+def script(path: Path, *lines: str) -> str:
+    """An executable file of these lines."""
+    path.write_text("\n".join(lines) + "\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def suspended_and_resumed(trial: Trial) -> str:
+    """What a trial prints that is ended at a boundary, and goes on in a new process."""
+    trial.launch().start(limit=2)
+    assert trial.until("parked")["step"] == 2
+    trial.suspend("checkpoint")
+    trial.start(restore=trial.until("suspended")["checkpoint"]["path"])
+    assert trial.until("started")["step"] == 2
+    trial.until("completed")
+    assert trial.losses() == LOSSES
+    return trial.output
+
+
+@pytest.mark.parametrize(
+    ("words", "printed"),
+    [
+        ([PYTHON, "train.py", "a"], "['a'] 0 False []"),
+        ([PYTHON, "-u", "train.py"], "[] 0 False []"),
+        ([PYTHON, "-m", "train", "-u"], "['-u'] 0 False []"),
+        ([PYTHON, "-OO", "-X", "dev", "-Wignore", "train.py"], "[] 2 True ['default', 'ignore']"),
+        ([PYTHON, "-c", "import train; train.main()", "b"], "['b'] 0 False []"),
+        (["/bin/sh", "-c", f"true; {PYTHON} train.py c; true"], "['c'] 0 False []"),
+        (["/bin/sh", "-c", f"{PYTHON} -c 'import json'; exec {PYTHON} -m train"], "[] 0 False []"),
+    ],
+    ids=lambda value: " ".join(value).replace(PYTHON, "python")[:40] if value else "",
+)
+def test_forms_of_a_command(make_trial: MakeTrial, words: list[str], printed: str) -> None:
+    trial = make_trial(PROGRAM, argv=words)
+    (trial.directory / "work" / "train.py").write_text(PROGRAM)
+    assert f"RAN {printed}" in suspended_and_resumed(trial)
+
+
+@pytest.mark.parametrize("ours", [True, False], ids=["ours", "another"])
+@pytest.mark.parametrize("by", ["itself", "shell", "exec"])
+def test_a_console_script(
+    make_trial: MakeTrial, tmp_path: Path, other: Path, ours: bool, by: str
+) -> None:
+    """By the interpreter on its first line, also of an environment that has no Hermes."""
+    python = PYTHON if ours else str(other)
+    bin_folder = tmp_path / "bin"
+    bin_folder.mkdir()
+    script(bin_folder / "train-it", f"#!{python}", "from train import main", "main()")
+    script(bin_folder / "run.sh", "#!/bin/sh", "echo preparing", "train-it $1")
+    script(bin_folder / "exec.sh", "#!/usr/bin/env sh", 'exec train-it "$@"')
+    name = {"itself": "train-it", "shell": "run.sh", "exec": "exec.sh"}[by]
+    env = environment(PYTHONPATH=str(tmp_path / "lib"))
+    env["PATH"] = f"{bin_folder}:{env['PATH']}"
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "train.py").write_text(PROGRAM)
+    prefix = sys.prefix if ours else str(other.parent.parent)
+    output = suspended_and_resumed(make_trial("", argv=[name, "x"], env=env))
+    assert f"RAN ['x'] 0 False [] {prefix}" in output
+
+
+def test_the_users_own_sitecustomize_runs(make_trial: MakeTrial, tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "sitecustomize.py").write_text("import sys; sys.mine = __file__")
+    check = "import sys, os\nprint('MINE', sys.mine, sys.modules['sitecustomize'].__file__)\n"
+    check += "print('PATH', any('entry' in part for part in sys.path))\n"
+    env = environment(PYTHONPATH=str(tmp_path / "lib"))
+    trial = make_trial(check + PROGRAM, argv=[PYTHON, "-X", "utf8", "train.py"], env=env)
+    output = suspended_and_resumed(trial)
+    mine = str(tmp_path / "lib" / "sitecustomize.py")
+    assert f"MINE {mine} {mine}\nPATH False\n" in output
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ([PYTHON, "-I", "plain.py"], "python -I lets nothing of Hermes into the program"),
+        ([PYTHON, "-Bs", "plain.py"], "the program uses no framework that Hermes can see into"),
+        (["/bin/sh", "plain.sh"], "/bin/sh is no Python program: Hermes can see only into"),
+    ],
+    ids=["isolated", "plain", "shell"],
+)
+def test_what_cannot_be_seen_into_says_why(
+    make_trial: MakeTrial, words: list[str], reason: str
+) -> None:
+    trial = make_trial("", argv=words)
+    (trial.directory / "work" / "plain.py").write_text("print('done')")
+    (trial.directory / "work" / "plain.sh").write_text("echo done")
+    trial.launch().start()
+    said = trial.until("fidelity")
+    assert said["level"] == "park-only"
+    assert said["reason"].startswith(reason)
+    trial.until("completed")
+    assert trial.output == "done\n"
+
+
+def test_children_find_the_environment_of_the_study(make_trial: MakeTrial) -> None:
+    """Once the program is reached, nothing of ours is left for what it starts."""
+    check = "\nimport os; print('LEFT', [n for n in os.environ if n.endswith('_FD')])"
+    trial = make_trial(PROGRAM + check, argv=[PYTHON, "-B", "train.py"])
+    assert "LEFT []" in suspended_and_resumed(trial)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("form", ["other", "shell"])
+def test_a_framework_in_another_environment(make_trial: MakeTrial, other: Path, form: str) -> None:
+    """A Keras program of a python that has no Hermes, prepared by one that imports it too."""
+    program = """
+import hashlib, sys
+import keras, numpy as np
+assert "trainer_shim" not in [p.rpartition("/")[2] for p in sys.path]
+rng = np.random.default_rng()
+x = rng.normal(size=(40, 3)).astype("float32")
+model = keras.Sequential([keras.layers.Dense(4), keras.layers.Dropout(0.3), keras.layers.Dense(1)])
+model.compile("adam", "mse")
+model.fit(x, x.sum(axis=1), batch_size=8, epochs=2, verbose=0)
+weights = b"".join(w.tobytes() for w in model.get_weights())
+print("FINAL", sys.prefix, hashlib.sha256(weights).hexdigest())
+"""
+    env = environment(TF_CPP_MIN_LOG_LEVEL="3")
+    line = f"{other} -c 'import keras'; {other} -u train.py"
+    argv = [str(other), "train.py"] if form == "other" else ["/bin/sh", "-c", line]
+    outcomes = []
+    for steps in ((), (1, 7)):
+        trial = make_trial(program, argv=argv, env=env, seed=3).launch()
+        restore = None
+        for step in steps:
+            trial.start(restore=restore, limit=step)
+            assert trial.until("parked")["step"] == step
+            trial.suspend("checkpoint")
+            restore = trial.until("suspended")["checkpoint"]["path"]
+        trial.start(restore=restore)
+        trial.until("completed")
+        said = [event["level"] for event in trial.events if event["kind"] == "fidelity"]
+        assert said[-1] == "exact"
+        outcomes.append((trial.losses(), trial.output.splitlines()[-1]))
+    assert len(outcomes[0][0]) == 10
+    assert outcomes[0][1].startswith(f"FINAL {other.parent.parent}")
+    assert outcomes[0] == outcomes[1]
+
+
+COMMAND_LINES = [
+    ("x.py -u", [], ["x.py", "-u"]),
+    ("-Bu -Wignore -W error -Xdev -X utf8 x.py", ["-B", "-u", "-W", "-W", "-X", "-X"], ["x.py"]),
+    ("-um mod a", ["-u"], ["-m", "mod", "a"]),
+    ("-mmod a", [], ["-m", "mod", "a"]),
+    ("-Ic code a", ["-I"], ["-c", "code", "a"]),
+    ("--check-hash-based-pycs never x.py", ["--check-hash-based-pycs"], ["x.py"]),
+    ("-", [], []),
+    ("-i", ["-i"], []),
+    ("-- x.py", [], ["x.py"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "program"), COMMAND_LINES, ids=lambda value: str(value)
+)
+def test_a_command_line_is_read_as_python_reads_it(
+    words: str, options: list[str], program: list[str]
+) -> None:
+    assert commandline.split(words.split()) == (options, program)
+
+
+def test_what_runs_in_the_hosts_own_process(tmp_path: Path, other: Path) -> None:
+    ours = script(tmp_path / "ours", f"#!{PYTHON}", "print()")
+    theirs = script(tmp_path / "theirs", f"#!{other}", "print()")
+    assert python_arguments([PYTHON, "-u", "x.py", "a"], None) == ["x.py", "a"]
+    assert python_arguments([PYTHON, "-m", "mod"], None) == ["-m", "mod"]
+    assert python_arguments([ours, "a"], None) == [ours, "a"]
+    for argv in ([theirs], [str(other), "x.py"], [PYTHON, "-O", "x.py"], [PYTHON, "-c", "1"]):
+        assert python_arguments(argv, None) is None
