@@ -14,7 +14,8 @@ from hermesctl.async_client import AsyncClient
 from hermesctl.commands import checkpoint, local, node, study, trial
 from hermesctl.commands.completion import completion
 from hermesctl.commands.doctor import doctor
-from hermesctl.commands.submit import preview, submit
+from hermesctl.commands.preview import preview
+from hermesctl.commands.submit import submit
 from hermesctl.commands.watch import best, logs, status, tail, top, why
 from hermesctl.errors import ExitCode, Unreachable
 from hermesctl.options import HeadOption, OutputOption

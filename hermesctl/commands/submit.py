@@ -1,4 +1,4 @@
-"""`submit` and `preview`: from a file, or a script and flags, to a study.
+"""`submit`: from a file, or a script and flags, to a study.
 
 Rule: after Ctrl-C it is said whether the request was sent; an identical study is never run twice
 unasked.
@@ -9,13 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from hermesctl.async_client import AsyncClient
+from hermesctl.commands.preview import prepare, renamed, show_preview
 from hermesctl.documents import best_columns, ending_document, submission_document
 from hermesctl.errors import ExitCode, UsageError
 from hermesctl.invocation import command
@@ -32,19 +33,14 @@ from hermesctl.options import (
     SetOption,
     YesOption,
 )
-from hermesctl.output import Format, emit, row
+from hermesctl.output import Format, emit
 from hermesctl.records import Submission
 from hermesctl.running import outcome, run
-from hermesctl.study_file import Document, Table
 from hermesctl.study_writer import study_text
-from hermesctl.submission import Prepared, from_document, open_study
-from hermesctl.tables import cell, grid, params_text, value_text, varying
+from hermesctl.submission import Prepared
 from hermesctl.terminal import say, stdout
 from hermesctl.text import count, printable
-from hermesctl.trees import with_flags
 from hermesctl.views import next_commands
-
-_PREVIEWED = 20
 
 
 class _Sent(Enum):
@@ -110,11 +106,11 @@ def submit(
             prepared, again=again, dry_run=dry_run, environment=environment
         )
         progress.sent, progress.study = _Sent.ANSWERED, submission.study
-        if renamed := _renamed(prepared, submission.study):
-            say(f"note: {renamed}")
+        if words := renamed(prepared, submission.study):
+            say(f"note: {words}")
         console = stdout()
         if dry_run:
-            _preview(console, prepared, submission, output)
+            show_preview(console, prepared, submission, output)
             return None
         for note in submission.notes:
             say(f"note: {printable(note)}")
@@ -134,49 +130,6 @@ def submit(
         return outcome(detail)
 
     run(body, head=head, local=local, interrupted=lambda: _interrupted(progress))
-
-
-def preview(
-    file: FileArgument,
-    grid: GridOption = None,
-    settings: SetOption = None,
-    metric: MetricOption = None,
-    local: LocalOption = False,
-    head: HeadOption = None,
-    output: OutputOption = Format.TABLE,
-) -> None:
-    """Show the trials that a study would have; store nothing.
-
-    The head checks and expands it, as it would on submit.
-
-    Example: hermesctl preview study.yaml -o wide
-    """
-    prepared = prepare(file, grid, settings, metric, None)
-
-    async def body(client: AsyncClient) -> None:
-        submission = await client.submit(prepared, dry_run=True)
-        if renamed := _renamed(prepared, submission.study):
-            say(f"note: {renamed}")
-        _preview(stdout(), prepared, submission, output)
-
-    run(body, head=head, local=local)
-
-
-def prepare(
-    file: Path,
-    grid: list[str] | None,
-    settings: list[str] | None,
-    metric: str | None,
-    name: str | None,
-) -> Prepared:
-    """The study of a file and the flags that change it; raises UsageError."""
-    document = open_study(file)
-    if isinstance(document.root, Table):
-        changed = with_flags(
-            document.root, name=name, metric=metric, grid=grid or (), settings=settings or ()
-        )
-        document = Document(changed, document.problems)
-    return from_document(document, file.absolute().parent)
 
 
 def _environment(flags: list[str]) -> dict[str, str]:
@@ -231,48 +184,6 @@ def _summary(submission: Submission) -> str:
     if submission.identical_to:
         return f"{study} is this very study, submitted before; nothing new was begun."
     return f"{study}: {count(len(submission.trials), 'trial')}"
-
-
-def _preview(console: Console, prepared: Prepared, submission: Submission, output: Format) -> None:
-    for note in submission.notes:
-        say(f"note: {printable(note)}")
-    trials = submission.trials
-    names = varying(trials)
-
-    def table(wide: bool) -> Any:
-        table = grid(">trial", *names)
-        shown = trials if wide else trials[:_PREVIEWED]
-        for trial in shown:
-            values = [cell(value_text(trial.params.get(name))) for name in names]
-            table.add_row(cell(str(trial.number)), *values)
-        return table
-
-    document = {**submission_document(submission), "policy": _policy(prepared)}
-    rows = [{"number": t.number, **row({"params": t.params})} for t in trials]
-    emit(console, output, {**document, "trials": rows}, rows, table)
-    if not output.for_people:
-        return
-    if output is Format.TABLE and len(trials) > _PREVIEWED:
-        console.print(cell(f"… and {len(trials) - _PREVIEWED} more (-o wide shows all)", "dim"))
-    fixed = {k: v for k, v in trials[0].params.items() if k not in names} if trials else {}
-    console.print()
-    console.print(cell(f"{count(len(trials), 'trial')}, policy {_policy(prepared)}"))
-    if fixed:
-        console.print(cell(f"the same in all: {params_text(fixed)}"))
-
-
-def _policy(prepared: Prepared) -> str:
-    """Its policy's name, as the head chooses where the study names none."""
-    by_default = "asha" if prepared.spec.HasField("early_terminate") else "best_first"
-    return prepared.spec.schedule.policy.name or by_default
-
-
-def _renamed(prepared: Prepared, study: str) -> str:
-    """What to say of a name that can't be an id as it is; empty where there is nothing."""
-    name = prepared.spec.name
-    if not study or not name or study.startswith(name):
-        return ""
-    return f"name {printable(name)}: the study's id is {printable(study)}"
 
 
 def _interrupted(progress: _Progress) -> str:

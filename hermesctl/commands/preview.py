@@ -1,0 +1,136 @@
+"""`preview`: the trials that a study would have, and when a leaderboard can be expected.
+
+Rule: nothing is stored, nothing is begun.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from hermesctl.async_client import AsyncClient
+from hermesctl.documents import submission_document
+from hermesctl.forecast import Forecast, forecast, forecast_view
+from hermesctl.options import (
+    FileArgument,
+    GridOption,
+    HeadOption,
+    LocalOption,
+    MetricOption,
+    OutputOption,
+    SetOption,
+)
+from hermesctl.output import Format, emit, row
+from hermesctl.records import Submission
+from hermesctl.running import run
+from hermesctl.study_file import Document, Table
+from hermesctl.submission import Prepared, from_document, open_study
+from hermesctl.tables import cell, grid, params_text, value_text, varying
+from hermesctl.terminal import say, stdout
+from hermesctl.text import count, printable
+from hermesctl.trees import with_flags
+
+_PREVIEWED = 20
+
+
+def preview(
+    file: FileArgument,
+    grid: GridOption = None,
+    settings: SetOption = None,
+    metric: MetricOption = None,
+    local: LocalOption = False,
+    head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Show the trials that a study would have, and when it can be expected to have something;
+    store nothing.
+
+    The head checks and expands it, as it would on submit. Times come from simulating the study's
+    policy on the curves of the earlier study that is most like it, if there is one.
+
+    Example: hermesctl preview study.yaml -o wide
+    """
+    prepared = prepare(file, grid, settings, metric, None)
+
+    async def body(client: AsyncClient) -> None:
+        submission = await client.submit(prepared, dry_run=True)
+        if words := renamed(prepared, submission.study):
+            say(f"note: {words}")
+        trials = len(submission.trials)
+        expected = await forecast(client, prepared.spec, policy_of(prepared), trials)
+        show_preview(stdout(), prepared, submission, output, expected)
+
+    run(body, head=head, local=local)
+
+
+def prepare(
+    file: Path,
+    grid: list[str] | None,
+    settings: list[str] | None,
+    metric: str | None,
+    name: str | None,
+) -> Prepared:
+    """The study of a file and the flags that change it; raises UsageError."""
+    document = open_study(file)
+    if isinstance(document.root, Table):
+        changed = with_flags(
+            document.root, name=name, metric=metric, grid=grid or (), settings=settings or ()
+        )
+        document = Document(changed, document.problems)
+    return from_document(document, file.absolute().parent)
+
+
+def show_preview(
+    console: Console,
+    prepared: Prepared,
+    submission: Submission,
+    output: Format,
+    expected: Forecast | None = None,
+) -> None:
+    """Print the trials of a study that was only checked, and what can be expected of it."""
+    for note in submission.notes:
+        say(f"note: {printable(note)}")
+    trials = submission.trials
+    names = varying(trials)
+
+    def table(wide: bool) -> Any:
+        table = grid(">trial", *names)
+        shown = trials if wide else trials[:_PREVIEWED]
+        for trial in shown:
+            values = [cell(value_text(trial.params.get(name))) for name in names]
+            table.add_row(cell(str(trial.number)), *values)
+        return table
+
+    document = {**submission_document(submission), "policy": policy_of(prepared)}
+    if expected is not None:
+        document["forecast"] = row(expected)
+    rows = [{"number": t.number, **row({"params": t.params})} for t in trials]
+    emit(console, output, {**document, "trials": rows}, rows, table)
+    if not output.for_people:
+        return
+    if output is Format.TABLE and len(trials) > _PREVIEWED:
+        console.print(cell(f"… and {len(trials) - _PREVIEWED} more (-o wide shows all)", "dim"))
+    fixed = {k: v for k, v in trials[0].params.items() if k not in names} if trials else {}
+    console.print()
+    console.print(cell(f"{count(len(trials), 'trial')}, policy {policy_of(prepared)}"))
+    if fixed:
+        console.print(cell(f"the same in all: {params_text(fixed)}"))
+    if expected is not None:
+        console.print()
+        console.print(forecast_view(expected))
+
+
+def policy_of(prepared: Prepared) -> str:
+    """Its policy's name, as the head chooses where the study names none."""
+    by_default = "asha" if prepared.spec.HasField("early_terminate") else "best_first"
+    return prepared.spec.schedule.policy.name or by_default
+
+
+def renamed(prepared: Prepared, study: str) -> str:
+    """What to say of a name that can't be an id as it is; empty where there is nothing."""
+    name = prepared.spec.name
+    if not study or not name or study.startswith(name):
+        return ""
+    return f"name {printable(name)}: the study's id is {printable(study)}"
