@@ -1,7 +1,8 @@
 """Which head to speak to: a flag, HERMES_HEAD, or this user's own.
 
 Rule: an address says where it came from, so that an error can say what to change. Plaintext goes
-to Unix sockets and loopback only: beyond it the code of a study would travel in the clear.
+to Unix sockets and loopback only: beyond it the code of a study would travel in the clear, and a
+login is needed.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from hermesctl import contexts
 from hermesctl.errors import UsageError
 from hermesctl.text import printable
+from hermesd.enrolment import Membership
 
 _PORT = re.compile(r"[1-9][0-9]{0,4}\Z")
 HEAD_VARIABLE = "HERMES_HEAD"
@@ -26,32 +29,43 @@ SOCKET_PATH_BYTES_MAX = 100  # of the kernel's 108
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A gRPC target. `socket` is its Unix socket, `embedded` that it is this user's own head."""
+    """A gRPC target. `socket` is its Unix socket, `embedded` that it is this user's own head,
+    `membership` what this user came by at its login to it."""
 
     target: str
     origin: str
     socket: Path | None = None
     embedded: bool = False
+    membership: Membership | None = None
 
     def __str__(self) -> str:
         return f"{printable(self.target)} ({self.origin})"
 
 
 def find_head(head: str | None, environment: Mapping[str, str]) -> Address:
-    """The head named by `head`, else by HERMES_HEAD, else this user's own, embedded or not.
+    """The head named by `head`, else by HERMES_HEAD, else that of the current context, else this
+    user's own, embedded or not. A name without a colon is that of a context.
 
-    Raises UsageError for what is no address.
+    Raises UsageError for what is no address, NotFound for what is no context.
     """
-    if head is not None:
-        return parse_address(head, "--head")
-    if environment.get(HEAD_VARIABLE):
-        return parse_address(environment[HEAD_VARIABLE], HEAD_VARIABLE)
+    for text, origin in ((head, "--head"), (environment.get(HEAD_VARIABLE) or None, HEAD_VARIABLE)):
+        if text is not None:
+            if text and ":" not in text and "/" not in text:
+                return _of_context(contexts.context(environment, text))
+            return parse_address(text, origin)
+    if chosen := contexts.current(environment):
+        return _of_context(chosen)
     embedded = embedded_head(environment)
     alone = short_state_directory(environment) / "head" / "head.sock"
     # They share a state directory, which one of them owns at a time: the last to start.
     if _made(alone) > _made(embedded.socket):
         return Address(f"unix:{alone}", "your own hermesd head", alone)
     return embedded
+
+
+def _of_context(context: contexts.Context) -> Address:
+    origin = f"context {context.name}"
+    return Address(context.membership.head, origin, membership=context.membership)
 
 
 def embedded_head(environment: Mapping[str, str]) -> Address:
@@ -78,8 +92,8 @@ def parse_address(text: str, origin: str) -> Address:
     if not _is_loopback(host.strip("[]")):
         raise UsageError(
             f"{origin}: {printable(text)}: expected a loopback address or a Unix socket, because "
-            f"the connection is not encrypted; tunnel it: ssh -N -L {port}:127.0.0.1:{port} "
-            f"{printable(host)}, then --head 127.0.0.1:{port}"
+            f"the connection is not encrypted; log in to it (`hermesctl login`), or tunnel it: "
+            f"ssh -N -L {port}:127.0.0.1:{port} {printable(host)}, then --head 127.0.0.1:{port}"
         )
     return Address(text, origin)
 

@@ -69,6 +69,7 @@ class AsyncClient(AsyncReader):
     async def __aenter__(self) -> AsyncClient:
         if self.local:
             await local.start(os.environ)
+        await self.connection.keep_renewed()
         return self
 
     async def __aexit__(

@@ -7,6 +7,8 @@ most `patience_seconds`; every failure leaves as a HermesError.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import datetime
 import os
 import random
 import time
@@ -21,12 +23,15 @@ from hermesctl.errors import HermesError, NotFound, Problem, Refused, Unreachabl
 from hermesctl.invocation import command
 from hermesctl.text import printable
 from hermesctl.token import Token
+from hermesd.enrolment import channel_options
 from hermesd.pb.hermes.v1.control_pb2 import FieldErrors
 from hermesd.pb.hermes.v1.control_pb2_grpc import ControlServiceStub
+from hermesd.pb.hermes.v1.enrol_pb2_grpc import EnrolServiceStub
 
 if TYPE_CHECKING:
     # The type of an asyncio channel's stub is only in the generated .pyi.
     from hermesd.pb.hermes.v1.control_pb2_grpc import ControlServiceAsyncStub
+    from hermesd.pb.hermes.v1.enrol_pb2_grpc import EnrolServiceAsyncStub
 
 PATIENCE_SECONDS = 10.0
 CALL_TIMEOUT_SECONDS = 60.0
@@ -71,11 +76,27 @@ class Connection:
     @property
     def stub(self) -> ControlServiceAsyncStub:
         """The service; opens the channel, so it needs a running event loop."""
+        return ControlServiceStub(self._opened())
+
+    @property
+    def enrol_stub(self) -> EnrolServiceAsyncStub:
+        """Likewise, for certificates."""
+        return EnrolServiceStub(self._opened())
+
+    async def keep_renewed(self) -> None:
+        """Renew this user's certificate if it is time; what fails now is tried the next time."""
+        membership = self.address.membership
+        now = datetime.datetime.now(datetime.UTC)
+        if membership is not None and membership.seconds_to_renewal(now) == 0:
+            with contextlib.suppress(aio.AioRpcError):
+                await membership.renew(self._opened())
+
+    def _opened(self) -> aio.Channel:
         if self._channel is None:
             # The C core tells stderr about every connection that ends; we say it ourselves.
             os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-            self._channel = aio.insecure_channel(self.address.target, options=_OPTIONS)
-        return ControlServiceStub(self._channel)
+            self._channel = _channel(self.address)
+        return self._channel
 
     async def close(self) -> None:
         """Close the channel; the next call would open another."""
@@ -170,9 +191,18 @@ class Connection:
             ]
         elif self.address.socket is not None:
             lines.append("is `hermesd head` running, and may you open its socket?")
+        elif self.address.membership is not None:
+            lines.append("is `hermesd head` running there, and does it still know this login?")
         else:
             lines.append("is `hermesd head` running there, or the tunnel to it?")
         return "\n".join(lines)
+
+
+def _channel(address: Address) -> aio.Channel:
+    if address.membership is None:
+        return aio.insecure_channel(address.target, options=_OPTIONS)
+    options = [*_OPTIONS, *channel_options()]
+    return aio.secure_channel(address.target, address.membership.credentials(), options=options)
 
 
 class Backoff:

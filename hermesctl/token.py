@@ -33,6 +33,8 @@ def find_token(environment: Mapping[str, str], address: Address) -> Token:
     Raises UsageError when the file that HERMES_TOKEN_FILE names can't be read, and for any token
     that others than its owner can read, or that is none.
     """
+    if address.membership is not None:
+        return Token(None, f"the certificate that was shown is that of {address.origin}")
     name = environment.get(TOKEN_VARIABLE)
     if name:
         try:

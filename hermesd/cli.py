@@ -19,7 +19,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from hermesd import logs
-from hermesd.config import ConfigError, HeadConfig, load_head, load_node, state_home
+from hermesd.config import HeadConfig, NodeConfig, state_home
+from hermesd.settings import ConfigError, load_head, load_node
 from hermesd.simulate import answers
 
 REFUSED = 2
@@ -34,6 +35,8 @@ app = typer.Typer(
 )
 policies = typer.Typer(no_args_is_help=True, help="Policies: ours, and those of packages.")
 app.add_typer(policies, name="policy")
+nodes = typer.Typer()
+app.add_typer(nodes, name="node")
 
 Config = Annotated[
     Path | None, typer.Option("--config", envvar="HERMES_CONFIG", help="The TOML file.")
@@ -73,28 +76,67 @@ def head(
         _run(serve(settings), until_stdin_closes, (StateBusy,), refusals)
 
 
-@app.command()
+Name = Annotated[str | None, typer.Option("--name", help="Overrides name.")]
+Slots = Annotated[int | None, typer.Option("--slots", help="Overrides cpu_slots: how many.")]
+
+
+@nodes.callback(invoke_without_command=True)
 def node(
+    context: typer.Context,
     config: Config = None,
     state: State = None,
     head: Annotated[str | None, typer.Option(help="Overrides head: unix:/path, host:port.")] = None,
-    name: Annotated[str | None, typer.Option(help="Overrides name.")] = None,
-    slots: Annotated[int | None, typer.Option(help="Overrides cpu_slots: how many.")] = None,
+    name: Name = None,
+    slots: Slots = None,
     embedded: Embedded = False,
     until_stdin_closes: UntilStdinCloses = False,
 ) -> None:
-    """Run the node daemon."""
-    flags = {
-        "state_dir": state,
-        "head": head,
-        "name": name,
-        "cpu_slots": slots,
-        "embedded": embedded or None,
-    }
+    """Run the node daemon, or have this machine join a head first."""
+    if context.invoked_subcommand is None:
+        settings = _node_settings(config, state, name, slots, head=head, embedded=embedded or None)
+        _serve_node(settings, until_stdin_closes)
+
+
+@nodes.command()
+def join(
+    head: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where the head listens.")],
+    token: Annotated[str, typer.Argument(help="What `hermesctl node token` printed, once.")],
+    config: Config = None,
+    state: State = None,
+    name: Name = None,
+    slots: Slots = None,
+    serve: Annotated[
+        bool, typer.Option("--serve/--enrol-only", help="Run the node daemon at once.")
+    ] = True,
+) -> None:
+    """Join the head with a one-time token: from then on `hermesd node` finds its way to it."""
+    from hermesd.enrolment import NotEnrolled, enrol
+
+    settings = _node_settings(config, state, name, slots)
     try:
-        settings = load_node(config, os.environ, flags)
+        enrol(head, token, settings.name, settings.state_dir / "membership")
+    except NotEnrolled as error:
+        _refuse(str(error))
+    typer.echo(f"{settings.name} has joined {head}; its key is in {settings.state_dir}", err=True)
+    if serve:
+        _serve_node(_node_settings(config, state, name, slots, head=head), False)
+
+
+def _node_settings(
+    config: Path | None,
+    state: Path | None,
+    name: str | None,
+    slots: int | None,
+    **others: object,
+) -> NodeConfig:
+    flags = {"state_dir": state, "name": name, "cpu_slots": slots, **others}
+    try:
+        return load_node(config, os.environ, flags)
     except ConfigError as error:
         _refuse(str(error))
+
+
+def _serve_node(settings: NodeConfig, until_stdin_closes: bool) -> None:
     from hermesd.node.daemon import AlreadyRunning, serve
 
     _run(serve(settings), until_stdin_closes, (AlreadyRunning,), (PermissionError,))

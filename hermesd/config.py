@@ -1,8 +1,6 @@
-"""What the daemons are told at their start: a TOML file, the environment, flags; checked once.
+"""What the daemons may be told at their start: every key, what it may be, what it is unsaid.
 
-Each daemon reads its own table. `HERMES_HEAD_<KEY>` and `HERMES_NODE_<KEY>` override the file,
-flags override both. Nothing else of hermesd reads the environment for its settings, and no
-default is set anywhere else.
+No default is set anywhere else. `settings` reads them from a file, the environment and flags.
 """
 
 from __future__ import annotations
@@ -12,9 +10,9 @@ import os
 import re
 import socket
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
@@ -22,21 +20,14 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    ValidationError,
     model_validator,
 )
 
-from hermesd.refusal import FieldError, from_pydantic, nearest, one_of, under
+from hermesd.enrolment import Membership
 
 NODE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 GIB = 2**30
-
-Section = TypeVar("Section", bound=BaseModel)
-
-
-class ConfigError(Exception):
-    """Settings that will not do; one line each, naming file, key, value and what was expected."""
 
 
 def _size(value: object) -> object:
@@ -158,6 +149,9 @@ class HeadConfig(_Daemon):
     socket: FilePath | None = None
     # Other machines: host:port. Beyond loopback TLS is needed.
     listen: Address | None = None
+    # Where machines and people redeem invitations; beyond loopback, if unset, the port after
+    # listen's. With it the head is an authority of its own, and issues all certificates.
+    enrol: Address | None = None
     # Uploaded code snapshots: one, and all of them together.
     blob_limit_bytes: Bytes = 2 * GIB
     blobs_limit_bytes: Bytes = 50 * GIB
@@ -173,9 +167,23 @@ class HeadConfig(_Daemon):
             )
         return self
 
+    @model_validator(mode="after")
+    def _one_authority(self) -> HeadConfig:
+        if self.enrol and (self.tls or not self.listen):
+            raise ValueError("enrol only with listen and without tls_ files: one authority at most")
+        return self
+
     @property
     def socket_path(self) -> Path:
         return self.socket or self.state_dir / "head.sock"
+
+    @property
+    def enrol_address(self) -> str | None:
+        """None where the head gives out no certificates."""
+        if self.enrol or not self.listen or self.tls or _names_loopback(self.listen):
+            return self.enrol
+        host, _, port = self.listen.rpartition(":")
+        return f"{host}:{int(port) + 1}"
 
 
 class NodeConfig(_Daemon):
@@ -197,15 +205,36 @@ class NodeConfig(_Daemon):
     # Working copies, checkpoints and output together.
     disk_budget_bytes: Bytes = 50 * GIB
 
+    @model_validator(mode="before")
+    @classmethod
+    def _head_that_was_joined(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping) or values.get("head") or values.get("embedded"):
+            return values
+        state = values.get("state_dir") or state_home() / "node"
+        membership = Membership(Path(state).expanduser() / "membership")
+        if not membership.exists:
+            return values
+        return {"name": membership.identity.name, **values, "head": membership.head}
+
     @model_validator(mode="after")
     def _plain_text_stays_here(self) -> NodeConfig:
+        if self.membership is not None:
+            return self
         if not (self.tls or self.head.startswith("unix:") or _names_loopback(self.head)):
             raise ValueError(
-                f"head = {self.head} only with tls_certificate, tls_key and tls_ca, since the token"
-                " and the studies' code would cross the network in the clear; or a Unix socket, or"
-                " a loopback address such as the end of a tunnel"
+                f"head = {self.head} only once it is joined (`hermesd node join`), or with"
+                " tls_certificate, tls_key and tls_ca, since the token and the studies' code would"
+                " cross the network in the clear; or a Unix socket, or a loopback address such as"
+                " the end of a tunnel"
             )
         return self
+
+    @property
+    def membership(self) -> Membership | None:
+        """What the node came by when it joined its head; None if this is another head."""
+        membership = Membership(self.state_dir / "membership")
+        is_ours = not self.tls and membership.exists and membership.head == self.head
+        return membership if is_ours else None
 
     @property
     def token_path(self) -> Path | None:
@@ -220,72 +249,3 @@ class NodeConfig(_Daemon):
 
 def _physical_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def load_head(
-    path: Path | None, environ: Mapping[str, str], flags: Mapping[str, object]
-) -> HeadConfig:
-    """The head's settings. Raises ConfigError."""
-    return _load(HeadConfig, "head", path, environ, flags)
-
-
-def load_node(
-    path: Path | None, environ: Mapping[str, str], flags: Mapping[str, object]
-) -> NodeConfig:
-    """The node's settings. Raises ConfigError."""
-    return _load(NodeConfig, "node", path, environ, flags)
-
-
-def _load(
-    section: type[Section],
-    table: str,
-    path: Path | None,
-    environ: Mapping[str, str],
-    flags: Mapping[str, object],
-) -> Section:
-    known = list(section.model_fields)
-    values: dict[str, object] = dict(_table(path, table))
-    origin = dict.fromkeys(values, str(path))
-    prefix = f"HERMES_{table.upper()}_"
-    for variable in sorted(v for v in environ if v.startswith(prefix)):
-        key = variable.removeprefix(prefix).lower()
-        if key not in known:
-            names = [prefix + name.upper() for name in known]
-            wrong = FieldError(variable, "", one_of(names), nearest(variable, names))
-            raise ConfigError(f"environment: {wrong}")
-        values[key], origin[key] = environ[variable], f"environment: {variable}"
-    for key, flag in flags.items():
-        if flag is not None:
-            values[key], origin[key] = flag, f"--{key.replace('_', '-')}"
-    try:
-        return section.model_validate(values)
-    except ValidationError as error:
-        errors = from_pydantic(error, {"": known})
-        lines = _lines(table, errors, origin, str(path or "settings"))
-        raise ConfigError("\n".join(lines)) from None
-
-
-def _lines(
-    table: str, errors: Iterable[FieldError], origin: Mapping[str, str], other: str
-) -> Iterable[str]:
-    for error in errors:
-        key = error.field_path.split(".")[0]
-        yield f"{origin.get(key, other)}: {under(table, [error])[0]}"
-
-
-def _table(path: Path | None, table: str) -> Mapping[str, object]:
-    if path is None:
-        return {}
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: is not TOML: {error}") from None
-    for name, value in tables.items():
-        if name not in ("head", "node") or not isinstance(value, dict):
-            near = nearest(name, ["head", "node"])
-            wrong = FieldError(name, "", "the tables [head] and [node]", near)
-            raise ConfigError(f"{path}: {wrong}")
-    found: dict[str, object] = tables.get(table, {})
-    return found

@@ -49,10 +49,14 @@ def test_bad_settings_are_named_and_exit_2(arguments: tuple[str, ...], words: st
     assert words in output
 
 
-def test_an_address_beyond_loopback_is_refused_with_the_reason(tmp_path: Path) -> None:
-    code, output = run("head", "--state", str(tmp_path), "--listen", "0.0.0.0:7411")
+def test_a_head_that_was_never_joined_is_refused_with_the_way_in(tmp_path: Path) -> None:
+    code, output = run("node", "--state", str(tmp_path), "--head", "10.1.2.3:7411")
     assert code == REFUSED
-    assert "can be reached from other machines: set tls_certificate" in output
+    assert "only once it is joined (`hermesd node join`)" in output
+    code, output = run("node", "join", "10.1.2.3:7411", "no-token", "--state", str(tmp_path))
+    assert code == REFUSED
+    assert "the token is not whole" in output
+    assert not (tmp_path / "membership").exists()
 
 
 def test_a_second_head_is_in_the_way_for_a_while(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from hermesctl.address import state_directory
-from hermesd.config import ConfigError, HeadConfig, load_head, load_node
+from hermesd.config import HeadConfig
+from hermesd.settings import ConfigError, load_head, load_node
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "systemd" / "hermesd.toml.example"
 CORE = min(os.sched_getaffinity(0))
@@ -135,7 +136,7 @@ def test_what_is_wrong_in_the_nodes_table_is_named(write, text: str, message: st
 @pytest.mark.parametrize("head", ["10.1.2.3:7411", "head.lab:7411", "0.0.0.0:1", "ipv4:10.1.2.3:7"])
 def test_a_node_sends_its_token_beyond_this_machine_by_tls_alone(write, head: str) -> None:
     with pytest.raises(
-        ConfigError, match=f"node: expected head = {head} only with tls_certificate"
+        ConfigError, match=f"expected head = {head} only once it is joined .*, or with tls_cert"
     ):
         load_node(write(f"[node]\nhead = '{head}'\ntoken_file = '/t'\n"), {}, {})
     tls = {f"tls_{name}": f"/{name}" for name in ("certificate", "key", "ca")}

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import difflib
+from typing import Annotated
 
 import typer
 from rich.console import Group
 from rich.text import Text
 
 from hermesctl.async_client import AsyncClient
+from hermesctl.commands.user import DAY_SECONDS, ValidOption
 from hermesctl.errors import NotFound, UsageError
+from hermesctl.members import invite, revoke
 from hermesctl.node_records import Node
-from hermesctl.options import HeadOption, NodeArgument, OutputOption
+from hermesctl.options import HeadOption, NodeArgument, OutputOption, YesOption
 from hermesctl.output import Format, emit, row
-from hermesctl.running import NounGroup, run
+from hermesctl.running import NounGroup, confirm, run
 from hermesctl.tables import devices_table, devices_text, facts_table, nodes_table
-from hermesctl.terminal import stdout
+from hermesctl.terminal import say, stdout
 from hermesctl.text import duration, printable
+from hermesd.enrolment import Role
 
 app = typer.Typer(cls=NounGroup, help="List and show nodes. Without a verb: the list, or one node.")
 
@@ -58,6 +62,40 @@ def show(node: NodeArgument, head: HeadOption = None, output: OutputOption = For
         emit(stdout(), output, row(found), rows, lambda _: view)
 
     run(body, head=head)
+
+
+@app.command()
+def token(
+    name: Annotated[str, typer.Option(help="Of the node; without, it gives its own.")] = "",
+    days: ValidOption = 1.0,
+    head: HeadOption = None,
+) -> None:
+    """Print the command that has another machine join this head as a node; good once.
+
+    Example: hermesctl node token
+    """
+
+    async def body(client: AsyncClient) -> None:
+        invited = await invite(client.connection, Role.NODE, name, days * DAY_SECONDS)
+        named = f" --name {name}" if name else ""
+        print(f"hermesd node join {invited.address} {invited.token}{named}")
+
+    run(body, head=head)
+
+
+@app.command("revoke")
+def node_revoke(node: NodeArgument, yes: YesOption = False, head: HeadOption = None) -> None:
+    """End a node's certificate: it cannot attach again until it has joined anew.
+
+    Example: hermesctl node revoke gpu2
+    """
+    confirm(f"Revoke the certificate of {printable(node)}?", yes=yes)
+
+    async def body(client: AsyncClient) -> None:
+        await revoke(client.connection, Role.NODE, node)
+
+    run(body, head=head)
+    say(f"{printable(node)} cannot attach any more")
 
 
 def _named(nodes: list[Node], name: str) -> Node:

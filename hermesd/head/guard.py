@@ -7,25 +7,29 @@ it is logged under an incident id, which is all that the client sees.
 
 from __future__ import annotations
 
+import functools
 import hmac
 import os
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from enum import StrEnum
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import grpc
 import structlog
+from cryptography import x509
 
 from hermesd.core.state import Rejected
+from hermesd.enrolment import Identity, Role, identity_of
+from hermesd.head.authority import Authority
 from hermesd.head.blobs import TooLarge
 from hermesd.head.journal import JournalBroken
 from hermesd.head.loop import ReadOnly, Stopping
 from hermesd.head.refusals import NotFound, NotNow, Reused, TooMuch, Unreachable
 from hermesd.head.statedir import StateRefused
-from hermesd.pb.hermes.v1 import control_pb2, node_pb2
+from hermesd.pb.hermes.v1 import control_pb2, enrol_pb2, node_pb2
 from hermesd.refusal import Refused
 
 log = structlog.get_logger()
@@ -36,12 +40,8 @@ ERRORS_KEY = "hermes-errors-bin"
 TEXT_LIMIT = 3_000
 
 
-class Role(StrEnum):
-    """Whose token a method wants."""
-
-    USER = "user"
-    NODE = "node"
-
+# Who calls; None for one who only redeems an invitation.
+caller: ContextVar[Identity | None] = ContextVar("caller", default=None)
 
 CONTROL_METHODS = (
     "SubmitStudy", "PutBlob", "GetStudy", "ListStudies", "GetTrial", "ListTrials", "ListNodes",
@@ -49,11 +49,29 @@ CONTROL_METHODS = (
     "RetryTrials", "ExtendStudy", "RemoveStudy", "WatchJournal", "TailLogs", "ExportStudy",
     "DownloadCheckpoint", "ServerInfo",
 )  # fmt: skip
-METHODS: Mapping[str, Role] = {
-    **{f"/hermes.v1.ControlService/{name}": Role.USER for name in CONTROL_METHODS},
-    "/hermes.v1.NodeService/Attach": Role.NODE,
-    "/hermes.v1.NodeService/GetBlob": Role.NODE,
+PEOPLE = frozenset({Role.USER, Role.ADMIN})
+EVERYBODY = frozenset(Role)
+METHODS: Mapping[str, frozenset[Role]] = {
+    **{f"/hermes.v1.ControlService/{name}": PEOPLE for name in CONTROL_METHODS},
+    "/hermes.v1.NodeService/Attach": frozenset({Role.NODE}),
+    "/hermes.v1.NodeService/GetBlob": frozenset({Role.NODE}),
+    "/hermes.v1.EnrolService/Enrol": EVERYBODY,
+    "/hermes.v1.EnrolService/Renew": EVERYBODY,
+    "/hermes.v1.EnrolService/Invite": frozenset({Role.ADMIN}),
+    "/hermes.v1.EnrolService/Revoke": frozenset({Role.ADMIN}),
+    "/hermes.v1.EnrolService/ListIdentities": frozenset({Role.ADMIN}),
 }
+# The only one that asks for no credential: the secret in its request is one.
+INVITED = "/hermes.v1.EnrolService/Enrol"
+
+
+class Denied(Exception):
+    """Nobody knows the caller; says why."""
+
+
+class Forbidden(Exception):
+    """The caller is known, and may not."""
+
 
 _STATUS: Mapping[type[Exception], grpc.StatusCode] = {
     Refused: grpc.StatusCode.INVALID_ARGUMENT,
@@ -67,6 +85,8 @@ _STATUS: Mapping[type[Exception], grpc.StatusCode] = {
     Unreachable: grpc.StatusCode.UNAVAILABLE,
     Stopping: grpc.StatusCode.UNAVAILABLE,
     JournalBroken: grpc.StatusCode.UNAVAILABLE,
+    Denied: grpc.StatusCode.UNAUTHENTICATED,
+    Forbidden: grpc.StatusCode.PERMISSION_DENIED,
 }
 
 
@@ -74,7 +94,7 @@ def undeclared() -> set[str]:
     """Methods that are served and not in the table, or the other way round."""
     served = {
         f"/{service.full_name}/{method.name}"
-        for file in (control_pb2.DESCRIPTOR, node_pb2.DESCRIPTOR)
+        for file in (control_pb2.DESCRIPTOR, node_pb2.DESCRIPTOR, enrol_pb2.DESCRIPTOR)
         for service in file.services_by_name.values()
         for method in service.methods
     }
@@ -99,12 +119,16 @@ def token(path: Path) -> str:
 
 
 class Guard(grpc.aio.ServerInterceptor):
-    """The interceptor. `tokens` by role, or None where the socket's permissions are enough."""
+    """The interceptor. `tokens` by role, or None where the socket's permissions are enough;
+    `authority` whose certificates say who calls, where connections come with one."""
 
-    def __init__(self, tokens: Mapping[Role, str] | None) -> None:
+    def __init__(
+        self, tokens: Mapping[Role, str] | None, authority: Authority | None = None
+    ) -> None:
         if missing := undeclared():
             raise RuntimeError(f"not in the table of methods: {sorted(missing)}")
         self._tokens = tokens
+        self._authority = authority
 
     async def intercept_service(  # type: ignore[override]  # generic where ours takes any
         self,
@@ -114,23 +138,55 @@ class Guard(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler[Any, Any]:
         method = handler_call_details.method
-        role = METHODS.get(method)
+        roles = METHODS.get(method, frozenset())
         handler = await continuation(handler_call_details)
         if handler is None:
             return handler
-        if role is None or not self._admits(role, handler_call_details):
+        if self._tokens is None and roles:
+            return _guarded(handler, method, lambda _: Identity(Role.ADMIN, ""))
+        if method == INVITED:
+            return _guarded(handler, method, lambda _: None)
+        holder = self._token_holder(handler_call_details)
+        if holder is not None and holder.role in roles:
+            return _guarded(handler, method, lambda _: holder)
+        if self._authority is None or not roles:
             # For every kind of call: it waits for no message.
             return grpc.stream_stream_rpc_method_handler(_denied)
-        return _guarded(handler, method)
+        return _guarded(handler, method, functools.partial(self._certified, roles))
 
-    def _admits(self, role: Role, details: grpc.HandlerCallDetails) -> bool:
-        if self._tokens is None:
-            return True
+    def _token_holder(self, details: grpc.HandlerCallDetails) -> Identity | None:
         for key, value in details.invocation_metadata or ():
             if key == "authorization" and isinstance(value, str):
-                wanted = f"Bearer {self._tokens[role]}"
-                return hmac.compare_digest(value.encode(), wanted.encode())
-        return False
+                for role, word in (self._tokens or {}).items():
+                    if hmac.compare_digest(value.encode(), f"Bearer {word}".encode()):
+                        return Identity(role, "")
+                return None
+        return None
+
+    def _certified(self, roles: frozenset[Role], context: Any) -> Identity:
+        """Whom the connection's certificate is for. Raises Denied, Forbidden."""
+        known = context.auth_context().get("x509_pem_cert", ())
+        identity, serial = _bearer(known[0]) if known else (None, 0)
+        assert self._authority is not None
+        if identity is None:
+            raise Denied("a valid token, or a certificate of this head, is needed")
+        if not self._authority.counts(identity, serial):
+            raise Denied(f"the certificate of {identity.role} {identity.name} counts no more")
+        if identity.role not in roles:
+            raise Forbidden(f"{identity.role} {identity.name} may not do this")
+        return identity
+
+
+@functools.lru_cache(maxsize=4_096)
+def _bearer(pem: bytes) -> tuple[Identity | None, int]:
+    """Who a certificate is for, and its number; the connection has verified its signature."""
+    certificate = x509.load_pem_x509_certificate(pem)
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        return None, certificate.serial_number
+    uris = names.value.get_values_for_type(x509.UniformResourceIdentifier)
+    return (identity_of(uris[0]) if len(uris) == 1 else None), certificate.serial_number
 
 
 async def _denied(request: Any, context: Any) -> None:
@@ -139,13 +195,14 @@ async def _denied(request: Any, context: Any) -> None:
     )
 
 
-def _guarded(handler: Any, method: str) -> Handler:
-    """The handler with its failures turned into statuses."""
+def _guarded(handler: Any, method: str, admit: Callable[[Any], Identity | None]) -> Handler:
+    """The handler for those who are admitted, with its failures turned into statuses."""
     inner = handler.unary_unary or handler.stream_unary
     if inner is not None:
 
         async def single(request: Any, context: Any) -> Any:
             try:
+                caller.set(admit(context))
                 return await inner(request, context)
             except Exception as error:
                 await _abort(context, error, method)
@@ -160,6 +217,7 @@ def _guarded(handler: Any, method: str) -> Handler:
 
     async def streamed(request: Any, context: Any) -> None:
         try:
+            caller.set(admit(context))
             answers = inner(request, context)
             if isinstance(answers, AsyncGenerator):
                 async with aclosing(answers):

@@ -11,7 +11,9 @@ from pathlib import Path
 import grpc
 
 from hermesd.config import HeadConfig
-from hermesd.head.guard import Guard, Role, token
+from hermesd.enrolment import Role
+from hermesd.head.authority import Authority
+from hermesd.head.guard import Guard, token
 from hermesd.head.statedir import StateRefused
 
 # Measured: keepalive alone takes a minute to see a stopped peer unless ping_timeout is set, and
@@ -39,11 +41,11 @@ def loopback(address: str) -> bool:
     return bool(found) and all(ipaddress.ip_address(one).is_loopback for one in found)
 
 
-async def make_server(config: HeadConfig) -> grpc.aio.Server:
+async def make_server(config: HeadConfig, authority: Authority | None) -> grpc.aio.Server:
     """A server bound to everything that is configured; services are still to be added.
 
-    Raises StateRefused for TCP without tokens and for an address beyond loopback without TLS,
-    before anything is bound.
+    `authority` is the head's own, if it has no certificates from elsewhere. Raises StateRefused
+    for TCP without tokens and for an address beyond loopback without TLS, before anything is bound.
     """
     tokens = _tokens(config)
     if config.listen and tokens is None:
@@ -51,16 +53,29 @@ async def make_server(config: HeadConfig) -> grpc.aio.Server:
             f"head.listen = {config.listen}: an embedded head asks nobody for a token, and any"
             " user of this machine could reach it there: do without listen, or without embedded"
         )
-    if config.listen and not config.tls and not loopback(config.listen):
+    encrypted = config.tls or authority is not None
+    if config.listen and not encrypted and not loopback(config.listen):
         raise StateRefused(
-            f"head.listen = {config.listen} can be reached from other machines: set"
+            f"head.listen = {config.listen} can be reached from other machines: set enrol, or"
             " tls_certificate, tls_key and tls_ca, or listen on 127.0.0.1"
         )
-    server = grpc.aio.server(options=list(OPTIONS), interceptors=[Guard(tokens)])
+    server = grpc.aio.server(options=list(OPTIONS), interceptors=[Guard(tokens, authority)])
     try:
         _bind_socket(server, config)
         if config.listen:
-            _bind_tcp(server, config, config.listen)
+            _bind_tcp(server, "listen", config.listen, _credentials(config, authority))
+    except BaseException:
+        await server.stop(None)
+        raise
+    return server
+
+
+async def make_enrol_server(address: str, authority: Authority) -> grpc.aio.Server:
+    """A server where invitations are redeemed, by those who have no certificate yet."""
+    server = grpc.aio.server(options=list(OPTIONS), interceptors=[Guard({})])
+    credentials = grpc.ssl_server_credentials([authority.server_pair()])
+    try:
+        _bind_tcp(server, "enrol", address, credentials)
     except BaseException:
         await server.stop(None)
         raise
@@ -71,7 +86,7 @@ def _tokens(config: HeadConfig) -> Mapping[Role, str] | None:
     if config.embedded:
         return None
     return {
-        Role.USER: token(config.state_dir / "token"),
+        Role.ADMIN: token(config.state_dir / "token"),
         Role.NODE: token(config.state_dir / "node-token"),
     }
 
@@ -93,15 +108,28 @@ def _bind_socket(server: grpc.aio.Server, config: HeadConfig) -> None:
         os.umask(before)
 
 
-def _bind_tcp(server: grpc.aio.Server, config: HeadConfig, address: str) -> None:
-    try:
-        if config.tls_certificate and config.tls_key and config.tls_ca:
+def _credentials(config: HeadConfig, authority: Authority | None) -> grpc.ServerCredentials | None:
+    """None for plain text, which only loopback sees. Raises StateRefused for unreadable files."""
+    if authority is not None:
+        pair, trusted = authority.server_pair(), authority.certificate_pem
+    elif config.tls_certificate and config.tls_key and config.tls_ca:
+        try:
             pair = (config.tls_key.read_bytes(), config.tls_certificate.read_bytes())
-            credentials = grpc.ssl_server_credentials(
-                [pair], config.tls_ca.read_bytes(), require_client_auth=True
-            )
+            trusted = config.tls_ca.read_bytes()
+        except OSError as error:
+            raise StateRefused(f"head.listen = {config.listen}: {error}") from None
+    else:
+        return None
+    return grpc.ssl_server_credentials([pair], trusted, require_client_auth=True)
+
+
+def _bind_tcp(
+    server: grpc.aio.Server, key: str, address: str, credentials: grpc.ServerCredentials | None
+) -> None:
+    try:
+        if credentials is not None:
             server.add_secure_port(address, credentials)
         else:
             server.add_insecure_port(address)
-    except (RuntimeError, OSError) as error:
-        raise StateRefused(f"head.listen = {address}: {error}") from None
+    except RuntimeError as error:
+        raise StateRefused(f"head.{key} = {address}: {error}") from None

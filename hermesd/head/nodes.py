@@ -25,6 +25,7 @@ from hermesd.core.model import NodeId, StudyId
 from hermesd.core.node_messages import Order, assignment
 from hermesd.head.blobs import Blobs
 from hermesd.head.clock import boottime
+from hermesd.head.guard import caller
 from hermesd.head.loop import Head
 from hermesd.head.monitor import with_usage
 from hermesd.head.ownership import foreign, its_own, unneeded
@@ -141,6 +142,7 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
         self, request_iterator: AsyncIterator[pb.AttachRequest], context: Any
     ) -> None:
         joined = await _hello(request_iterator)
+        _is_itself(joined.node)
         session = Session(joined.node, context.peer())
         self._sessions.reserve(session)
         reason = "the stream ended"
@@ -260,6 +262,13 @@ async def _hello(requests: AsyncIterator[pb.AttachRequest]) -> NodeJoined:
             expected = f"a device of {joined.node}, named {joined.node}/…"
             raise Refused(FieldError("hello.devices", shown(device.id), expected))
     return joined
+
+
+def _is_itself(node: NodeId) -> None:
+    """Raises Refused for a node that comes with the certificate of another."""
+    holder = caller.get()
+    if holder is not None and holder.name not in ("", node):
+        raise Refused(FieldError("hello.node", shown(node), f"{holder.name}, as its certificate"))
 
 
 async def _write(session: Session, context: Any) -> None:

@@ -19,18 +19,21 @@ from hermesd.config import HeadConfig
 from hermesd.core.placement import make_placement
 from hermesd.core.scheduler import Scheduler
 from hermesd.head import journal_file, metrics
+from hermesd.head.authority import Authority
 from hermesd.head.blobs import Blobs
 from hermesd.head.clock import Clock
 from hermesd.head.control import ControlService
+from hermesd.head.enrol import EnrolService
+from hermesd.head.invitations import Invitations
 from hermesd.head.journal import Journal, opened
-from hermesd.head.listen import make_server
+from hermesd.head.listen import make_enrol_server, make_server
 from hermesd.head.loop import Head
 from hermesd.head.nodes import NodeService, Sessions
 from hermesd.head.relay import Relay
 from hermesd.head.replay import replay
 from hermesd.head.statedir import owned
 from hermesd.notify import keep_watchdog_fed, notify
-from hermesd.pb.hermes.v1 import control_pb2_grpc, node_pb2, node_pb2_grpc
+from hermesd.pb.hermes.v1 import control_pb2_grpc, enrol_pb2_grpc, node_pb2, node_pb2_grpc
 from hermesd.policy import make_policy
 
 GRACE_SECONDS = 2.0
@@ -51,6 +54,22 @@ class Running:
     head: Head
     sessions: Sessions
     server: grpc.aio.Server
+    # Where invitations are redeemed, if anywhere.
+    reception: grpc.aio.Server | None
+
+    async def start(self) -> None:
+        """Answer from here on."""
+        for server in self._servers:
+            await server.start()
+
+    async def stop(self) -> None:
+        """Answer no more; streams that are open get a moment."""
+        for server in self._servers:
+            await server.stop(GRACE_SECONDS if self.sessions.all() else 0)
+
+    @property
+    def _servers(self) -> list[grpc.aio.Server]:
+        return [self.server, *([self.reception] if self.reception is not None else ())]
 
 
 async def serve(config: HeadConfig) -> None:
@@ -75,17 +94,17 @@ async def running(config: HeadConfig) -> AsyncIterator[Running]:
     """A head that runs for the block; if it breaks, the block is cancelled and the error raised."""
     with owned(config.state_dir):
         async with opened(config.state_dir) as journal:
-            head, sessions, server = await _put_together(config, journal)
+            whole = await _put_together(config, journal)
             try:
                 async with asyncio.TaskGroup() as tasks:
-                    loop = tasks.create_task(head.run())
+                    loop = tasks.create_task(whole.head.run())
                     feeder = tasks.create_task(keep_watchdog_fed())
-                    await server.start()
+                    await whole.start()
                     try:
-                        with metrics.served(head, sessions, config.metrics_port):
-                            yield Running(head, sessions, server)
+                        with metrics.served(whole.head, whole.sessions, config.metrics_port):
+                            yield whole
                     finally:
-                        await server.stop(GRACE_SECONDS if sessions.all() else 0)
+                        await whole.stop()
                         loop.cancel()
                         feeder.cancel()
             except BaseExceptionGroup as group:
@@ -101,9 +120,7 @@ def _innermost(error: BaseException) -> BaseException:
     return error
 
 
-async def _put_together(
-    config: HeadConfig, journal: Journal
-) -> tuple[Head, Sessions, grpc.aio.Server]:
+async def _put_together(config: HeadConfig, journal: Journal) -> Running:
     replayed = await replay(journal)
     state = replayed.state
     if replayed.fault:
@@ -121,7 +138,8 @@ async def _put_together(
         used = {study.program.code_sha256 for study in state.studies.values()}
         blobs.keep_only(used, older_than=clock() - ORPHAN_SECONDS)
     taken = await journal.submitted()
-    server = await make_server(config)
+    authority = Authority(config.state_dir / "authority") if config.enrol_address else None
+    server = await make_server(config, authority)
     relay = Relay(config.state_dir)
     control = ControlService(
         head,
@@ -136,7 +154,28 @@ async def _put_together(
     node_pb2_grpc.add_NodeServiceServicer_to_server(
         NodeService(head, sessions, relay, blobs, taken), server
     )
-    return head, sessions, server
+    reception = await _reception(config, authority, sessions, clock, server)
+    return Running(head, sessions, server, reception)
+
+
+async def _reception(
+    config: HeadConfig,
+    authority: Authority | None,
+    sessions: Sessions,
+    clock: Clock,
+    server: grpc.aio.Server,
+) -> grpc.aio.Server | None:
+    """Enrolment: invitations are made through `server`, and redeemed where no one is known yet."""
+    address = config.enrol_address
+    port = int(address.rpartition(":")[2]) if address else 0
+    invitations = Invitations(config.state_dir / "invitations.json", clock)
+    service = EnrolService(authority, invitations, sessions, config.listen or "", port)
+    enrol_pb2_grpc.add_EnrolServiceServicer_to_server(service, server)
+    if address is None or authority is None:
+        return None
+    reception = await make_enrol_server(address, authority)
+    enrol_pb2_grpc.add_EnrolServiceServicer_to_server(service, reception)
+    return reception
 
 
 async def _farewell(running: Running) -> None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import grpc
 import structlog
 
 from hermesd.config import NodeConfig
+from hermesd.enrolment import channel_options
 from hermesd.node.clock import boottime
 from hermesd.node.outbox import Outbox
 from hermesd.node.token import read_token
@@ -60,6 +62,7 @@ class Link:
         self._outbox = outbox
         self._hello = hello
         self._heard = heard
+        self._config = config
         self._channel = _channel(config)
         self._token_path = config.token_path
         self._metadata: tuple[tuple[str, str], ...] = ()
@@ -92,7 +95,8 @@ class Link:
                 return
             self._answered(welcome)
             async with asyncio.TaskGroup() as tasks:
-                sides = [tasks.create_task(side(call)) for side in (self._write, self._beat)]
+                parts = (self._write, self._beat, self._keep_renewed)
+                sides = [tasks.create_task(part(call)) for part in parts]
                 await self._read(call)
                 for side in sides:
                     side.cancel()
@@ -138,6 +142,19 @@ class Link:
             self._outbox.urge(pb.AttachRequest(heartbeat=beat))
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
+    async def _keep_renewed(self, call: _Call) -> None:
+        """Come again with a newer certificate before this one ends; runs go on meanwhile."""
+        membership = self._config.membership
+        if membership is None:
+            return
+        await asyncio.sleep(membership.seconds_to_renewal(datetime.datetime.now(datetime.UTC)))
+        await membership.renew(self._channel)
+        log.info("certificate renewed", head=self._target)
+        retired, self._channel = self._channel, _channel(self._config)
+        self._stub = node_pb2_grpc.NodeServiceStub(self._channel)
+        await call.done_writing()
+        await retired.close(_PARTING_SECONDS)
+
     @property
     def attached(self) -> bool:
         """Whether a stream is open."""
@@ -175,6 +192,9 @@ def _rpc_errors(
 
 
 def _channel(config: NodeConfig) -> grpc.aio.Channel:
+    if membership := config.membership:
+        options = [*_OPTIONS, *channel_options()]
+        return grpc.aio.secure_channel(config.head, membership.credentials(), options=options)
     if not config.tls:
         return grpc.aio.insecure_channel(config.head, options=_OPTIONS)
     assert config.tls_ca is not None

@@ -11,8 +11,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from hermesd.config import HeadConfig
+from hermesd.enrolment import Role
 from hermesd.head import guard, listen
-from hermesd.head.guard import METHODS, Guard, Role, token, undeclared
+from hermesd.head.guard import INVITED, METHODS, Guard, token, undeclared
 from hermesd.head.listen import make_server
 from hermesd.head.statedir import StateRefused
 from hermesd.pb.hermes.v1 import control_pb2 as pb
@@ -42,12 +43,15 @@ async def ask(system: World, path: str, metadata: Any) -> grpc.StatusCode:
     return code
 
 
-@pytest.mark.parametrize("path", sorted(METHODS))
+@pytest.mark.parametrize("path", sorted(METHODS.keys() - {INVITED}))
 async def test_no_method_is_open_without_its_own_token(system: World, path: str) -> None:
-    other = Role.NODE if METHODS[path] is Role.USER else Role.USER
-    name = {Role.USER: "token", Role.NODE: "node-token"}[other]
-    foreign = (system.directory / name).read_text().strip()
-    for metadata in ((), bearer(""), bearer("hermes_wrong"), bearer(foreign)):
+    files = {Role.ADMIN: "token", Role.NODE: "node-token"}
+    foreign = [
+        bearer((system.directory / name).read_text().strip())
+        for role, name in files.items()
+        if role not in METHODS[path]
+    ]
+    for metadata in ((), bearer(""), bearer("hermes_wrong"), *foreign):
         assert await ask(system, path, metadata) is CODE.UNAUTHENTICATED
     assert system.running.head.committed == 0
 
@@ -91,7 +95,7 @@ def test_a_method_that_is_not_in_the_table_fails_the_start(
     monkeypatch.setattr(guard, "METHODS", fewer)
     with pytest.raises(RuntimeError, match="PutBlob"):
         Guard(None)
-    monkeypatch.setattr(guard, "METHODS", {**METHODS, "/hermes.v1.ControlService/Old": Role.USER})
+    monkeypatch.setattr(guard, "METHODS", {**METHODS, "/hermes.v1.ControlService/Old": frozenset()})
     with pytest.raises(RuntimeError, match="Old"):
         Guard(None)
 
@@ -157,7 +161,7 @@ async def test_a_message_over_the_limit_is_refused(tmp_path: Path) -> None:
 async def test_beyond_loopback_only_with_tls(tmp_path: Path, address: str) -> None:
     config = HeadConfig(state_dir=tmp_path, listen=address)
     with pytest.raises(StateRefused, match="can be reached from other machines"):
-        await make_server(config)
+        await make_server(config, None)
 
 
 async def test_tcp_never_goes_without_tokens(tmp_path: Path) -> None:
@@ -165,7 +169,7 @@ async def test_tcp_never_goes_without_tokens(tmp_path: Path) -> None:
         state_dir=tmp_path, socket=None, listen="127.0.0.1:7411", embedded=True
     )
     with pytest.raises(StateRefused, match="an embedded head asks nobody for a token"):
-        await make_server(config)
+        await make_server(config, None)
 
 
 @pytest.mark.parametrize(

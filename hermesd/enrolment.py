@@ -1,0 +1,246 @@
+"""How a machine or a person comes to be known to a head: invitation, key, certificate.
+
+Rule: the key never leaves where it was made. The invitation holds the head's own authority, so
+that the very first connection is already one to the right head.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import grpc
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from hermesd.pb.hermes.v1 import enrol_pb2 as pb
+from hermesd.pb.hermes.v1 import enrol_pb2_grpc
+
+# What every head of its own authority is called in its certificate, whatever its address is.
+SERVER_NAME = "head.hermes"
+CALL_SECONDS = 20.0
+SECRET_BYTES = 16
+# A certificate is renewed in the last third of its life.
+_RENEWED_AT = 2 / 3
+_CHECK_BYTES = 4
+
+
+class Role(StrEnum):
+    """What an identity may do."""
+
+    NODE = "node"
+    USER = "user"
+    ADMIN = "admin"
+
+
+ROLES = {
+    pb.IDENTITY_ROLE_NODE: Role.NODE,
+    pb.IDENTITY_ROLE_USER: Role.USER,
+    pb.IDENTITY_ROLE_ADMIN: Role.ADMIN,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a certificate is for."""
+
+    role: Role
+    name: str
+
+
+class NotEnrolled(Exception):
+    """An enrolment that came to nothing, and why."""
+
+
+def uri_of(identity: Identity) -> str:
+    """The identity as a certificate has it."""
+    return f"hermes://{identity.role}/{identity.name}"
+
+
+def identity_of(uri: str) -> Identity | None:
+    """The identity of a certificate's URI; None if it is no such."""
+    role, _, name = uri.removeprefix("hermes://").partition("/")
+    known = uri.startswith("hermes://") and role in tuple(Role) and name
+    return Identity(Role(role), name) if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """What a token says: the secret, the port where it is redeemed, the head's authority (DER)."""
+
+    secret: bytes
+    port: int
+    authority: bytes
+
+    def token(self) -> str:
+        """As one word."""
+        content = self.port.to_bytes(2, "big") + self.secret + self.authority
+        check = hashlib.sha256(content).digest()[:_CHECK_BYTES]
+        return base64.urlsafe_b64encode(check + content).decode().rstrip("=")
+
+    @classmethod
+    def of(cls, token: str) -> Invitation:
+        """Read a token. Raises NotEnrolled if it is none, or was cut."""
+        try:
+            whole = base64.urlsafe_b64decode(token.strip() + "=" * (-len(token.strip()) % 4))
+        except (binascii.Error, ValueError):
+            whole = b""
+        check, content = whole[:_CHECK_BYTES], whole[_CHECK_BYTES:]
+        if not content or hashlib.sha256(content).digest()[:_CHECK_BYTES] != check:
+            raise NotEnrolled("the token is not whole: copy the command that printed it again")
+        secret = content[2 : 2 + SECRET_BYTES]
+        return cls(secret, int.from_bytes(content[:2], "big"), content[2 + SECRET_BYTES :])
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """A folder with what an enrolled machine or person has: key, certificate, the head's own."""
+
+    folder: Path
+
+    @property
+    def exists(self) -> bool:
+        """Whether an enrolment came to its end here."""
+        return self._about.exists()
+
+    @property
+    def head(self) -> str:
+        """HOST:PORT of the head."""
+        return str(json.loads(self._about.read_bytes())["head"])
+
+    @property
+    def identity(self) -> Identity:
+        """Who this is to the head."""
+        about = json.loads(self._about.read_bytes())
+        return Identity(Role(about["role"]), about["name"])
+
+    @property
+    def _about(self) -> Path:
+        return self.folder / "membership.json"
+
+    def credentials(self) -> grpc.ChannelCredentials:
+        """For a channel with the option `channel_options` to the head."""
+        authority, key, certificate = (
+            (self.folder / name).read_bytes()
+            for name in ("authority.crt", "member.key", "member.crt")
+        )
+        return grpc.ssl_channel_credentials(authority, key, certificate)
+
+    def seconds_to_renewal(self, now: datetime.datetime) -> float:
+        """Until the certificate is in the last third of its life; 0 if it is by now."""
+        certificate = x509.load_pem_x509_certificate((self.folder / "member.crt").read_bytes())
+        begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+        return max(0.0, (begin + (end - begin) * _RENEWED_AT - now).total_seconds())
+
+    async def renew(self, channel: grpc.aio.Channel) -> None:
+        """Have a newer certificate given, over a channel that was opened with the present one.
+
+        The key stays. Raises AioRpcError.
+        """
+        stub: Any = enrol_pb2_grpc.EnrolServiceStub(channel)
+        request = pb.RenewRequest(signing_request=_signing_request(self._key()))
+        response = await stub.Renew(request, timeout=CALL_SECONDS)
+        write_private(self.folder / "member.crt", response.certificate)
+
+    def _key(self) -> ec.EllipticCurvePrivateKey:
+        key = serialization.load_pem_private_key((self.folder / "member.key").read_bytes(), None)
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        return key
+
+
+def channel_options() -> list[tuple[str, str]]:
+    """What a channel to a head of its own authority needs, whatever its address."""
+    return [("grpc.ssl_target_name_override", SERVER_NAME)]
+
+
+def enrol(head: str, token: str, name: str, folder: Path) -> Membership:
+    """Redeem an invitation to the head at HOST:PORT `head`; what comes of it lies in `folder`.
+
+    Raises NotEnrolled. Nothing is written before the head has said yes.
+    """
+    invitation = Invitation.of(token)
+    host = head.rpartition(":")[0]
+    if not host:
+        raise NotEnrolled(f"{head}: expected HOST:PORT, for example head.example.org:7411")
+    key = ec.generate_private_key(ec.SECP256R1())
+    authority = _authority_pem(invitation.authority)
+    request = pb.EnrolRequest(
+        secret=invitation.secret, name=name, signing_request=_signing_request(key)
+    )
+    response = _ask(f"{host}:{invitation.port}", authority, request)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    about = {"head": head, "role": ROLES[response.role], "name": response.name}
+    membership = Membership(folder)
+    for file, content in (
+        ("authority.crt", authority),
+        ("member.key", key_pem(key)),
+        ("member.crt", response.certificate),
+        ("membership.json", json.dumps(about).encode()),
+    ):
+        write_private(folder / file, content)
+    return membership
+
+
+def _ask(address: str, authority: bytes, request: pb.EnrolRequest) -> pb.EnrolResponse:
+    credentials = grpc.ssl_channel_credentials(authority)
+    options = [*channel_options(), ("grpc.enable_http_proxy", 0)]
+    with grpc.secure_channel(address, credentials, options=options) as channel:
+        stub = enrol_pb2_grpc.EnrolServiceStub(channel)
+        try:
+            return stub.Enrol(request, timeout=CALL_SECONDS)
+        except grpc.RpcError as failed:
+            error: grpc.Call = failed  # type: ignore[assignment]  # a failed call is both
+            if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+                raise NotEnrolled(
+                    f"{address}: no head answers there, or not the one that the token is from:"
+                    f" {error.details()}"
+                ) from None
+            raise NotEnrolled(f"{address}: {error.details()}") from None
+
+
+def _authority_pem(der: bytes) -> bytes:
+    try:
+        certificate = x509.load_der_x509_certificate(der)
+    except ValueError:
+        raise NotEnrolled("the token holds no certificate of a head") from None
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _signing_request(key: ec.EllipticCurvePrivateKey) -> bytes:
+    builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """A key as a file has it."""
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Replace a file whole, safe on the disk, readable by its owner alone."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.unlink(missing_ok=True)
+    descriptor = os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.rename(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

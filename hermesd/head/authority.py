@@ -1,0 +1,165 @@
+"""The head's own certificate authority: who is who, for connections from other machines.
+
+Rule: a name says nothing by itself. Only the two newest certificates of an identity count (the one
+in use and its renewal), so that to enrol a name anew, or to revoke it, ends what was before.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from hermesd.enrolment import SERVER_NAME, Identity, key_pem, uri_of, write_private
+
+AUTHORITY_LIFE = datetime.timedelta(days=3650)
+CERTIFICATE_LIFE = datetime.timedelta(days=90)
+# Clocks of other machines may be behind.
+_BEFORE = datetime.timedelta(hours=1)
+_COUNTED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """What is known of an identity's certificates: serial numbers, newest last, and its end."""
+
+    serials: tuple[int, ...]
+    expires_unix_seconds: float
+
+
+class Authority:
+    """Signs certificates and remembers which of them count. Everything lies in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        self._ledger_path = folder / "issued.json"
+        self._key, self.certificate = _own(folder)
+        self._ledger = _read_ledger(self._ledger_path)
+
+    @property
+    def certificate_pem(self) -> bytes:
+        """The authority's own certificate."""
+        return self.certificate.public_bytes(serialization.Encoding.PEM)
+
+    def server_pair(self) -> tuple[bytes, bytes]:
+        """Key and certificate for the head's own port, fresh at each start; PEM."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        names = x509.SubjectAlternativeName([x509.DNSName(SERVER_NAME)])
+        usage = ExtendedKeyUsageOID.SERVER_AUTH
+        signed = self._sign(key.public_key(), SERVER_NAME, names, usage, AUTHORITY_LIFE)
+        return key_pem(key), signed.public_bytes(serialization.Encoding.PEM)
+
+    def issue(self, identity: Identity, request: x509.CertificateSigningRequest) -> bytes:
+        """A certificate for `identity`'s first enrolment; earlier ones no longer count."""
+        return self._issue(identity, request, ())
+
+    def renew(self, identity: Identity, request: x509.CertificateSigningRequest) -> bytes:
+        """A certificate beside the newest one of `identity`."""
+        return self._issue(identity, request, self._ledger[identity].serials)
+
+    def revoke(self, identity: Identity) -> bool:
+        """No certificate of it counts from here on; False if it had none."""
+        if self._ledger.pop(identity, None) is None:
+            return False
+        self._write_ledger()
+        return True
+
+    def counts(self, identity: Identity, serial: int) -> bool:
+        """Whether a certificate that this authority signed still stands for `identity`."""
+        known = self._ledger.get(identity)
+        return known is not None and serial in known.serials
+
+    def identities(self) -> dict[Identity, Issued]:
+        """Everybody who may connect."""
+        return dict(self._ledger)
+
+    def _issue(
+        self,
+        identity: Identity,
+        request: x509.CertificateSigningRequest,
+        before: tuple[int, ...],
+    ) -> bytes:
+        key = request.public_key()
+        assert isinstance(key, ec.EllipticCurvePublicKey)
+        names = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(uri_of(identity))])
+        usage = ExtendedKeyUsageOID.CLIENT_AUTH
+        signed = self._sign(key, identity.name, names, usage, CERTIFICATE_LIFE)
+        serials = (*before, signed.serial_number)[-_COUNTED:]
+        self._ledger[identity] = Issued(serials, signed.not_valid_after_utc.timestamp())
+        self._write_ledger()
+        return signed.public_bytes(serialization.Encoding.PEM)
+
+    def _sign(
+        self,
+        key: ec.EllipticCurvePublicKey,
+        subject: str,
+        names: x509.SubjectAlternativeName,
+        usage: x509.ObjectIdentifier,
+        life: datetime.timedelta,
+    ) -> x509.Certificate:
+        return (
+            _builder(subject, self.certificate.subject, key, life)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(names, critical=False)
+            .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+
+    def _write_ledger(self) -> None:
+        entries = [
+            [identity.role, identity.name, [str(serial) for serial in issued.serials],
+             issued.expires_unix_seconds]
+            for identity, issued in self._ledger.items()
+        ]  # fmt: skip
+        write_private(self._ledger_path, json.dumps(entries, indent=1).encode())
+
+
+def _read_ledger(path: Path) -> dict[Identity, Issued]:
+    if not path.exists():
+        return {}
+    return {
+        Identity(role, name): Issued(tuple(int(serial) for serial in serials), expires)
+        for role, name, serials, expires in json.loads(path.read_bytes())
+    }
+
+
+def _own(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+    """The authority's key and certificate, made at the first start."""
+    key_path, certificate_path = folder / "authority.key", folder / "authority.crt"
+    if not certificate_path.exists():  # it is written last
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Hermes")])
+        certificate = (
+            _builder("Hermes", name, key.public_key(), AUTHORITY_LIFE)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .sign(key, hashes.SHA256())
+        )
+        write_private(key_path, key_pem(key))
+        write_private(certificate_path, certificate.public_bytes(serialization.Encoding.PEM))
+    if os.stat(key_path).st_mode & 0o077:
+        raise PermissionError(f"{key_path} can be read by others: chmod 600 {key_path}")
+    loaded = serialization.load_pem_private_key(key_path.read_bytes(), None)
+    assert isinstance(loaded, ec.EllipticCurvePrivateKey)
+    return loaded, x509.load_pem_x509_certificate(certificate_path.read_bytes())
+
+
+def _builder(
+    subject: str, issuer: x509.Name, key: ec.EllipticCurvePublicKey, life: datetime.timedelta
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)]))
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _BEFORE)
+        .not_valid_after(now + life)
+    )

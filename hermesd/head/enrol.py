@@ -1,0 +1,150 @@
+"""EnrolService: invitations, certificates for those who redeem one, their renewal and their end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import structlog
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from hermesd.config import NODE_NAME
+from hermesd.enrolment import ROLES, Identity, Invitation, Role
+from hermesd.head.authority import Authority
+from hermesd.head.guard import caller
+from hermesd.head.invitations import Invitations
+from hermesd.head.nodes import Sessions
+from hermesd.head.refusals import NotFound, NotNow, TooMuch
+from hermesd.pb.hermes.v1 import enrol_pb2 as pb
+from hermesd.pb.hermes.v1 import enrol_pb2_grpc
+from hermesd.refusal import FieldError, Refused, one_of, shown
+
+LONGEST_SECONDS = 30 * 86_400.0
+USUAL_SECONDS = 86_400.0
+_NUMBERS = {role: number for number, role in ROLES.items()}
+
+log = structlog.get_logger()
+
+
+class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
+    """The servicer. `authority` is None at a head that serves no other machines; `address` is
+    where they reach it, `port` where invitations are redeemed."""
+
+    def __init__(
+        self,
+        authority: Authority | None,
+        invitations: Invitations,
+        sessions: Sessions,
+        address: str,
+        port: int,
+    ) -> None:
+        self._authority = authority
+        self._sessions = sessions
+        self._invitations = invitations
+        self._address = address
+        self._port = port
+
+    async def Invite(self, request: pb.InviteRequest, context: Any) -> pb.InviteResponse:
+        authority = self._needed()
+        role = _role(request.role)
+        if request.name:
+            _checked(request.name)
+        seconds = request.valid_seconds or USUAL_SECONDS
+        if not 0 < seconds <= LONGEST_SECONDS:
+            expected = f"more than 0 and at most {LONGEST_SECONDS:g} seconds"
+            raise Refused(FieldError("valid_seconds", f"{request.valid_seconds:g}", expected))
+        try:
+            secret = self._invitations.invite(role, request.name, seconds)
+        except OverflowError as error:
+            raise TooMuch(str(error)) from None
+        der = authority.certificate.public_bytes(serialization.Encoding.DER)
+        log.info("invited", role=role, name=request.name or "any")
+        token = Invitation(secret, self._port, der).token()
+        return pb.InviteResponse(token=token, address=self._address)
+
+    async def Enrol(self, request: pb.EnrolRequest, context: Any) -> pb.EnrolResponse:
+        authority = self._needed()
+        name = _checked(request.name)
+        signing_request = _signing_request(request.signing_request)
+        invited = self._invitations.redeem(request.secret, name)
+        if invited is None:
+            raise NotNow(
+                f"the invitation was used, is too old, or is not for {shown(name)}: ask for another"
+            )
+        identity = Identity(invited.role, name)
+        certificate = authority.issue(identity, signing_request)
+        log.info("enrolled", role=invited.role, name=name, peer=context.peer())
+        return pb.EnrolResponse(certificate=certificate, role=_NUMBERS[invited.role], name=name)
+
+    async def Renew(self, request: pb.RenewRequest, context: Any) -> pb.RenewResponse:
+        authority, identity = self._needed(), caller.get()
+        if identity is None or identity not in authority.identities():
+            raise NotNow("only the holder of a certificate of this head can renew it")
+        certificate = authority.renew(identity, _signing_request(request.signing_request))
+        log.info("renewed", role=identity.role, name=identity.name)
+        return pb.RenewResponse(certificate=certificate)
+
+    async def Revoke(self, request: pb.RevokeRequest, context: Any) -> pb.RevokeResponse:
+        identity = Identity(_role(request.role), request.name)
+        if not self._needed().revoke(identity):
+            raise NotFound(f"no {identity.role} {shown(request.name)} is enrolled")
+        session = self._sessions.find(identity.name) if identity.role is Role.NODE else None
+        if session is not None:
+            session.close("its certificate was revoked")
+        log.info("revoked", role=identity.role, name=identity.name)
+        return pb.RevokeResponse()
+
+    async def ListIdentities(
+        self, request: pb.ListIdentitiesRequest, context: Any
+    ) -> pb.ListIdentitiesResponse:
+        known = self._authority.identities() if self._authority is not None else {}
+        return pb.ListIdentitiesResponse(
+            identities=[
+                pb.Identity(
+                    role=_NUMBERS[identity.role],
+                    name=identity.name,
+                    expires_unix_seconds=issued.expires_unix_seconds,
+                )
+                for identity, issued in sorted(known.items(), key=lambda item: item[0].name)
+            ]
+        )
+
+    def _needed(self) -> Authority:
+        if self._authority is None:
+            raise NotNow(
+                "this head gives out no certificates: start it with listen = HOST:PORT, and"
+                " without tls_ files"
+            )
+        return self._authority
+
+
+def _role(number: pb.IdentityRole) -> Role:
+    role = ROLES.get(number)
+    if role is None:
+        raise Refused(FieldError("role", str(number), one_of([str(r) for r in Role])))
+    return role
+
+
+def _checked(name: str) -> str:
+    if not NODE_NAME.fullmatch(name):
+        expected = "1 to 63 of a-z, 0-9, dot, hyphen and underscore, a letter or digit first"
+        raise Refused(FieldError("name", shown(name), expected))
+    return name
+
+
+def _signing_request(pem: bytes) -> x509.CertificateSigningRequest:
+    """Raises Refused unless it is one for a P-256 key, signed with that key."""
+    wrong = Refused(FieldError("signing_request", "", "PKCS #10 in PEM, signed, for a P-256 key"))
+    try:
+        request = x509.load_pem_x509_csr(pem)
+        key = request.public_key()
+        good = request.is_signature_valid
+    except (ValueError, UnsupportedAlgorithm):
+        raise wrong from None
+    if not good or not isinstance(key, ec.EllipticCurvePublicKey):
+        raise wrong
+    if not isinstance(key.curve, ec.SECP256R1):
+        raise wrong
+    return request

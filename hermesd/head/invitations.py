@@ -1,0 +1,69 @@
+"""Secrets that are good for one enrolment: kept by their hash, across restarts, until they end."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hermesd.core.model import Time
+from hermesd.enrolment import SECRET_BYTES, Role, write_private
+
+OPEN_LIMIT = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Invited:
+    """Who may redeem a secret: `name` is empty where any name will do."""
+
+    role: Role
+    name: str
+    expires: Time
+
+
+class Invitations:
+    """The open ones, in the file `path`; `now` is the head's clock."""
+
+    def __init__(self, path: Path, now: Callable[[], Time]) -> None:
+        self._path = path
+        self._now = now
+        self._open: dict[str, Invited] = {}
+        if path.exists():
+            for digest, role, name, expires in json.loads(path.read_bytes()):
+                self._open[digest] = Invited(Role(role), name, expires)
+
+    def invite(self, role: Role, name: str, valid_seconds: float) -> bytes:
+        """A new secret. Raises OverflowError while too many are open."""
+        self._forget_ended()
+        if len(self._open) >= OPEN_LIMIT:
+            raise OverflowError(f"{OPEN_LIMIT} invitations are open")
+        secret = secrets.token_bytes(SECRET_BYTES)
+        self._open[_digest(secret)] = Invited(role, name, self._now() + valid_seconds)
+        self._write()
+        return secret
+
+    def redeem(self, secret: bytes, name: str) -> Invited | None:
+        """Whom it was for, once; None for a secret that is unknown, used, too old, another's."""
+        self._forget_ended()
+        digest = _digest(secret)
+        found = self._open.get(digest)
+        if found is None or found.name not in ("", name):
+            return None
+        del self._open[digest]
+        self._write()
+        return found
+
+    def _forget_ended(self) -> None:
+        now = self._now()
+        self._open = {d: invited for d, invited in self._open.items() if invited.expires > now}
+
+    def _write(self) -> None:
+        entries = [[d, i.role, i.name, i.expires] for d, i in self._open.items()]
+        write_private(self._path, json.dumps(entries).encode())
+
+
+def _digest(secret: bytes) -> str:
+    return hashlib.sha256(secret).hexdigest()

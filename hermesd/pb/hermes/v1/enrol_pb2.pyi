@@ -1,0 +1,101 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class IdentityRole(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    IDENTITY_ROLE_UNSPECIFIED: _ClassVar[IdentityRole]
+    IDENTITY_ROLE_NODE: _ClassVar[IdentityRole]
+    IDENTITY_ROLE_USER: _ClassVar[IdentityRole]
+    IDENTITY_ROLE_ADMIN: _ClassVar[IdentityRole]
+IDENTITY_ROLE_UNSPECIFIED: IdentityRole
+IDENTITY_ROLE_NODE: IdentityRole
+IDENTITY_ROLE_USER: IdentityRole
+IDENTITY_ROLE_ADMIN: IdentityRole
+
+class InviteRequest(_message.Message):
+    __slots__ = ("role", "name", "valid_seconds")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALID_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    role: IdentityRole
+    name: str
+    valid_seconds: float
+    def __init__(self, role: _Optional[_Union[IdentityRole, str]] = ..., name: _Optional[str] = ..., valid_seconds: _Optional[float] = ...) -> None: ...
+
+class InviteResponse(_message.Message):
+    __slots__ = ("token", "address")
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    token: str
+    address: str
+    def __init__(self, token: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
+
+class EnrolRequest(_message.Message):
+    __slots__ = ("secret", "name", "signing_request")
+    SECRET_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SIGNING_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    secret: bytes
+    name: str
+    signing_request: bytes
+    def __init__(self, secret: _Optional[bytes] = ..., name: _Optional[str] = ..., signing_request: _Optional[bytes] = ...) -> None: ...
+
+class EnrolResponse(_message.Message):
+    __slots__ = ("certificate", "role", "name")
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    certificate: bytes
+    role: IdentityRole
+    name: str
+    def __init__(self, certificate: _Optional[bytes] = ..., role: _Optional[_Union[IdentityRole, str]] = ..., name: _Optional[str] = ...) -> None: ...
+
+class RenewRequest(_message.Message):
+    __slots__ = ("signing_request",)
+    SIGNING_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    signing_request: bytes
+    def __init__(self, signing_request: _Optional[bytes] = ...) -> None: ...
+
+class RenewResponse(_message.Message):
+    __slots__ = ("certificate",)
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    certificate: bytes
+    def __init__(self, certificate: _Optional[bytes] = ...) -> None: ...
+
+class RevokeRequest(_message.Message):
+    __slots__ = ("role", "name")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    role: IdentityRole
+    name: str
+    def __init__(self, role: _Optional[_Union[IdentityRole, str]] = ..., name: _Optional[str] = ...) -> None: ...
+
+class RevokeResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListIdentitiesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListIdentitiesResponse(_message.Message):
+    __slots__ = ("identities",)
+    IDENTITIES_FIELD_NUMBER: _ClassVar[int]
+    identities: _containers.RepeatedCompositeFieldContainer[Identity]
+    def __init__(self, identities: _Optional[_Iterable[_Union[Identity, _Mapping]]] = ...) -> None: ...
+
+class Identity(_message.Message):
+    __slots__ = ("role", "name", "expires_unix_seconds")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    role: IdentityRole
+    name: str
+    expires_unix_seconds: float
+    def __init__(self, role: _Optional[_Union[IdentityRole, str]] = ..., name: _Optional[str] = ..., expires_unix_seconds: _Optional[float] = ...) -> None: ...

@@ -1,0 +1,106 @@
+"""A machine and a person join a head by one-time tokens, with the commands that people type."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.head.test_transport import free_port
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+class Place:
+    """A head that other machines may join, and this user's home."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.address = f"127.0.0.1:{free_port()}"
+        self.environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith("HERMES_")},
+            "XDG_CONFIG_HOME": str(folder / "config"),
+            "HERMES_STATE": str(folder / "state"),
+            "HERMES_HEAD_ENROL": f"127.0.0.1:{free_port()}",
+            "HERMES_HEAD_LISTEN": self.address,
+            "HERMES_HEAD_STATE_DIR": str(folder / "head"),
+            "PYTHONPATH": str(REPOSITORY),
+        }
+
+    @contextmanager
+    def daemon(self, *words: str) -> Iterator[None]:
+        """A daemon of hermesd until the block ends; it says READY before the block begins."""
+        command = [sys.executable, "-m", "hermesd.cli", *words]
+        with notified(self.folder) as (socket, ready):
+            process = subprocess.Popen(command, env={**self.environment, "NOTIFY_SOCKET": socket})
+            try:
+                ready()
+                yield
+            finally:
+                process.send_signal(signal.SIGTERM)
+                process.wait()
+
+    def ctl(self, *words: str, admin: bool = False) -> str:
+        """What a command prints; as the head's own admin, over its socket, or as who logged in."""
+        environment = dict(self.environment)
+        if admin:
+            environment["HERMES_HEAD"] = f"unix:{self.folder}/head/head.sock"
+        done = subprocess.run(
+            [sys.executable, "-m", "hermesctl.cli", *words],
+            env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def until_connected(self, node: str, *words: str) -> None:
+        """Ask again and again: a daemon is ready before its first stream to the head is."""
+        while True:
+            nodes = json.loads(self.ctl(*words, "node", "ls", "-o", "json"))["nodes"]
+            if any(one["id"] == node and one["connected"] for one in nodes):
+                return
+
+
+@contextmanager
+def notified(folder: Path) -> Iterator[tuple[str, Callable[[], None]]]:
+    """A socket for sd_notify, and what waits for READY=1."""
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        path = str(folder / f"notify-{len(list(folder.iterdir()))}")
+        listener.bind(path)
+
+        def ready() -> None:
+            while b"READY=1" not in listener.recv(4096):
+                pass
+
+        yield path, ready
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_a_token_makes_a_machine_a_node_and_a_person_a_user(place: Place) -> None:
+    node = ("--state", str(place.folder / "node"), "--slots", "1")
+    with place.daemon("head"):
+        join = place.ctl("node", "token", "--name", "box", admin=True).split()
+        assert join[:4] == ["hermesd", "node", "join", place.address]
+        with place.daemon(*join[1:], *node):
+            login = place.ctl("user", "token", "alice", admin=True).split()
+            assert login[:3] == ["hermesctl", "login", place.address]
+            place.ctl(*login[1:], "--name", "lab")
+            place.until_connected("box")
+        with place.daemon("node", *node):  # by itself it finds its head and its name again
+            place.until_connected("box", "--head", "lab")
+    [context] = json.loads(place.ctl("context", "-o", "json"))["contexts"]
+    assert context == {"name": "lab", "head": place.address, "user": "alice", "current": True}
+    place.ctl("logout")
+    assert json.loads(place.ctl("context", "-o", "json"))["contexts"] == []

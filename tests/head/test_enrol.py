@@ -1,0 +1,229 @@
+"""How a machine or a person comes to a certificate, what it opens, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from hermesd.enrolment import (
+    Identity,
+    Invitation,
+    Membership,
+    NotEnrolled,
+    Role,
+    channel_options,
+    enrol,
+    identity_of,
+    uri_of,
+)
+from hermesd.head.authority import Authority
+from hermesd.pb.hermes.v1 import control_pb2 as control
+from hermesd.pb.hermes.v1 import control_pb2_grpc, enrol_pb2_grpc, node_pb2_grpc
+from hermesd.pb.hermes.v1 import enrol_pb2 as pb
+from tests.head.heads import Node, World, status, world
+from tests.head.test_transport import free_port
+
+CODE = grpc.StatusCode
+
+
+class Open(World):
+    """A head that other machines may join."""
+
+    address: str
+
+    @property
+    def admin(self) -> tuple[tuple[str, str], ...]:
+        word = (self.directory / "token").read_text().strip()
+        return (("authorization", f"Bearer {word}"),)
+
+    async def invite(self, role: pb.IdentityRole, name: str = "", **fields: Any) -> str:
+        stub: Any = enrol_pb2_grpc.EnrolServiceStub(self.channel)
+        request = pb.InviteRequest(role=role, name=name, **fields)
+        answer = await stub.Invite(request, metadata=self.admin)
+        return str(answer.token)
+
+    async def member(self, role: pb.IdentityRole, name: str, folder: Path) -> Membership:
+        token = await self.invite(role)
+        return await asyncio.to_thread(enrol, self.address, token, name, folder)
+
+
+@pytest.fixture
+async def head(tmp_path: Path) -> AsyncIterator[Open]:
+    listen, reception = (f"127.0.0.1:{free_port()}" for _ in range(2))
+    async with world(tmp_path / "head", embedded=False, listen=listen, enrol=reception) as up:
+        system = Open(up.running, up.channel, up.control, up.nodes, up.directory)
+        system.address = listen
+        yield system
+
+
+@asynccontextmanager
+async def connected(membership: Membership) -> AsyncIterator[grpc.aio.Channel]:
+    async with grpc.aio.secure_channel(
+        membership.head, membership.credentials(), options=channel_options()
+    ) as channel:
+        yield channel
+
+
+async def info(channel: grpc.aio.Channel) -> Any:
+    stub: Any = control_pb2_grpc.ControlServiceStub(channel)
+    return await stub.ServerInfo(control.ServerInfoRequest(), timeout=10)
+
+
+async def attached(channel: grpc.aio.Channel, name: str) -> Node:
+    """A node that has been welcomed under `name`."""
+    stub: Any = node_pb2_grpc.NodeServiceStub(channel)
+    node = Node(World(None, channel, None, stub, Path()), name)  # type: ignore[arg-type]
+    await node.hello()
+    return node
+
+
+async def test_a_machine_joins_and_attaches_under_its_own_name_alone(
+    head: Open, tmp_path: Path
+) -> None:
+    box = await head.member(pb.IDENTITY_ROLE_NODE, "box", tmp_path / "box")
+    assert box.identity == Identity(Role.NODE, "box")
+    for file in box.folder.iterdir():
+        assert file.stat().st_mode & 0o077 == 0
+    async with connected(box) as channel:
+        node = await attached(channel, "box")
+        node.call.cancel()
+        with pytest.raises(grpc.aio.AioRpcError, match="box, as its certificate"):
+            await attached(channel, "other")
+        code, words = await status(info(channel))
+        assert code is CODE.PERMISSION_DENIED
+        assert "node box may not do this" in words
+
+
+async def test_a_person_logs_in_and_only_an_admin_invites(head: Open, tmp_path: Path) -> None:
+    alice = await head.member(pb.IDENTITY_ROLE_USER, "alice", tmp_path / "alice")
+    root = await head.member(pb.IDENTITY_ROLE_ADMIN, "root", tmp_path / "root")
+    invitation = pb.InviteRequest(role=pb.IDENTITY_ROLE_USER)
+    async with connected(alice) as channel:
+        assert (await info(channel)).version
+        stub: Any = enrol_pb2_grpc.EnrolServiceStub(channel)
+        assert (await status(stub.Invite(invitation)))[0] is CODE.PERMISSION_DENIED
+        with pytest.raises(grpc.aio.AioRpcError, match="user alice may not"):
+            await attached(channel, "alice")
+    async with connected(root) as channel:
+        stub = enrol_pb2_grpc.EnrolServiceStub(channel)
+        assert (await stub.Invite(invitation)).address == head.address
+        listed = await stub.ListIdentities(pb.ListIdentitiesRequest())
+        assert [(one.name, one.role) for one in listed.identities] == [
+            ("alice", pb.IDENTITY_ROLE_USER),
+            ("root", pb.IDENTITY_ROLE_ADMIN),
+        ]
+
+
+async def test_an_invitation_is_good_once_for_whom_and_as_long_as_it_says(
+    head: Open, tmp_path: Path
+) -> None:
+    token = await head.invite(pb.IDENTITY_ROLE_NODE, "box")
+    with pytest.raises(NotEnrolled, match="not for other"):
+        await asyncio.to_thread(enrol, head.address, token, "other", tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+    await asyncio.to_thread(enrol, head.address, token, "box", tmp_path / "b")
+    with pytest.raises(NotEnrolled, match="was used"):
+        await asyncio.to_thread(enrol, head.address, token, "box", tmp_path / "c")
+    short = await head.invite(pb.IDENTITY_ROLE_NODE, valid_seconds=1e-9)
+    with pytest.raises(NotEnrolled, match="too old"):
+        await asyncio.to_thread(enrol, head.address, short, "box", tmp_path / "d")
+
+
+async def test_a_token_leads_to_its_own_head_alone(head: Open, tmp_path: Path) -> None:
+    with pytest.raises(NotEnrolled, match="not whole"):
+        enrol(head.address, "nonsense", "box", tmp_path / "a")
+    token = await head.invite(pb.IDENTITY_ROLE_NODE)
+    with pytest.raises(NotEnrolled, match="not whole"):
+        enrol(head.address, token[:-3], "box", tmp_path / "a")
+    read = Invitation.of(token)
+    stranger = Authority(tmp_path / "stranger").certificate_pem
+    der = x509.load_pem_x509_certificate(stranger).public_bytes(Encoding.DER)
+    other = Invitation(read.secret, read.port, der).token()
+    with pytest.raises(NotEnrolled, match="not the one that the token is from"):
+        await asyncio.to_thread(enrol, head.address, other, "box", tmp_path / "a")
+    await asyncio.to_thread(enrol, head.address, token, "box", tmp_path / "a")
+
+
+async def test_who_is_revoked_or_enrolled_anew_is_out_at_once(head: Open, tmp_path: Path) -> None:
+    first = await head.member(pb.IDENTITY_ROLE_USER, "alice", tmp_path / "first")
+    second = await head.member(pb.IDENTITY_ROLE_USER, "alice", tmp_path / "second")
+    async with connected(first) as channel:
+        code, words = await status(info(channel))
+        assert code is CODE.UNAUTHENTICATED
+        assert "alice counts no more" in words
+    async with connected(second) as channel:
+        assert (await info(channel)).version
+        stub: Any = enrol_pb2_grpc.EnrolServiceStub(head.channel)
+        request = pb.RevokeRequest(role=pb.IDENTITY_ROLE_USER, name="alice")
+        await stub.Revoke(request, metadata=head.admin)
+        assert (await status(info(channel)))[0] is CODE.UNAUTHENTICATED
+        again = await status(stub.Revoke(request, metadata=head.admin))
+        assert again[0] is CODE.NOT_FOUND
+
+
+async def test_a_node_that_is_revoked_is_let_go(head: Open, tmp_path: Path) -> None:
+    box = await head.member(pb.IDENTITY_ROLE_NODE, "box", tmp_path / "box")
+    async with connected(box) as channel:
+        node = await attached(channel, "box")
+        stub: Any = enrol_pb2_grpc.EnrolServiceStub(head.channel)
+        request = pb.RevokeRequest(role=pb.IDENTITY_ROLE_NODE, name="box")
+        await stub.Revoke(request, metadata=head.admin)
+        await node.ended()
+        with pytest.raises(grpc.aio.AioRpcError, match="node box counts no more"):
+            await attached(channel, "box")
+
+
+async def test_a_renewed_certificate_counts_beside_the_one_before(
+    head: Open, tmp_path: Path
+) -> None:
+    box = await head.member(pb.IDENTITY_ROLE_USER, "alice", tmp_path / "alice")
+    now = datetime.datetime.now(datetime.UTC)
+    assert box.seconds_to_renewal(now) > 50 * 86_400
+    assert box.seconds_to_renewal(now + datetime.timedelta(days=61)) == 0
+    before = (box.folder / "member.crt").read_bytes()
+    async with connected(box) as old:
+        await box.renew(old)
+        assert (box.folder / "member.crt").read_bytes() != before
+        async with connected(box) as new:
+            assert (await info(old)).version
+            assert (await info(new)).version
+            await box.renew(new)
+            assert (await status(info(old)))[0] is CODE.UNAUTHENTICATED
+
+
+async def test_members_and_invitations_outlive_the_head(tmp_path: Path) -> None:
+    listen, reception = (f"127.0.0.1:{free_port()}" for _ in range(2))
+    settings: dict[str, Any] = {"embedded": False, "listen": listen, "enrol": reception}
+    async with world(tmp_path / "head", **settings) as up:
+        system = Open(up.running, up.channel, up.control, up.nodes, up.directory)
+        system.address = listen
+        box = await system.member(pb.IDENTITY_ROLE_NODE, "box", tmp_path / "box")
+        token = await system.invite(pb.IDENTITY_ROLE_USER)
+    async with world(tmp_path / "head", **settings):
+        async with connected(box) as channel:
+            (await attached(channel, "box")).call.cancel()
+        await asyncio.to_thread(enrol, listen, token, "bob", tmp_path / "bob")
+
+
+async def test_a_head_without_other_machines_invites_nobody(tmp_path: Path) -> None:
+    async with world(tmp_path) as up:
+        stub: Any = enrol_pb2_grpc.EnrolServiceStub(up.channel)
+        code, words = await status(stub.Invite(pb.InviteRequest(role=pb.IDENTITY_ROLE_NODE)))
+        assert code is CODE.FAILED_PRECONDITION
+        assert "listen = HOST:PORT" in words
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_identities_are_read_as_they_are_written(role: Role) -> None:
+    assert identity_of(uri_of(Identity(role, "box"))) == Identity(role, "box")
+    for text in ("", "hermes://", "hermes://king/box", "hermes://node/", "https://node/box"):
+        assert identity_of(text) is None
