@@ -151,6 +151,7 @@ class Host:
                 message["restore"],
                 message["limit_step"],
                 message.get("cores"),
+                bool(message.get("hold")),
             )
         elif kind == "resume":
             trial.resume(message["attempt"], message["limit_step"], message.get("cores"))

@@ -25,18 +25,31 @@ class Supervisor(LiveTrial):
         super().__init__(spec, publish)
         self.lease_expires: float | None = None
         self._suspension: Suspension | None = None
+        # Rebuilt before its turn, it is not told that it may go on from where it was restored to:
+        # what it said when it came there is kept.
+        self._is_held = False
+        self._restored: Message | None = None
         self._oom_before = 0
 
     # -- requests of the node daemon ---------------------------------------------------------
 
     def start(
-        self, attempt: int, restore: str | None, limit: int | None, cores: list[int] | None
+        self,
+        attempt: int,
+        restore: str | None,
+        limit: int | None,
+        cores: list[int] | None,
+        hold: bool = False,
     ) -> Launch | None:
-        """Fork a training process; in the child the answer is what it needs to become one."""
+        """Fork a training process; in the child the answer is what it needs to become one.
+
+        With `hold` it stops where it is restored to, until it is told to go on as a newer attempt.
+        """
         if self.worker is not None or attempt <= self.attempt:
             return None
         self.attempt = attempt
         self.phase = "running"
+        self._is_held, self._restored = hold and restore is not None, None
         self._oom_before = self.group.out_of_memory_kills()
         if restore is not None:
             self.output.hold_back()
@@ -48,6 +61,9 @@ class Supervisor(LiveTrial):
 
     def resume(self, attempt: int, limit: int | None, cores: list[int] | None) -> None:
         """Let the parked process go on, on these cores if any are named."""
+        if self._is_held and self.worker is not None:
+            self._let_go(attempt, limit, cores)
+            return
         if self.phase != "parked" or self.worker is None:
             return
         if self._suspension is not None:
@@ -66,6 +82,22 @@ class Supervisor(LiveTrial):
             self.worker.tell("resume", attempt=attempt)
         else:
             self.run.say_resumed()
+
+    def _let_go(self, attempt: int, limit: int | None, cores: list[int] | None) -> None:
+        """What was rebuilt need not wait any more, whether it has come there or not."""
+        if self._suspension is not None:
+            self._suspension.then_resume = (attempt, limit, cores)
+            return
+        worker, restored = self.worker, self._restored
+        assert worker is not None
+        self._is_held, self._restored = False, None
+        self.attempt, self.phase = attempt, "running"
+        worker.page.limit = NO_LIMIT if limit is None else limit
+        if cores is not None:
+            self.group.pin(cores)
+        self.group.thaw()
+        if restored is not None:
+            self.run.heard(restored)
 
     def suspend(self, tier: str, deadline_seconds: float, cause: str = "request") -> None:
         """Give the device back at the next boundary, by the tier asked for or a safer one."""
@@ -152,6 +184,13 @@ class Supervisor(LiveTrial):
             self.emit("checkpoint_failed", id=message["id"], reason=message["reason"])
             if self._suspension is not None:
                 self._suspension.not_checkpointed(message)
+        elif kind == "restored" and self._is_held:
+            self._restored = message
+            if self._suspension is None:
+                self._suspension = Suspension(self, "park", "rebuilt", 0.0)
+                self._suspension.freeze()
+        elif kind == "begun" and self._is_held:
+            self.kill("it did not stop where its checkpoint was taken")
         else:
             self.run.heard(message)
         self._settle()

@@ -20,8 +20,27 @@ class Spawn:
 
 
 @dataclass(frozen=True, slots=True)
+class Rebuild:
+    """Start the program of a run that ended from its checkpoint, on these cores, and hold it there.
+
+    It trains nothing before a LetGo of a newer run, which may come before it is there.
+    """
+
+    assignment: Assignment
+    checkpoint: Checkpoint
+    cores: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """End a process that was rebuilt and not let go; nothing is lost with it."""
+
+    trial: TrialId
+
+
+@dataclass(frozen=True, slots=True)
 class LetGo:
-    """Journal the run, then let the parked process of its trial go on."""
+    """Journal the run, then let the parked or rebuilt process of its trial go on."""
 
     assignment: Assignment
     limit_step: int | None
@@ -99,5 +118,17 @@ class Tell:
 
 
 Action: TypeAlias = (
-    Spawn | LetGo | Resume | Halt | Save | Demote | End | Fence | Extend | Forget | Tell
+    Spawn
+    | Rebuild
+    | Discard
+    | LetGo
+    | Resume
+    | Halt
+    | Save
+    | Demote
+    | End
+    | Fence
+    | Extend
+    | Forget
+    | Tell
 )

@@ -67,6 +67,8 @@ def fact(node: NodeTable, fact: HostFact, now: Time) -> None:
         return
     if stay.condition is Condition.STARTING and run == stay.assignment.launch.parked:
         _lost_on_resume(node, stay, fact, now)
+    if run == stay.rebuilding and stay.condition is not Condition.RUNNING:
+        return _rebuilt(node, stay, fact, now)
     if stay.process != run:
         return
     match fact:
@@ -97,6 +99,32 @@ def _lost_on_resume(node: NodeTable, stay: Stay, fact: HostFact, now: Time) -> N
         node.end(stay, ParkLost(fact.run, "the parked process ended"), now)
 
 
+def _rebuilt(node: NodeTable, stay: Stay, fact: HostFact, now: Time) -> None:
+    """What was rebuilt ahead of its turn says something before it is told to go on."""
+    match fact:
+        case Judged():
+            stay.judged = fact
+        case Parked():
+            stay.held, stay.memory_bytes = True, fact.memory_bytes or stay.memory_bytes
+        case Left() | Completed() | Failed() | Gone() if stay.condition is Condition.PROMOTED:
+            node.discard(stay, again=False)
+        case Left() | Completed() | Failed() | Gone():
+            _not_rebuilt(node, stay, now)
+        case _:
+            return  # it is no run: what it says of itself was said by the one before
+
+
+def _not_rebuilt(node: NodeTable, stay: Stay, now: Time) -> None:
+    """The process ended while its run waits or is about to begin: the checkpoint is still there."""
+    fresh = stay.condition is Condition.WAITING and stay.ending is None
+    if fresh:
+        stay.process, stay.rebuilding, stay.rebuilt = None, None, None
+    else:
+        assert stay.rebuilt is not None
+        cause = "the process that was rebuilt for it ended"
+        node.end(stay, RunSuspended(stay.run, Tier.KILL, stay.step, stay.rebuilt, 0.0, cause), now)
+
+
 def _started(node: NodeTable, stay: Stay, step: int, now: Time) -> None:
     if stay.condition is Condition.RUNNING:  # found so, and the head may not have heard of it
         node.tell(RunStarted(stay.run, stay.step, stay.start_seconds, stay.planned))
@@ -104,6 +132,7 @@ def _started(node: NodeTable, stay: Stay, step: int, now: Time) -> None:
         return
     stay.step, stay.start_seconds = step, now - stay.received
     stay.saved, stay.saving = now - stay.trained, None
+    stay.rebuilding, stay.rebuilt = None, None
     if stay.condition is Condition.STARTING:
         stay.enter(Condition.RUNNING, now)
         stay.granted = now
@@ -166,11 +195,14 @@ def _ended(node: NodeTable, stay: Stay, fact: Left | Completed | Failed | Gone, 
         case Left(_, tier, step, checkpoint, cause):
             if stay.condition is Condition.DEMOTING and checkpoint is not None:
                 demoted = RunSuspended(run, Tier.CHECKPOINT, step, checkpoint, 0.0, "demoted")
+                node.shelve(stay, checkpoint)
                 if stay.next is not None and stay.next.launch.parked == run:
                     stay.next = _from(stay.next, demoted)
                 node.end(stay, demoted, now)
             else:
                 left = stay.left(tier, step, checkpoint, cause, now)
+                if isinstance(left, RunSuspended) and left.tier is Tier.CHECKPOINT and checkpoint:
+                    node.shelve(stay, checkpoint)
                 node.process_gone(stay, left, cause or "it was ended", now)
         case Completed(_, step, checkpoint):
             node.process_gone(stay, RunCompleted(run, step, checkpoint), "it ended", now)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 
-from hermesd.core import node_facts, node_orders
+from hermesd.core import node_facts, node_memory, node_orders
 from hermesd.core.commands import Kill, Release, Renew, Stop, Suspend
 from hermesd.core.events import RunFailed
 from hermesd.core.model import DeviceId, LiveRun, RunId, Time, TrialId
 from hermesd.core.node_actions import Action, Extend, Fence, LetGo, Save, Spawn
-from hermesd.core.node_messages import Assignment, Found, Input, Known, Leased, Leave
+from hermesd.core.node_messages import Assignment, Found, Input, Known, Leased, Leave, Upcoming
 from hermesd.core.node_stay import Condition, Stay
 from hermesd.core.node_table import NodeTable, NodeTerms, checkpoint_name
 
@@ -43,6 +43,8 @@ class NodeMachine:
                 node_orders.release(self.table, message, now)
             case Leave():
                 node_orders.leave(self.table, message, now)
+            case Upcoming(trials, turns):
+                self.table.upcoming, self.table.turns = trials, turns
             case Leased(expires):
                 self._leased(expires)
             case Known(run):
@@ -106,6 +108,8 @@ class NodeMachine:
                 return stay.received + stay.assignment.suspend_deadline_seconds
             case Condition.STARTING:
                 return stay.since + self.table.terms.start_seconds
+            case Condition.PROMOTED:
+                return math.inf if stay.held else stay.since + self.table.terms.start_seconds
             case Condition.RUNNING:
                 return min(stay.quantum_due, stay.save_due)
             case Condition.HALTING | Condition.DEMOTING:
@@ -119,6 +123,8 @@ class NodeMachine:
             assert stay.process is not None
             stay.fenced = True
             table.out.append(Fence(stay.process))
+        elif stay.condition is Condition.PROMOTED:
+            table.discard(stay, again=False)
         elif stay.condition is Condition.WAITING:
             self._never_started(stay, now)
         elif stay.condition is Condition.STARTING:
@@ -150,7 +156,7 @@ class NodeMachine:
         for stay in list(self.table.stays.values()):
             if stay.condition is Condition.WAITING and stay.ending is None:
                 self._start(stay, now)
-        self._spare_memory(now)
+        node_memory.plan(self.table, now)
         out, self.table.out = self.table.out, []
         return out
 
@@ -172,18 +178,3 @@ class NodeMachine:
             table.out.append(LetGo(stay.assignment, stay.limit_step))
         stay.process = stay.run
         stay.enter(Condition.STARTING, now)
-
-    def _spare_memory(self, now: Time) -> None:
-        """Write down the longest parked trials while the parked hold more than they may."""
-        budget = self.table.terms.parked_memory_bytes
-        if budget is None:
-            return
-        parked = [s for s in self.table.stays.values() if s.condition is Condition.PARKED]
-        held = sum(stay.memory_bytes for stay in parked)
-        for stay in sorted(parked, key=lambda one: one.since):
-            if held <= budget:
-                return
-            if stay.restorable and stay.ending is None and not stay.unwritable:
-                held -= stay.memory_bytes
-                stay.enter(Condition.DEMOTING, now)
-                self.table.demote(stay, now)

@@ -20,6 +20,7 @@ from hermesd.core.model import (
     Study,
     Tier,
     Time,
+    TrialId,
     TrialSpec,
 )
 
@@ -80,7 +81,19 @@ def assignment(
     )
 
 
-Order: TypeAlias = Assignment | Renew | Suspend | Stop | Kill | Release
+@dataclass(frozen=True, slots=True)
+class Upcoming:
+    """A hint: the waiting trials that this node keeps, the one that runs soonest first.
+
+    The first `turns` of them have the next turns. Each replaces the one before; nothing answers it
+    and nothing is lost with it.
+    """
+
+    trials: tuple[TrialId, ...]
+    turns: int
+
+
+Order: TypeAlias = Assignment | Renew | Suspend | Stop | Kill | Release | Upcoming
 
 
 class Series(NamedTuple):

@@ -18,8 +18,11 @@ def launch(node: NodeTable, order: Assignment, now: Time) -> None:
     run, parked = order.run, order.launch.parked
     if run.attempt <= node.newest(order):
         return _say_again(node, run)
+    if _is_rebuilt(node, order):
+        node.accept(order)
+        return node.let_go(node.stays[run.trial], order, now)
+    stay = node.asked_for(run.trial)
     node.accept(order)
-    stay = node.stays.get(run.trial)
     foreign = stay is not None and stay.assignment.identity != order.identity
     if stay is None or stay.condition is Condition.ENDED or (foreign and stay.process is None):
         fresh = node.wait(order, now)
@@ -34,6 +37,15 @@ def launch(node: NodeTable, order: Assignment, now: Time) -> None:
         stay.next = order
         if parked != stay.run or stay.condition.on_device:
             node.kill_process(stay, now)
+
+
+def _is_rebuilt(node: NodeTable, order: Assignment) -> bool:
+    """Whether the trial has been rebuilt from the very checkpoint that it is to go on from."""
+    stay = node.stays.get(order.run.trial)
+    if stay is None or stay.condition is not Condition.PROMOTED or stay.rebuilt is None:
+        return False
+    same_study = stay.assignment.identity == order.identity
+    return same_study and order.launch.checkpoint == stay.rebuilt.id
 
 
 def _say_again(node: NodeTable, run: RunId) -> None:
@@ -104,7 +116,7 @@ def _tier(node: NodeTable, stay: Stay, wanted: Tier | None) -> Tier:
 
 def kill(node: NodeTable, order: Kill, now: Time) -> None:
     """End whatever this attempt and older ones have here."""
-    stay = node.stays.get(order.run.trial)
+    stay = node.asked_for(order.run.trial)
     if stay is None or stay.run.attempt > order.run.attempt:
         node.current(order.run)
         return
@@ -120,7 +132,8 @@ def kill(node: NodeTable, order: Kill, now: Time) -> None:
 
 def release(node: NodeTable, order: Release, now: Time) -> None:
     """No process of this trial is to be kept; nor its files, if they are to be forgotten."""
-    stay = node.stays.get(order.trial)
+    stay = node.asked_for(order.trial)
+    node.shelved.pop(order.trial, None)
     if stay is not None and stay.process is not None:
         stay.forget = stay.forget or order.forget
         node.kill_process(stay, now)
@@ -132,7 +145,9 @@ def leave(node: NodeTable, order: Leave, now: Time) -> None:
     """Bring every process to an end, with its progress written down where that can be done."""
     node.leaving = True
     for stay in list(node.stays.values()):
-        if stay.condition in (Condition.STARTING, Condition.RUNNING):
+        if stay.condition is Condition.PROMOTED:
+            node.discard(stay)
+        elif stay.condition in (Condition.STARTING, Condition.RUNNING):
             node.halt(stay, Tier.CHECKPOINT, order.deadline_seconds, now)
         elif stay.condition is Condition.PARKED and stay.restorable:
             stay.enter(Condition.DEMOTING, now)

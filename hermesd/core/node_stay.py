@@ -35,7 +35,8 @@ RESTORABLE = frozenset(
 
 
 class Condition(StrEnum):
-    """Where a stay is. WAITING: accepted, but its device or the lease is not there yet."""
+    """Where a stay is. WAITING: accepted, but its device or the lease is not there yet. PROMOTED:
+    nothing is asked for; its last run is being rebuilt from its checkpoint, or is held there."""
 
     WAITING = "waiting"
     STARTING = "starting"
@@ -43,6 +44,7 @@ class Condition(StrEnum):
     HALTING = "halting"
     PARKED = "parked"
     DEMOTING = "demoting"
+    PROMOTED = "promoted"
     ENDED = "ended"
 
     @property
@@ -72,7 +74,8 @@ class Stay:
     last durable checkpoint was taken, moved by the time that was not trained, and `trained` what
     was trained since then when the process was parked. `asked` and `limit` are when the device
     was asked back and by when, `ending` when the process was told to end. `unwritable` is set when
-    a demotion failed: it is not tried again.
+    a demotion failed: it is not tried again. `rebuilding` is the run as which the process was
+    rebuilt from the checkpoint `rebuilt` before it was asked for; `held` once it stands there.
     """
 
     assignment: Assignment
@@ -100,6 +103,9 @@ class Stay:
     failing: tuple[str, str] | None = None
     final: bool = False
     unwritable: bool = False
+    rebuilding: RunId | None = None
+    rebuilt: Checkpoint | None = None
+    held: bool = False
     forget: bool = False
     memory_bytes: int = 0
     outcome: Outcome | None = None
@@ -190,9 +196,11 @@ class Stay:
         return replace(report, planned_steps=report.planned_steps or self.planned)
 
     def live(self) -> list[LiveRun]:
-        """The runs of this stay as Hello names them."""
+        """The runs of this stay as Hello names them; what was rebuilt ahead is no run yet."""
+        if self.condition is Condition.PROMOTED:
+            return []
         runs = [(self.run, _LIVE_WORDS[self.condition], self.step)]
-        if self.process is not None and self.process != self.run:
+        if self.process is not None and self.process not in (self.run, self.rebuilding):
             runs.append((self.process, "parked", self.step))
         mine = self.assignment
         listed = [

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from hermesd.core.events import ParkLost, RunEvent, RunFailed
-from hermesd.core.model import DeviceId, RunId, Tier, Time, TrialId
-from hermesd.core.node_actions import Action, Demote, End, Forget, Halt, Tell
-from hermesd.core.node_messages import Assignment, Series
+from hermesd.core.model import Checkpoint, DeviceId, RunId, Tier, Time, TrialId
+from hermesd.core.node_actions import Action, Demote, Discard, End, Forget, Halt, Tell
+from hermesd.core.node_messages import Assignment, Judged, Series
 from hermesd.core.node_stay import Condition, Outcome, Stay
 
 
@@ -19,16 +19,29 @@ class NodeTerms:
     """A node's own settings.
 
     `cheapest` is the cheapest tier that frees each device (park on a CPU slot, checkpoint on a
-    GPU). `parked_memory_bytes` is what parked trials may hold together, None for any amount. A
-    program has `start_seconds` to its first boundary; a host that was told to end its program
-    has `end_seconds`. Leases are passed on every `lease_step_seconds`.
+    GPU). `parked_memory_bytes` is what parked trials may hold together, None for any amount.
+    `rebuild_cores` are cores that no device has, as many as each device: there its trials may be
+    rebuilt ahead of their turn. A program has `start_seconds` to its first boundary; a host that
+    was told to end its program has `end_seconds`. Leases are passed on every `lease_step_seconds`.
     """
 
     cheapest: Mapping[DeviceId, Tier]
     parked_memory_bytes: int | None = None
+    rebuild_cores: Mapping[DeviceId, tuple[int, ...]] = field(default_factory=dict)
     start_seconds: float = 900.0
     end_seconds: float = 10.0
     lease_step_seconds: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shelved:
+    """What a run that ended at a checkpoint was, as far as rebuilding it takes it."""
+
+    assignment: Assignment
+    checkpoint: Checkpoint
+    judged: Judged | None
+    planned: int | None
+    memory_bytes: int
 
 
 @dataclass(slots=True)
@@ -38,7 +51,7 @@ class NodeTable:
 
     `holders` says which run is on each device, `attempts` the newest attempt ever accepted of
     each trial: an attempt that is not newer is never started. Both count for the study of that
-    identity alone.
+    identity alone. `upcoming` and `turns` are the head's last hint (`Upcoming`).
     """
 
     terms: NodeTerms
@@ -48,6 +61,9 @@ class NodeTable:
     holders: dict[DeviceId, RunId] = field(default_factory=dict)
     attempts: dict[TrialId, int] = field(default_factory=dict)
     identities: dict[TrialId, str] = field(default_factory=dict)
+    shelved: dict[TrialId, Shelved] = field(default_factory=dict)
+    upcoming: tuple[TrialId, ...] = ()
+    turns: int = 0
     out: list[Action] = field(default_factory=list)
 
     def tell(self, event: RunEvent, points: tuple[Series, ...] = ()) -> None:
@@ -68,7 +84,7 @@ class NodeTable:
 
     def forget(self, trial: TrialId) -> None:
         """Nothing of the trial was ever here."""
-        for table in (self.stays, self.attempts, self.identities):
+        for table in (self.stays, self.attempts, self.identities, self.shelved):
             cast(dict[TrialId, object], table).pop(trial, None)
         self.out.append(Forget(trial))
 
@@ -88,6 +104,7 @@ class NodeTable:
 
     def wait(self, order: Assignment, now: Time) -> Stay:
         """A new stay that waits for its device."""
+        self.shelved.pop(order.run.trial, None)
         stay = Stay(order, Condition.WAITING, now, now)
         stay.grants(0, order.launch.quantum, None)
         self.stays[order.run.trial] = stay
@@ -107,6 +124,30 @@ class NodeTable:
         again.enter(Condition.WAITING, now)
         again.grants(0, order.launch.quantum, None)
         self.stays[order.run.trial] = again
+
+    def shelve(self, stay: Stay, checkpoint: Checkpoint) -> None:
+        """Remember what ended at a checkpoint, and not for good, so that it can be rebuilt."""
+        if stay.final:
+            return
+        self.shelved[stay.run.trial] = Shelved(
+            stay.assignment, checkpoint, stay.judged, stay.planned, stay.memory_bytes
+        )
+
+    def discard(self, stay: Stay, again: bool = True) -> None:
+        """End what was rebuilt and never let go; `again` if that may be done once more."""
+        assert stay.rebuilt is not None
+        del self.stays[stay.run.trial]
+        if again:
+            self.shelve(stay, stay.rebuilt)
+        self.out.append(Discard(stay.run.trial))
+
+    def asked_for(self, trial: TrialId) -> Stay | None:
+        """The trial's stay. What was only rebuilt for it is ended."""
+        stay = self.stays.get(trial)
+        if stay is not None and stay.condition is Condition.PROMOTED:
+            self.discard(stay, again=False)
+            return None
+        return stay
 
     def halt(self, stay: Stay, tier: Tier, seconds: float, now: Time) -> None:
         """Ask for the device back."""

@@ -25,7 +25,7 @@ from hermesd.core.model import NodeId, StudyId
 from hermesd.core.node_messages import Order, assignment
 from hermesd.head.blobs import Blobs
 from hermesd.head.clock import boottime
-from hermesd.head.guard import caller
+from hermesd.head.foresight import Foresight
 from hermesd.head.loop import Head
 from hermesd.head.monitor import with_usage
 from hermesd.head.ownership import foreign, its_own, unneeded
@@ -53,6 +53,7 @@ class Sessions:
     def __init__(self) -> None:
         self.head: Head
         self._sessions: dict[NodeId, Session] = {}
+        self._foresight = Foresight(self._send)
 
     def find(self, node: NodeId) -> Session | None:
         """The session of a node that is attached and heard."""
@@ -74,6 +75,7 @@ class Sessions:
         if other is not None:
             other.close("another stream took its place")
         self._sessions[session.node] = session
+        self._foresight.forget(session.node)
 
     def release(self, session: Session) -> bool:
         """Give the place back; False if another session has it by now."""
@@ -84,6 +86,7 @@ class Sessions:
 
     def carry_out(self, command: Command) -> None:
         """Queue a command for its node. If none is attached it is said again after its Hello."""
+        self._foresight.note(command, self.head)
         match command:
             case Bind():
                 return
@@ -94,9 +97,15 @@ class Sessions:
                 if trial is None or trial.run is None:
                     return
                 node = self.head.state.slots[trial.run.devices[0]].device.node
+        if order := self._order(command):
+            self._send(node, wire.command_to_proto(order))
+
+    def _send(self, node: NodeId, message: pb.AttachResponse) -> bool:
         session = self._sessions.get(node)
-        if session is not None and session.attached and (order := self._order(command)):
-            session.send(wire.command_to_proto(order))
+        if session is None or not session.attached:
+            return False
+        session.send(message)
+        return True
 
     def _order(self, command: Command) -> Order | None:
         state = self.head.state
@@ -142,7 +151,6 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
         self, request_iterator: AsyncIterator[pb.AttachRequest], context: Any
     ) -> None:
         joined = await _hello(request_iterator)
-        _is_itself(joined.node)
         session = Session(joined.node, context.peer())
         self._sessions.reserve(session)
         reason = "the stream ended"
@@ -262,13 +270,6 @@ async def _hello(requests: AsyncIterator[pb.AttachRequest]) -> NodeJoined:
             expected = f"a device of {joined.node}, named {joined.node}/…"
             raise Refused(FieldError("hello.devices", shown(device.id), expected))
     return joined
-
-
-def _is_itself(node: NodeId) -> None:
-    """Raises Refused for a node that comes with the certificate of another."""
-    holder = caller.get()
-    if holder is not None and holder.name not in ("", node):
-        raise Refused(FieldError("hello.node", shown(node), f"{holder.name}, as its certificate"))
 
 
 async def _write(session: Session, context: Any) -> None:

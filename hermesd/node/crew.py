@@ -12,9 +12,18 @@ from pathlib import Path
 import structlog
 
 from hermesd.core.model import Time, TrialId
-from hermesd.core.node_actions import Action, Extend, Forget, LetGo, Spawn, Tell
+from hermesd.core.node_actions import (
+    Action,
+    Discard,
+    Extend,
+    Forget,
+    LetGo,
+    Rebuild,
+    Spawn,
+    Tell,
+)
 from hermesd.core.node_messages import Failed
-from hermesd.node.folder import BadTrial, TrialFolder, Unreadable, journalled
+from hermesd.node.folder import BadTrial, TrialFolder, Unreadable, journalled, rebuilt
 from hermesd.node.site import Site
 from hermesd.node.trainer import Settle, Trainer
 
@@ -55,6 +64,10 @@ class Crew:
                     self._trainer(assignment.run.trial).order(action)
                 except BadTrial as error:
                     self._site.say(Failed(assignment.run, "not_started", str(error)))
+            case Discard(trial):
+                self.settle(trial)
+            case Rebuild(assignment):
+                self._trainer(assignment.run.trial).order(action)
             case Forget(trial):
                 with contextlib.suppress(BadTrial):  # such a trial never had anything here
                     self._trainer(trial).order(action)
@@ -76,7 +89,10 @@ class Crew:
             self._trainers[trial].order(Settle())
 
     async def adopt(self) -> None:
-        """Take over every run that the head may not know the end of."""
+        """Take over every run that the head may not know the end of. What was rebuilt for a run
+        that nobody asked for yet ends: it is worth its checkpoint."""
+        for folder in rebuilt(self._trials, self._sockets):
+            await self._trainer(folder.trial).abandon()
         for folder in journalled(self._trials, self._sockets):
             trainer = self._trainer(folder.trial)
             try:

@@ -69,7 +69,7 @@ class TrialFolder:
                 shutil.rmtree(self.path)
             self._store("identity", assignment.identity.encode())
         self._store("run.pb", wire.launch_to_proto(assignment).SerializeToString())
-        self.parked = False
+        self.parked = self.rebuilt = False
 
     @property
     def identity(self) -> str:
@@ -90,9 +90,10 @@ class TrialFolder:
         _fsync(self.path)
 
     def settle(self) -> None:
-        """The head has the outcome of the newest run safe."""
+        """The head has the outcome of the newest run safe, and no process is left."""
         if (self.path / "run.pb").exists():
             os.rename(self.path / "run.pb", self.path / "last.pb")
+        self.rebuilt = False
 
     def journalled(self) -> Assignment | None:
         """The run whose outcome the head may not have; None without one. Raises Unreadable."""
@@ -133,10 +134,22 @@ class TrialFolder:
 
     @parked.setter
     def parked(self, is_parked: bool) -> None:
-        if is_parked:
-            (self.path / "parked").touch()
+        self._mark("parked", is_parked)
+
+    @property
+    def rebuilt(self) -> bool:
+        """Whether there may be a process that was rebuilt before a run asked for it."""
+        return (self.path / "rebuilt").exists()
+
+    @rebuilt.setter
+    def rebuilt(self, is_rebuilt: bool) -> None:
+        self._mark("rebuilt", is_rebuilt)
+
+    def _mark(self, name: str, is_so: bool) -> None:
+        if is_so:
+            (self.path / name).touch()
         else:
-            (self.path / "parked").unlink(missing_ok=True)
+            (self.path / name).unlink(missing_ok=True)
 
     def outcome(self, attempt: int) -> Frame | None:
         """What the host wrote down of the end of this attempt, for want of a host to ask."""
@@ -184,6 +197,11 @@ def folders(trials: Path, sockets: Path) -> Iterator[TrialFolder]:
 def journalled(trials: Path, sockets: Path) -> Iterator[TrialFolder]:
     """The folders of trials with a run whose outcome the head may not have."""
     return (each for each in folders(trials, sockets) if os.path.lexists(each.path / "run.pb"))
+
+
+def rebuilt(trials: Path, sockets: Path) -> Iterator[TrialFolder]:
+    """The folders of trials with a process that no run has asked for."""
+    return (each for each in folders(trials, sockets) if each.rebuilt)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import grpc
 import structlog
 
 from hermesd import __version__, wire
-from hermesd.config import NodeConfig
+from hermesd.config import NodeConfig, usable_cores
 from hermesd.core.commands import Release
 from hermesd.core.events import (
     DeviceFailed,
@@ -75,7 +75,8 @@ class NodeLoop:
             config.state_dir, config.runtime_path, config.disk_budget_bytes, self._link.blob
         )
         self._zygotes = Zygotes(config.runtime_path, config.state_dir / "shim")
-        self._machine = NodeMachine(NodeTerms(rack.cheapest, config.parked_memory_bytes))
+        beside = rack.beside(usable_cores())
+        self._machine = NodeMachine(NodeTerms(rack.cheapest, config.parked_memory_bytes, beside))
         self._lease_grace = 120.0
         self._changed = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None

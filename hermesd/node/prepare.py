@@ -9,7 +9,7 @@ from pathlib import Path
 import structlog
 
 from hermesd.core.model import Checkpoint
-from hermesd.core.node_actions import Spawn
+from hermesd.core.node_actions import Rebuild, Spawn
 from hermesd.core.node_messages import Assignment
 from hermesd.node import checkpoints, code
 from hermesd.node.environment import program_environment
@@ -36,7 +36,9 @@ class Ready:
     preload: str | None
 
 
-def prepare(site: Site, folder: TrialFolder, order: Spawn, snapshot: Path | None) -> Ready:
+def prepare(
+    site: Site, folder: TrialFolder, order: Spawn | Rebuild, snapshot: Path | None
+) -> Ready:
     """Make the working copy and spec.json. Blocks; raises NotStarted, CodeError or OSError."""
     assignment = order.assignment
     for name in assignment.launch.devices:

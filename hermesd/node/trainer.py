@@ -13,14 +13,25 @@ from dataclasses import dataclass, replace
 import structlog
 
 from hermesd.core.model import RunId, Tier, Time
-from hermesd.core.node_actions import Demote, End, Fence, Forget, Halt, LetGo, Resume, Save, Spawn
+from hermesd.core.node_actions import (
+    Demote,
+    End,
+    Fence,
+    Forget,
+    Halt,
+    LetGo,
+    Rebuild,
+    Resume,
+    Save,
+    Spawn,
+)
 from hermesd.core.node_messages import Assignment, Failed, Found, Gone, Left
-from hermesd.node import hostlink, processes
+from hermesd.node import hostlink, processes, starting
 from hermesd.node.burial import BURIAL_SECONDS, bury
 from hermesd.node.folder import TrialFolder
 from hermesd.node.hearing import Hearing
 from hermesd.node.hostlink import HostLink
-from hermesd.node.prepare import NotStarted, cores_of, prepare
+from hermesd.node.prepare import cores_of
 from hermesd.node.reasons import FORESEEN, words_of
 from hermesd.node.site import Site
 
@@ -32,7 +43,7 @@ class Settle:
     """The head has the outcome of the newest run safe."""
 
 
-Order = Spawn | LetGo | Resume | Halt | Save | Demote | End | Fence | Forget | Settle
+Order = Spawn | Rebuild | LetGo | Resume | Halt | Save | Demote | End | Fence | Forget | Settle
 
 
 class Trainer:
@@ -85,7 +96,7 @@ class Trainer:
 
     async def _carry_out(self, order: Order) -> None:
         match order:
-            case Spawn():
+            case Spawn() | Rebuild():
                 await self._spawn(order)
             case LetGo():
                 await self._let_go(order)
@@ -118,7 +129,7 @@ class Trainer:
 
     # -- starting --------------------------------------------------------------------------------
 
-    async def _spawn(self, order: Spawn) -> None:
+    async def _spawn(self, order: Spawn | Rebuild) -> None:
         run = order.assignment.run
         self._hearing = Hearing(self._site, self._folder, order.assignment)
         start = self._guarded(self._hearing, self._start(order, self._hearing), "not_started")
@@ -129,33 +140,11 @@ class Trainer:
             await self.dismiss()
             self._site.say(Left(run, Tier.KILL, 0, None, "it was ended while it started"))
 
-    async def _start(self, order: Spawn, hearing: Hearing) -> None:
+    async def _start(self, order: Spawn | Rebuild, hearing: Hearing) -> None:
         await self.dismiss()
-        assignment, folder, site = order.assignment, self._folder, self._site
-        await asyncio.to_thread(self._begin, assignment)
-        snapshot = await site.snapshot(assignment.work.program.code_sha256)
-        ready = await asyncio.to_thread(prepare, site, folder, order, snapshot)
-        python = assignment.work.program.python
-        link = await hostlink.start(
-            folder, python, ready.preload, ready.environment, site.shim, site.zygotes
-        )
+        link, ready = await starting.start(self._site, self._folder, order)
         self._listen_to(link, hearing)
-        link.send("lease", expires_boottime=site.lease())
-        link.send(
-            "start",
-            attempt=assignment.run.attempt,
-            restore=str(ready.restore) if ready.restore else None,
-            limit_step=order.limit_step,
-        )
-
-    def _begin(self, assignment: Assignment) -> None:
-        for damaged in self._folder.set_aside():
-            log.error("the journal of a run cannot be read", kept=str(damaged))
-        last = self._folder.last()
-        attempt, identity = assignment.run.attempt, assignment.identity
-        if last and last.identity == identity and last.run.attempt >= attempt:
-            raise NotStarted(f"{last.run} was started here before")
-        self._folder.begin(assignment)
+        starting.request(self._site, link, order, ready)
 
     async def _let_go(self, order: LetGo) -> None:
         assert self._hearing is not None

@@ -20,6 +20,7 @@ class Ground:
         self.trials: dict[TrialId, RunId] = {}
         self.begun: set[RunId] = set()
         self.trained: dict[TrialId, float] = {}
+        self.rebuilt = 0  # so many runs went on in a process that stood ready for them
 
     def begin(self, run: RunId, devices: tuple[DeviceId, ...]) -> None:
         """A run computes from now on.

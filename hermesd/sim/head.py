@@ -121,6 +121,8 @@ class Head:
             done(commands)
         for command in commands:
             self.send(command)
+        if any(isinstance(command, Launch | Renew) for command in commands):
+            self._foretell()
         if self._inbox:
             self._work()
             return
@@ -131,6 +133,12 @@ class Head:
                 max(0.0, due - self._agenda.now),
                 lambda: self._work() if self._alarm == alarm else None,
             )
+
+    def _foretell(self) -> None:
+        """Tell the nodes what to prepare for."""
+        for node, hint in self.scheduler.upcoming(self._agenda.now).items():
+            if (stream := self.sessions.get(node)) is not None and stream.welcome:
+                stream.to_node(hint)
 
     # -- nodes -----------------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ checkpoints and outcomes, and a lease that it watches itself. It outlives its da
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from hermesd.core.model import Checkpoint, DeviceId, Fidelity, RunId, Tier, Time
 from hermesd.core.node_messages import (
@@ -22,6 +21,7 @@ from hermesd.core.node_messages import (
     Saved,
     Started,
 )
+from hermesd.sim import pace
 from hermesd.sim.agenda import Agenda
 from hermesd.sim.curves import Recording
 from hermesd.sim.disk import Folder
@@ -29,26 +29,9 @@ from hermesd.sim.ground import Ground
 from hermesd.sim.training import Training
 from hermesd.sim.voice import Turns, Voice
 
-REPORT_SECONDS = 1.0
-START_SECONDS = 0.6
-RESUME_SECONDS = 0.02
-PARK_SECONDS = 0.01
-SAVE_SECONDS = 0.4
-KILL_SECONDS = 0.05
-PARKED_BYTES = 100
-
-
-@dataclass(slots=True, eq=False)
-class Goal:
-    """A suspension under way."""
-
-    tier: Tier
-    cause: str
-    name: str
-
 
 class Host:
-    """One host. `phase` is idle, running, parked or ended."""
+    """One host. `phase` is idle, rebuilding, running, parked or ended."""
 
     def __init__(
         self,
@@ -69,7 +52,8 @@ class Host:
         self._fidelity = fidelity
         self._grace = grace_seconds
         self._started = False
-        self._goal: Goal | None = None
+        self._goal: pace.Goal | None = None
+        self._next: tuple[RunId, tuple[DeviceId, ...]] | None = None
         self._turns = Turns(agenda)
         self.voice = Voice(agenda)
 
@@ -92,12 +76,27 @@ class Host:
         if self.phase != "idle" or run.attempt <= self.run.attempt:
             return
         self._training.restore(restore.step if restore else 0)
-        self._go(run, devices, START_SECONDS)
+        self._go(run, devices, pace.START_SECONDS)
+
+    def rebuild(self, run: RunId, restore: Checkpoint | None) -> None:
+        """Put the program where its checkpoint was taken, and hold it there."""
+        self._training.restore(restore.step if restore else 0)
+        self.run, self.phase = run, "rebuilding"
+        self._turns.after(pace.START_SECONDS, self._rebuilt)
+
+    def _rebuilt(self) -> None:
+        self.phase = "parked"
+        self.voice.say(Parked(self.run, self.step, pace.PARKED_BYTES, "rebuilt"))
+        if self._next is not None:
+            self.resume(*self._next)
 
     def resume(self, run: RunId, devices: tuple[DeviceId, ...]) -> None:
-        """Let the parked program go on."""
+        """Let the parked program go on, once it stands where it is to."""
+        if self.phase == "rebuilding":
+            self._next = run, devices
         if self.phase == "parked" and self._goal is None and run.attempt > self.run.attempt:
-            self._go(run, devices, RESUME_SECONDS)
+            self._ground.rebuilt += not self._started
+            self._go(run, devices, pace.RESUME_SECONDS)
 
     def suspend(self, run: RunId, tier: Tier, seconds: float, cause: str = "request") -> None:
         """Give the device back at the next boundary."""
@@ -109,7 +108,7 @@ class Host:
             self.demote(run, f"a{run.attempt}-s{self.step}", cause)
         elif self.phase == "running" and self._goal is None:
             kept = tier if self.can_be_rebuilt else Tier.PARK
-            self._goal = goal = Goal(kept, cause, f"a{run.attempt}-s{self.step}")
+            self._goal = goal = pace.Goal(kept, cause, f"a{run.attempt}-s{self.step}")
             self._turns.after(seconds, lambda: self._deadline(goal), process=True)
             if self._started:
                 self._aim_for_boundary()
@@ -120,24 +119,26 @@ class Host:
             return
         if self.can_be_rebuilt and self.phase in ("running", "parked"):
             step, present = self.step, self.run
-            self._turns.after(SAVE_SECONDS, lambda: self._saved(present, name, step), process=True)
+            self._turns.after(
+                pace.SAVE_SECONDS, lambda: self._saved(present, name, step), process=True
+            )
 
     def demote(self, run: RunId, name: str, cause: str = "request") -> None:
         """Write the parked program down and end it."""
         if run.attempt < self.run.attempt or self.phase != "parked" or self._goal is not None:
             return
         if self.can_be_rebuilt:
-            self._goal = Goal(Tier.CHECKPOINT, cause, name)
-            self._turns.after(SAVE_SECONDS, self._leave)
+            self._goal = pace.Goal(Tier.CHECKPOINT, cause, name)
+            self._turns.after(pace.SAVE_SECONDS, self._leave)
 
     def kill(self, run: RunId, cause: str = "request") -> None:
         """End the program now."""
         if run.attempt < self.run.attempt:
             return
-        if self.phase in ("running", "parked"):
+        if self.phase in ("rebuilding", "running", "parked"):
             self._turns.next()
-            self._goal = Goal(Tier.KILL, cause, "")
-            self._turns.after(KILL_SECONDS, self._killed)
+            self._goal = pace.Goal(Tier.KILL, cause, "")
+            self._turns.after(pace.KILL_SECONDS, self._killed)
         elif self.phase == "idle":
             self._say_killed(cause)
 
@@ -151,7 +152,7 @@ class Host:
 
     def crash(self, signature: str = "") -> None:
         """The program ends badly."""
-        if self.phase in ("running", "parked"):
+        if self.phase in ("rebuilding", "running", "parked"):
             step = self.step
             self._report()
             self._gone("ended")
@@ -197,7 +198,7 @@ class Host:
             self._at_boundary()
 
     def _plan_work(self) -> None:
-        period = max(REPORT_SECONDS, self._training.recording.step_seconds)
+        period = max(pace.REPORT_SECONDS, self._training.recording.step_seconds)
         self._turns.after(min(period, self._training.seconds_left(self._agenda.now)), self._work)
 
     def _work(self) -> None:
@@ -225,9 +226,9 @@ class Host:
         if self._training.over(self._agenda.now):
             self._complete()
         elif goal.tier is Tier.PARK:
-            self._turns.after(PARK_SECONDS, self._park)
+            self._turns.after(pace.PARK_SECONDS, self._park)
         else:
-            self._turns.after(SAVE_SECONDS, self._leave)
+            self._turns.after(pace.SAVE_SECONDS, self._leave)
 
     def _pause(self) -> None:
         self._report()
@@ -235,7 +236,7 @@ class Host:
 
     # -- ends ------------------------------------------------------------------------------------
 
-    def _deadline(self, goal: Goal) -> None:
+    def _deadline(self, goal: pace.Goal) -> None:
         if self._goal is not goal or goal.tier is Tier.KILL:
             return
         if goal.tier is Tier.PARK:
@@ -253,7 +254,7 @@ class Host:
         if not self._started:
             self._started = True
             self.voice.say(Started(self.run, self.step))
-        self.voice.say(Parked(self.run, self.step, PARKED_BYTES, cause))
+        self.voice.say(Parked(self.run, self.step, pace.PARKED_BYTES, cause))
 
     def _saved(self, run: RunId, name: str, step: int) -> None:
         self.voice.say(Saved(run, self.folder.save(run, name, step)))
@@ -277,9 +278,8 @@ class Host:
 
     def _complete(self) -> None:
         step = self._training.recording.steps
-        kept = None
-        if self.can_be_rebuilt:
-            kept = self.folder.save(self.run, f"a{self.run.attempt}-final", step)
+        name = f"a{self.run.attempt}-final"
+        kept = self.folder.save(self.run, name, step) if self.can_be_rebuilt else None
         self._gone("ended")
         self._end(Completed(self.run, step, kept))
 

@@ -10,15 +10,17 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
-from hermesd.core.model import Time, TrialId
+from hermesd.core.model import RunId, Time, TrialId
 from hermesd.core.node_actions import (
     Demote,
+    Discard,
     End,
     Extend,
     Fence,
     Forget,
     Halt,
     LetGo,
+    Rebuild,
     Resume,
     Save,
     Spawn,
@@ -50,9 +52,22 @@ class Trainers:
         self._later = later
         self._seen: dict[TrialId, int] = {}
         self._marks: dict[TrialId, deque[tuple[int, int]]] = {}
+        self._rebuilt: dict[TrialId, RunId] = {}
 
     def carry_out(
-        self, action: Spawn | LetGo | Resume | Halt | Save | Demote | End | Fence | Forget | Extend
+        self,
+        action: Spawn
+        | Rebuild
+        | Discard
+        | LetGo
+        | Resume
+        | Halt
+        | Save
+        | Demote
+        | End
+        | Fence
+        | Forget
+        | Extend,
     ) -> None:
         """Do what the machine says, a moment later; leases at once."""
         match action:
@@ -65,16 +80,23 @@ class Trainers:
                 self._later(LOCAL_SECONDS, lambda: self._forget(trial))
             case Spawn():
                 self._later(LOCAL_SECONDS, lambda: self._spawn(action))
+            case Rebuild():
+                self._later(LOCAL_SECONDS, lambda: self._rebuild(action))
+            case Discard(trial):
+                self._later(LOCAL_SECONDS, lambda: self._discard(trial))
             case Fence(run):
                 self._later(LOCAL_SECONDS, lambda: self._bury(run.trial))
             case _:
                 self._later(LOCAL_SECONDS, lambda: self._ask(action))
 
     def adopt(self) -> None:
-        """Take over every run that the head may not know the end of."""
+        """Take over every run that the head may not know the end of; what was rebuilt for a run
+        that was not asked for yet ends."""
         for trial, folder in list(self._box.folders.items()):
             if folder.run is not None:
                 self._adopt(trial, folder, folder.run)
+            else:
+                self._box.dismiss(trial)
 
     def acknowledged(self, sequence: int) -> None:
         """The head has everything up to this number safe: hosts may forget their part."""
@@ -101,6 +123,7 @@ class Trainers:
         """Pass an action on to its host, if there is one."""
         run = action.assignment.run if isinstance(action, LetGo) else action.run
         if isinstance(action, LetGo):
+            self._rebuilt.pop(run.trial, None)
             self._box.folder(run.trial).begin(action.assignment)
         host = self._box.hosts.get(run.trial)
         if host is None:
@@ -120,6 +143,7 @@ class Trainers:
     def _spawn(self, order: Spawn) -> None:
         run = order.assignment.run
         self._box.dismiss(run.trial)
+        self._rebuilt.pop(run.trial, None)
         folder = self._box.folder(run.trial)
         if folder.last is not None and folder.last.run.attempt >= run.attempt:
             raise AssertionError(f"{run} was started here before")
@@ -127,7 +151,11 @@ class Trainers:
         if self._site.chance.happens(self._site.chance.faults.not_started):
             self._say(Failed(run, "not_started", "the disk is full"))
             return
-        work = self._site.work[run.trial]
+        host = self._new_host(folder)
+        host.start(run, order.assignment.launch.devices, folder.restorable(order.checkpoint))
+
+    def _new_host(self, folder: Folder) -> Host:
+        work = self._site.work[folder.trial]
         host = Host(
             self._site.agenda,
             self._site.ground,
@@ -136,10 +164,24 @@ class Trainers:
             work.fidelity,
             self._box.grace_seconds,
         )
-        self._box.hosts[run.trial] = host
+        self._box.hosts[folder.trial] = host
         self._listen(host, 0)
         host.extend(self._lease())
-        host.start(run, order.assignment.launch.devices, folder.restorable(order.checkpoint))
+        return host
+
+    def _rebuild(self, order: Rebuild) -> None:
+        run = order.assignment.run
+        self.settle(run.trial)
+        if self._site.chance.happens(self._site.chance.faults.not_started):
+            self._say(Failed(run, "not_started", "the disk is full"))
+            return
+        self._rebuilt[run.trial] = run
+        folder = self._box.folder(run.trial)
+        self._new_host(folder).rebuild(run, folder.restorable(order.checkpoint))
+
+    def _discard(self, trial: TrialId) -> None:
+        if self._rebuilt.pop(trial, None) is not None:
+            self.settle(trial)
 
     def _adopt(self, trial: TrialId, folder: Folder, assignment: Assignment) -> None:
         run, host = assignment.run, self._box.hosts.get(trial)
@@ -187,7 +229,11 @@ class Trainers:
 
     def _report_death(self, trial: TrialId) -> None:
         folder = self._box.folder(trial)
-        if folder.run is None or trial in self._box.hosts:
+        if trial in self._box.hosts:
+            return
+        if (rebuilt := self._rebuilt.pop(trial, None)) is not None:
+            self._say(Gone(rebuilt, "the trial's host is gone"))
+        if folder.run is None:
             return
         run = folder.run.run
         outcome = folder.outcomes.get(run.attempt)

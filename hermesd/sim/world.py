@@ -19,8 +19,9 @@ from hermesd.sim.box import Box, Site, Work
 from hermesd.sim.faults import Chance, Faults
 from hermesd.sim.ground import Broken, Ground
 from hermesd.sim.head import Disk, Head, replayed
-from hermesd.sim.host import SAVE_SECONDS, Host
+from hermesd.sim.host import Host
 from hermesd.sim.node import Daemon
+from hermesd.sim.pace import SAVE_SECONDS
 from hermesd.sim.stream import Stream
 
 CLIENT_SECONDS = 3.0

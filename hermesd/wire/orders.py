@@ -8,7 +8,7 @@ from hermesd.core.model import (
     Program,
     RunId,
 )
-from hermesd.core.node_messages import Assignment, Order, Work
+from hermesd.core.node_messages import Assignment, Order, Upcoming, Work
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.wire.nouns import (
@@ -62,6 +62,8 @@ def command_to_proto(order: Order) -> pb.AttachResponse:
             return pb.AttachResponse(kill=pb.KillRun(trial=trial, attempt=attempt, reason=reason))
         case Release(trial, _, forget):
             return pb.AttachResponse(release=pb.ReleaseTrial(trial=trial, forget=forget))
+        case Upcoming(trials, turns):
+            return pb.AttachResponse(upcoming=pb.Upcoming(trials=trials, turns=turns))
 
 
 def launch_to_proto(order: Assignment) -> pb.Launch:
@@ -159,5 +161,7 @@ def command_from_proto(response: pb.AttachResponse, node: NodeId) -> Order | Non
             return Kill(run_of(response.kill, "kill"), node, response.kill.reason)
         case "release":
             return Release(response.release.trial, node, response.release.forget)
+        case "upcoming":
+            return Upcoming(tuple(response.upcoming.trials), response.upcoming.turns)
         case _:
             return None

@@ -10,11 +10,13 @@ from hermesd.core.model import Quantum, RunId, Tier
 from hermesd.core.node_actions import (
     Action,
     Demote,
+    Discard,
     End,
     Fence,
     Forget,
     Halt,
     LetGo,
+    Rebuild,
     Save,
     Spawn,
     Tell,
@@ -25,11 +27,13 @@ from hermesd.core.node_messages import (
     Failed,
     Gone,
     Input,
+    Known,
     Leased,
     Left,
     Parked,
     Saved,
     Started,
+    Upcoming,
 )
 from tests.core.node_talk import CPU, OTHER, checkpoint, exact, order, progress, suspend
 
@@ -43,13 +47,17 @@ class AnyOrder(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.node = NodeMachine(NodeTerms({CPU: Tier.PARK, OTHER: Tier.CHECKPOINT}, 150))
+        self.node = NodeMachine(
+            NodeTerms({CPU: Tier.PARK, OTHER: Tier.CHECKPOINT}, 150, {CPU: (1,), OTHER: (1,)})
+        )
         self.now = 0.0
         self.attempts = dict.fromkeys(TRIALS, 0)
         self.spawned: set[RunId] = set()
         # What hosts have: the run each process was last told, and whether it holds its device.
         self.processes: dict[str, RunId] = {}
         self.on_device: dict[str, str] = {}
+        # Those that were rebuilt before they were asked for, and which of them stand there.
+        self.rebuilt: dict[str, bool] = {}
         self.answered: set[RunId] = set()
         self.asked: dict[str, list[Action]] = {}
         self.do(Leased(1e9))
@@ -65,9 +73,21 @@ class AnyOrder(RuleBasedStateMachine):
                 assert run not in self.spawned, "an attempt is started once"
                 self.spawned.add(run)
                 assert (run.trial in self.processes) == isinstance(action, LetGo)
+                if run.trial in self.rebuilt:
+                    kept = f"{run.trial}@s3"
+                    assert assignment.launch.checkpoint == kept, "it goes on from where it stands"
+                    del self.rebuilt[run.trial]
                 assert device not in self.on_device.values(), "a device has one run"
                 self.processes[run.trial] = run
                 self.on_device[run.trial] = device
+            case Rebuild(assignment):
+                assert assignment.run.trial not in self.processes, "a trial has one process"
+                assert all(self.rebuilt.values()), "one is rebuilt at a time"
+                self.processes[assignment.run.trial] = assignment.run
+                self.rebuilt[assignment.run.trial] = False
+            case Discard(trial):
+                assert trial in self.rebuilt, "only what trained nothing is ended so"
+                self.leave(trial)
             case Halt(run) | Demote(run) | End(run) | Fence(run) | Save(run):
                 assert self.processes.get(run.trial) == run
                 self.asked.setdefault(run.trial, []).append(action)
@@ -80,14 +100,35 @@ class AnyOrder(RuleBasedStateMachine):
     def leave(self, trial: str) -> RunId:
         self.on_device.pop(trial, None)
         self.asked.pop(trial, None)
+        self.rebuilt.pop(trial, None)
         return self.processes.pop(trial)
 
     @rule(trial=st.sampled_from(TRIALS), device=st.sampled_from(DEVICES), data=st.data())
     def launch(self, trial: str, device: str, data: st.DataObject) -> None:
         self.attempts[trial] += 1
         run = RunId(trial, self.attempts[trial])
-        parked = RunId(trial, run.attempt - 1) if data.draw(st.booleans()) else None
-        self.do(order(run, device, Quantum(seconds=5), parked if run.attempt > 1 else None))
+        before = RunId(trial, run.attempt - 1)
+        kept = data.draw(st.sampled_from(("nothing", "parked", "checkpoint")))
+        parked = before if kept == "parked" and run.attempt > 1 else None
+        restore = checkpoint(before, 3) if kept == "checkpoint" else None
+        self.do(order(run, device, Quantum(seconds=5), parked, restore))
+
+    @rule(trials=st.permutations(TRIALS), known=st.integers(0, 3), turns=st.integers(0, 2))
+    def hint(self, trials: list[str], known: int, turns: int) -> None:
+        self.do(Upcoming(tuple(trials[:known]), turns))
+
+    @rule()
+    def acknowledge(self) -> None:
+        """Every outcome is safe at the head."""
+        for run in sorted(self.answered):
+            self.do(Known(run))
+
+    @precondition(lambda self: not all(self.rebuilt.values()))
+    @rule()
+    def stand_there(self) -> None:
+        trial = next(trial for trial, held in self.rebuilt.items() if not held)
+        self.rebuilt[trial] = True
+        self.do(Parked(self.processes[trial], 3, 100))
 
     @rule(
         trial=st.sampled_from(TRIALS),
@@ -156,6 +197,7 @@ class AnyOrder(RuleBasedStateMachine):
     def the_machine_knows_every_process(self) -> None:
         held = {t: s.process for t, s in self.node.table.stays.items() if s.process is not None}
         assert held == self.processes
+        assert not self.rebuilt.keys() & self.on_device.keys(), "what is rebuilt has no device"
 
     @invariant()
     def nothing_is_overdue_for_ever(self) -> None:

@@ -22,7 +22,7 @@ from hermesd.core.model import (
     RunId,
     Tier,
 )
-from hermesd.core.node_messages import Assignment, Order, Series, Work
+from hermesd.core.node_messages import Assignment, Order, Series, Upcoming, Work
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 
 text = st.text(st.characters(codec="utf-8"), max_size=8)
@@ -139,6 +139,7 @@ orders = st.one_of(
     st.builds(Stop, runs, number, text),
     st.builds(Kill, runs, st.just("n1"), text),
     st.builds(Release, name, st.just("n1"), st.booleans()),
+    st.builds(Upcoming, st.lists(name).map(tuple), st.integers(0, 99)),
 )
 
 

@@ -60,7 +60,9 @@ def world(seed: int, faults: Faults) -> World:
         )
         cheapest = {each.id: Tier.CHECKPOINT if gpus else Tier.PARK for each in devices}
         budget = random.choice([None, None, 150])
-        terms = NodeTerms(cheapest, budget, start_seconds=60.0, lease_step_seconds=2.0)
+        spare = not gpus and Random(f"cores {seed} {node}").random() < 0.6
+        rebuild = {each.id: (9,) for each in devices if spare}
+        terms = NodeTerms(cheapest, budget, rebuild, start_seconds=60.0, lease_step_seconds=2.0)
         boxes.append(Box(node, devices, terms, LEASE.grace_seconds))
     submissions, work = [], {}
     for name in "st"[: random.choice([1, 1, 2])]:

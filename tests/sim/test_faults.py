@@ -75,15 +75,18 @@ def test_a_seed_decides_everything() -> None:
 def test_the_seeds_meet_every_kind_of_fault_and_every_policy() -> None:
     struck: set[str] = set()
     policies: set[Plugin] = set()
+    rebuilt = 0
     for seed in range(20):
         pool = world(seed, STORM)
         pool.run(FAULTY_SECONDS, CALM_SECONDS)
         assert pool.state is not None
+        rebuilt += pool.ground.rebuilt
         policies |= {study.policy for study in pool.state.studies.values()}
         faults = (what for _, what in pool.history if isinstance(what, str))
         struck |= {what.split(":")[0] for what in faults if not what.endswith("is none")}
     assert struck >= {kind for kind in Faults.__slots__ if getattr(STORM, kind) > 1.0}
     assert len({policy.name for policy in policies}) == 6
+    assert rebuilt > 0, "trials that went on from where they had been put before their turn"
 
 
 def test_milestones_are_reported_and_lengthen_quanta_in_the_middle() -> None:

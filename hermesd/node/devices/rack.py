@@ -28,6 +28,14 @@ class Rack:
         """The cheapest tier that frees each device."""
         return {name: provider.cheapest for name, provider in self._of.items()}
 
+    def beside(self, usable: Sequence[int]) -> Mapping[DeviceId, tuple[int, ...]]:
+        """For each device of cores, as many others of the usable ones that no device has; devices
+        for which there are not enough are left out."""
+        taken = {core for device in self.devices.values() for core in device.cores}
+        spare = [core for core in usable if core not in taken]
+        counts = {name: len(device.cores) for name, device in self.devices.items()}
+        return {name: tuple(spare[:n]) for name, n in counts.items() if 0 < n <= len(spare)}
+
     def facts(self) -> tuple[str, ...]:
         """What was found, for people."""
         return tuple(provider.fact() for provider in self._providers)

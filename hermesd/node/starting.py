@@ -1,0 +1,67 @@
+"""The start of a trial's host: what must be on disk, the process, and its first request.
+
+Rule: a run is journalled before anything of it is started, once; what is only rebuilt ahead of its
+turn is no run, and only marked, so that whoever comes next knows to end it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from hermesd.core.node_actions import Rebuild, Spawn
+from hermesd.core.node_messages import Assignment
+from hermesd.node import hostlink
+from hermesd.node.folder import TrialFolder
+from hermesd.node.hostlink import HostLink
+from hermesd.node.prepare import NotStarted, Ready, prepare
+from hermesd.node.site import Site
+
+log = structlog.get_logger()
+
+
+async def start(site: Site, folder: TrialFolder, order: Spawn | Rebuild) -> tuple[HostLink, Ready]:
+    """Journal and start; the host waits for its request. Raises NotStarted, CodeError, OSError."""
+    await asyncio.to_thread(_begin, folder, order)
+    program = order.assignment.work.program
+    snapshot = await site.snapshot(program.code_sha256)
+    ready = await asyncio.to_thread(prepare, site, folder, order, snapshot)
+    if isinstance(order, Rebuild) and ready.restore is None:
+        raise NotStarted("no checkpoint is left to rebuild it from")
+    link = await hostlink.start(
+        folder, program.python, ready.preload, ready.environment, site.shim, site.zygotes
+    )
+    return link, ready
+
+
+def request(site: Site, link: HostLink, order: Spawn | Rebuild, ready: Ready) -> None:
+    """Have the host start the program, or put it where it was and hold it there."""
+    link.send("lease", expires_boottime=site.lease())
+    fields = {
+        "attempt": order.assignment.run.attempt,
+        "restore": str(ready.restore) if ready.restore else None,
+    }
+    match order:
+        case Spawn(_, _, limit):
+            link.send("start", **fields, limit_step=limit)
+        case Rebuild(_, _, cores):
+            link.send("start", **fields, limit_step=None, cores=cores, hold=True)
+
+
+def _begin(folder: TrialFolder, order: Spawn | Rebuild) -> None:
+    if isinstance(order, Rebuild):
+        folder.settle()
+        folder.rebuilt = True
+    else:
+        _journal(folder, order.assignment)
+
+
+def _journal(folder: TrialFolder, assignment: Assignment) -> None:
+    for damaged in folder.set_aside():
+        log.error("the journal of a run cannot be read", kept=str(damaged))
+    last = folder.last()
+    attempt, identity = assignment.run.attempt, assignment.identity
+    if last and last.identity == identity and last.run.attempt >= attempt:
+        raise NotStarted(f"{last.run} was started here before")
+    folder.begin(assignment)
