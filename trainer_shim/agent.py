@@ -18,7 +18,9 @@ from trainer_shim.reporter import Metrics, Reporter
 from trainer_shim.saver import CannotCapture, Capture, Saver
 from trainer_shim.wire import Message, number
 
-__all__ = ["Agent", "CannotCapture", "Capture", "current", "install"]
+__all__ = ["NOT_FURTHER", "Agent", "CannotCapture", "Capture", "current", "install"]
+
+NOT_FURTHER = "it cannot be trained further"
 
 
 class Agent:
@@ -52,7 +54,7 @@ class Agent:
         # Run again from its first line, the program has not come to its checkpoint's place yet.
         self.is_returning = False
         self._began = False
-        self._lacking: list[str] = []
+        self._lacking: dict[str, str | None] = {}
         self._words32, self._words64 = page.words32, page.words64
         self._mailbox = Mailbox(channel)
         self._reporter = Reporter(self._mailbox, signal)
@@ -71,14 +73,16 @@ class Agent:
             self.level, self.reason = level, reason
             self._say_fidelity()
 
-    def lacks(self, what: str) -> None:
-        """Say beside the fidelity what there will not be, though the trial itself is well."""
-        if what not in self._lacking:
-            self._lacking.append(what)
+    def lacks(self, what: str, why: str | None) -> None:
+        """Say beside the fidelity what there will not be, though the trial itself is well; None
+        if by now there is."""
+        if self._lacking.get(what) != why:
+            self._lacking[what] = why
             self._say_fidelity()
 
     def _say_fidelity(self) -> None:
-        reason = "; ".join([self.reason, *self._lacking])
+        lacking = [f"{what}: {why}" for what, why in self._lacking.items() if why is not None]
+        reason = "; ".join([self.reason, *lacking])
         said = {"level": self.level, "reason": reason, "framework": self.framework}
         self._mailbox.send({"kind": "fidelity", **said})
 
@@ -162,7 +166,7 @@ class Agent:
         try:
             step, capture = self.end()
         except CannotCapture as error:
-            self.lacks(f"it cannot be trained further: {error}")
+            self.lacks(NOT_FURTHER, str(error))
             return
         last, id = self._saver.last, f"end-s{step}"
         if last is not None and last["step"] == step:

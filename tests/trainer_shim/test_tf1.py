@@ -104,3 +104,23 @@ def test_other_data_than_at_the_checkpoint_are_refused(zygote: Zygote, tmp_path:
         trial.start(restore=suspend(trial)["checkpoint"]["path"])
         with pytest.raises(AssertionError, match="the data of the last step differ"):
             trial.until("completed")
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "asked", "epochs"),
+    [
+        ("FEED_FETCHED", "range(3)", "range(int(sys.argv[1]))", ["1", "3"]),
+        ("FEED_NOT_FETCHED", "range(3)", "range(int(sys.argv[1]))", ["2", "3", "4"]),
+        ("MONITORED", "num_steps=12", "num_steps=4 * int(sys.argv[1])", ["2", "3"]),
+        ("SUPERVISOR", "range(3)", "range(int(sys.argv[1]))", ["2", "4"]),
+    ],
+)
+def test_a_finished_trial_is_trained_further_as_if_asked_at_once(
+    zygote: Zygote, tmp_path: Path, name: str, length: str, asked: str, epochs: list[str]
+) -> None:
+    """From its last step on, though its session is closed and something was assigned since."""
+    body = getattr(programs, name)
+    assert length in body
+    body = "import sys\n" + body.replace(length, asked)
+    runs = Runs(zygote, tmp_path, programs.program(body, seeded=True))
+    assert runs.extended(epochs) == runs.undisturbed(epochs[-1])

@@ -5,6 +5,7 @@ Every comparison is bit for bit: each step's loss, the final weights and everyth
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -151,3 +152,47 @@ def test_other_data_than_at_the_checkpoint_are_refused(zygote: Zygote, tmp_path:
         trial.start(restore=suspend(trial)["checkpoint"]["path"])
         with pytest.raises(AssertionError, match="the data of the last step differ"):
             trial.until("completed")
+
+
+def asked_for_epochs(body: str, loop: str) -> str:
+    """The program, with the number of its epochs on the command line, all of it in a function
+    whose variables are gone when it ends."""
+    assert loop in body
+    asked = loop.replace("4)" if "4)" in loop else "2)", "int(sys.argv[1]))")
+    body = textwrap.indent(body.replace(loop, asked), "    ")
+    return programs.program(f"import sys\ndef main():\n{body}\nmain()\n", seeded=False)
+
+
+BEST_AT_THE_END = programs.NOT_RETURNED.replace("final(", "model.set_weights(best[2])\nfinal(")
+
+
+@pytest.mark.parametrize(
+    ("body", "loop", "epochs", "suspend_at"),
+    [
+        (BEST_AT_THE_END, "range(4)", ["2", "4"], None),
+        (BEST_AT_THE_END, "range(4)", ["1", "2", "4"], 7),
+        (programs.ITERATOR, "range(2)", ["1", "3"], None),
+        (programs.SAVING, "range(int(saved.epoch.numpy()), 4)", ["2", "3"], None),
+    ],
+    ids=["metrics", "again", "iterator", "saving"],
+)
+def test_a_finished_trial_is_trained_further_as_if_asked_at_once(
+    zygote: Zygote,
+    tmp_path: Path,
+    body: str,
+    loop: str,
+    epochs: list[str],
+    suspend_at: int | None,
+) -> None:
+    """From its last step on, whatever was done to its variables after that."""
+    runs = Runs(zygote, tmp_path, asked_for_epochs(body, loop))
+    assert runs.extended(epochs, suspend_at) == runs.undisturbed(epochs[-1])
+
+
+def test_why_a_trial_cannot_be_trained_further_is_said(zygote: Zygote, tmp_path: Path) -> None:
+    """It is only parked, and has no checkpoint at its end."""
+    runs = runs_of(zygote, tmp_path, "EAGER", seeded=True)
+    with runs.trial("said") as trial:
+        trial.start()
+        assert trial.until("completed")["checkpoint"] is None
+        assert "outside of a tf.function" in fidelity(trial)[1]

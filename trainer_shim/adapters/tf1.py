@@ -12,19 +12,18 @@ import contextlib
 import functools
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
 from trainer_shim.adapters import tf1_answers, tf1_graph, tf1_variables
 from trainer_shim.adapters import tf_private as private
 from trainer_shim.adapters import tf_store as store
+from trainer_shim.adapters.ends import End
 from trainer_shim.adapters.tf1_graph import Run
 from trainer_shim.adapters.tf1_losses import Losses
-from trainer_shim.adapters.tf_journal import LIMIT_BYTES, Journal
-from trainer_shim.adapters.tf_standing import Standing
-from trainer_shim.agent import Agent, CannotCapture
+from trainer_shim.adapters.tf_replay import Replay
+from trainer_shim.agent import Agent
 
-_NAME = "session"
 _EXACT = "results of its session are told again, on the CPU or with deterministic operations"
 _NUMBER = "_hermes_number"
 
@@ -39,28 +38,20 @@ class Given(NamedTuple):
     metadata: Any = None
 
 
-class Sessions:
+class Sessions(Replay):
     """The sessions of this process, and the training steps done in them."""
 
     def __init__(self, agent: Agent) -> None:
-        self.agent = agent
-        self.steps = 0
-        self.is_off = False
-        self.standing = Standing(agent, self._capture, _EXACT)
+        super().__init__(agent, "session", _EXACT)
         self.losses = Losses()
-        self.journal = Journal()
         self._made: list[weakref.ref[Any]] = []
         self._runs: dict[Any, tuple[Run, Given]] = {}
         self._stale: set[tuple[int, str]] = set()  # variables: the session's number, the name
         self._last: tuple[Run, Given] | None = None
-        self._position: store.State | None = None
-        self._arrays: list[bytes] = []
-        self._thread = threading.get_ident()
+        self._newest = End()
+        self._is_changed = False  # since the last boundary something else has written variables
         self._is_there = threading.Event()
         self._original: Callable[..., Any] = lambda: None
-        if agent.restore is not None:
-            with self.standing.restoring():
-                self._begin_again(agent.restore)
         if self._position is None:
             self._is_there.set()
 
@@ -68,7 +59,7 @@ class Sessions:
         """Watch what sessions run from here on."""
         owner = private.find(private.SESSION, "BaseSession")
         original = self._original = owner._do_run
-        callables = owner._make_callable_from_options
+        callables, close = owner._make_callable_from_options, owner.close
 
         @functools.wraps(original)
         def do_run(session: Any, handle: Any, *given: Any) -> Any:
@@ -87,7 +78,13 @@ class Sessions:
             self.standing.obstacle("what Session.make_callable makes is not seen")
             return callables(session, options)
 
-        owner._do_run = do_run
+        @functools.wraps(close)
+        def closing(session: Any) -> None:
+            if not session._closed and threading.get_ident() == self._thread:
+                self._leave_boundary(for_good=True)
+            close(session)
+
+        owner._do_run, owner.close = do_run, closing
         owner._make_callable_from_options = make_callable
         self.losses.hook()
 
@@ -99,6 +96,8 @@ class Sessions:
         number = self._number(session)
         written = {(number, name) for name in run.written}
         looked_at = {(number, name) for name in run.read | run.updated}
+        if written and not run.trains:
+            self._leave_boundary()
         is_told = run.trains or (run.restores and bool(written))
         if not is_told and self._stale.isdisjoint(looked_at):
             results = self._original(session, None, *given)
@@ -127,11 +126,8 @@ class Sessions:
         if not self.standing.is_obstructed:
             self.journal.answered(tf1_answers.asked(run), results)
         if run.trains:
-            self.steps += 1
-            self._last = (run, given)
-            self.agent.record(self.steps, {} if loss is None else {self.agent.signal: loss})
-            self._bound_journal()
-            self.agent.boundary(self.steps)
+            self._trained(run, given)
+            self._boundary(loss)
         return results
 
     def _told(self, session: Any, run: Run, given: Given) -> Any:
@@ -146,8 +142,7 @@ class Sessions:
             self.look_whether_all_is_told()
             raise getattr(tf.errors, answer.error)(None, None, "as before the checkpoint")
         if run.trains:
-            self.steps += 1
-            self._last = (run, given)
+            self._trained(run, given)
         self.look_whether_all_is_told()
         return answer.values
 
@@ -195,25 +190,35 @@ class Sessions:
             self.standing.obstacle("neither the program nor the trial has a seed")
         self.standing.begin(self.steps)
 
-    def _bound_journal(self) -> None:
-        if self.journal.bytes > LIMIT_BYTES and not self.standing.is_obstructed:
-            size = self.journal.bytes >> 20
-            self.standing.obstacle(f"what its session returned takes {size} MiB a checkpoint")
-            self.journal = Journal()
+    def _trained(self, run: Run, given: Given) -> None:
+        self._last = (run, given)
+        self._is_changed = False
+        self._stepped()
 
     # -- checkpoints -----------------------------------------------------------------------------
 
-    def _capture(self) -> store.Snapshot:
-        try:
-            return self._copy()
-        except Exception as error:  # whatever the framework raises: this run trains on
-            raise CannotCapture(f"{type(error).__name__}: {error}") from error
+    def _leave_boundary(self, for_good: bool = False) -> None:
+        """Variables are about to change, or to go, though no step is done."""
+        if self._is_changed or self.agent.end is None or self.journal.is_telling:
+            return
+        if for_good or self._newest.is_due:
+            self._newest.keep(self.steps, self._capture)
+        self._is_changed = True
 
-    def _copy(self) -> store.Snapshot:
+    def _end(self) -> tuple[int, store.Snapshot]:
+        self._leave_boundary(for_good=True)
+        step, snapshot = self._newest.newest()
+        assert isinstance(snapshot, store.Snapshot)
+        return step, snapshot
+
+    def _last_step(self) -> tuple[str, int | None]:
         assert self._last is not None
-        rows, codes, values = self.journal.copy()
-        arrays: list[Any] = [codes, values]
-        state: store.State = {"steps": self.steps, "rows": rows, "sessions": []}
+        run, given = self._last
+        return run.label, tf1_answers.checksum(given.feeds)
+
+    def _copy_variables(self) -> tuple[list[Any], list[Any]]:
+        every: list[Any] = []
+        arrays: list[Any] = []
         for number, reference in enumerate(self._made):
             session = reference()
             names = sorted(name for at, name in self._stale if at == number)
@@ -221,49 +226,18 @@ class Sessions:
                 continue
             found = tf1_variables.read(self._original, session, names)
             kinds = [[name, *store.kind_of(array)] for name, array in zip(names, found)]
-            state["sessions"].append([number, kinds])
+            every.append([number, kinds])
             arrays += map(store.to_bytes, found)
-        run, given = self._last
-        state["step"], state["data"] = run.label, tf1_answers.checksum(given.feeds)
-        return store.Snapshot(_NAME, state, arrays)
+        return every, arrays
 
-    def _begin_again(self, folder: str) -> None:
-        saved = store.load(folder, _NAME)
-        if saved is None:
-            self.is_off = True  # another adapter brings this program back
-            return
-        self.agent.is_returning = True
-        self._position, self._arrays = saved.state, saved.arrays
-        self.journal = Journal(self._position["rows"], *self._arrays[:2])
-        self.agent.hello(private.framework())
-
-    def look_whether_all_is_told(self) -> None:
-        """Go on by itself from where the checkpoint was taken, if that is here."""
-        if self._position is not None and not self.journal.is_telling:
-            with self.standing.restoring():
-                self._go_on(self._position)
-
-    def _go_on(self, position: store.State) -> None:
-        assert self._last is not None
-        run, given = self._last
-        if (self.steps, run.label) != (position["steps"], position["step"]):
-            now, then = (self.steps, run.label), (position["steps"], position["step"])
-            raise store.OtherProgram(f"this is step {now}, the checkpoint is of {then}")
-        if position["data"] != tf1_answers.checksum(given.feeds):
-            raise store.OtherProgram("the data of the last step differ from those before")
-        arrays = iter(self._arrays[2:])
-        for number, kinds in position["sessions"]:
+    def _put_back(self, kinds: list[Any], arrays: Iterator[bytes]) -> None:
+        for number, of_session in kinds:
             values = {
                 name: store.from_bytes((dtype, tuple(shape)), memoryview(next(arrays)))[0]
-                for name, dtype, shape in kinds
+                for name, dtype, shape in of_session
             }
             session = self._made[number]() if number < len(self._made) else None
             if session is None:
                 raise store.OtherProgram(f"there is no session {number}")
             tf1_variables.write(self._original, session, values)
-        self._position, self._arrays = None, []
         self._is_there.set()
-        self.agent.is_returning = False
-        self.agent.page.step = self.steps
-        self.agent.restored()
-        self.standing.begin(self.steps)

@@ -11,47 +11,38 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Callable
 
 from trainer_shim.adapters import tf_graph, tf_optional
 from trainer_shim.adapters import tf_private as private
 from trainer_shim.adapters import tf_store as store
 from trainer_shim.adapters.tf_data import Iterators
-from trainer_shim.adapters.tf_journal import LIMIT_BYTES, Journal
 from trainer_shim.adapters.tf_plan import Plan
 from trainer_shim.adapters.tf_random import Counters
-from trainer_shim.adapters.tf_standing import Standing
+from trainer_shim.adapters.tf_replay import Replay
 from trainer_shim.adapters.tf_traces import Traces
 from trainer_shim.adapters.tf_variables import Variables
-from trainer_shim.agent import Agent, CannotCapture
+from trainer_shim.agent import Agent
 
-_NAME = "tensorflow"
+# Variables that no step has written for so many steps may go, when another function comes.
+_HELD_STEPS = 1000
 _EXACT = "answers of its steps are told again, on the CPU or with deterministic operations"
 
 
-class Loop:
+class Loop(Replay):
     """The steps of this process."""
 
     def __init__(self, agent: Agent) -> None:
-        self.agent = agent
-        self.steps = 0
-        self.is_off = False
-        self.standing = Standing(agent, self._capture, _EXACT)
+        super().__init__(agent, "tensorflow", _EXACT)
         self.variables = Variables(self._reached)
         self.iterators = Iterators(self.standing)
         self.traces = Traces(agent.signal, self.variables.peek)
         self.counters = Counters()
-        self.journal = Journal()
         self._plans: dict[bytes, Plan] = {}
-        self._position: store.State | None = None
-        self._arrays: list[bytes] = []
+        self._held: dict[Plan, list[Any]] = {}  # variables that live to the program's end
         self._last: tuple[Plan, Sequence[Any]] | None = None
-        self._thread = threading.get_ident()
         self._op_error: Any = None
-        if agent.restore is not None:
-            with self.standing.restoring():
-                self._begin_again(agent.restore)
 
     def hook(self) -> None:
         """Watch what the program does from here on."""
@@ -121,6 +112,7 @@ class Loop:
         plan.changes = self.variables.changes
         if not plan.is_skipped:
             return
+        self._hold(plan)
         for operation in (*definition.stateful, *unknown):
             self.standing.obstacle(f"a step runs {operation}, whose state cannot be saved")
         if definition.reads_datasets:
@@ -130,16 +122,27 @@ class Loop:
         if any(count == tf_graph.UNKNOWN for _, count in plan.taken):
             self.standing.obstacle("how many elements a step takes from an iterator is not known")
 
+    def _hold(self, plan: Plan) -> None:
+        """Keep what it writes, though the function of the program that made it may return."""
+        if plan not in self._held:
+            recent = self.steps - _HELD_STEPS
+            self._held = {one: held for one, held in self._held.items() if one.ran >= recent}
+        self._held[plan] = [self.variables.get(number) for number in plan.written]
+
     def _is_trainable(self, number: int) -> bool:
         variable = self.variables.get(number)
         return variable is not None and bool(variable.trainable)
 
     def _step(self, plan: Plan, inputs: Sequence[Any], run: Callable[[], Any]) -> Any:
         """A call that is not run again: run it now, or tell what it returned."""
+        plan.ran = self.steps
         if self.journal.is_telling:
             outputs = self._told(plan)
         else:
-            if plan.trains and not self.standing.has_begun:
+            if not plan.trains:
+                for number in plan.written:
+                    self.variables.keep(number)
+            elif not self.standing.has_begun:
                 self._begin()
             try:
                 outputs = run()
@@ -152,7 +155,7 @@ class Loop:
                 self.journal.answered(plan.label, values, plan.size(values))
         self._outdate(plan)
         if plan.trains:
-            self._stepped(plan, inputs, outputs)
+            self._trained(plan, inputs, outputs)
         self.look_whether_all_is_told()
         return outputs
 
@@ -174,17 +177,12 @@ class Loop:
             self.variables.outdate(plan.written)
             plan.outdated = self.variables.changes
 
-    def _stepped(self, plan: Plan, inputs: Sequence[Any], outputs: Any) -> None:
-        """A boundary: a training step is done."""
-        self.steps += 1
+    def _trained(self, plan: Plan, inputs: Sequence[Any], outputs: Any) -> None:
         self._last = (plan, inputs)
-        if self._position is not None:
-            return
-        loss = self.traces.loss_of(plan.name, outputs)
-        metrics = {} if loss is None else {self.agent.signal: loss}
-        self.agent.record(self.steps, metrics, plan.examples(inputs))
-        self._bound_journal()
-        self.agent.boundary(self.steps)
+        self._stepped()
+        self.variables.boundary()
+        if self._position is None:
+            self._boundary(self.traces.loss_of(plan.name, outputs), plan.examples(inputs))
 
     def _begin(self) -> None:
         self.steps = self.agent.page.step
@@ -213,6 +211,8 @@ class Loop:
         """The program looks at a variable that a step has written."""
         if self.is_off:
             return
+        if not self.journal.is_telling:
+            self.variables.keep(self.variables.number_of(variable))
         self.variables.refreshed(variable)
         asked = self.variables.name(variable)
         if self.journal.is_telling:
@@ -222,72 +222,27 @@ class Loop:
         elif not self.standing.is_obstructed:
             self.journal.answered(asked, [self.variables.peek(variable)])
 
-    def _bound_journal(self) -> None:
-        if self.journal.bytes > LIMIT_BYTES and not self.standing.is_obstructed:
-            size = self.journal.bytes >> 20
-            self.standing.obstacle(f"what its steps returned takes {size} MiB in each checkpoint")
-            self.journal = Journal()
-
     # -- checkpoints -----------------------------------------------------------------------------
 
-    def _capture(self) -> store.Snapshot:
-        try:
-            return self._copy()
-        except Exception as error:  # whatever the framework raises: this run trains on
-            raise CannotCapture(f"{type(error).__name__}: {error}") from error
-
-    def _copy(self) -> store.Snapshot:
+    def _last_step(self) -> tuple[str, int | None]:
         assert self._last is not None
-        rows, codes, values = self.journal.copy()
-        arrays: list[Any] = [codes, values]
-        state: store.State = {"steps": self.steps, "rows": rows, "variables": []}
-        for number in sorted(self.variables.stale):
-            variable = self.variables.get(number)
-            if variable is not None:
-                array = store.as_array(self.variables.peek(variable))
-                state["variables"].append([number, *store.kind_of(array)])
-                arrays.append(store.to_bytes(array))
-        state["step"] = self._last[0].label
-        state["data"] = self._last[0].checksum(self._last[1]) if self.standing.repeats else None
-        return store.Snapshot(_NAME, state, arrays)
+        plan, inputs = self._last
+        return plan.label, plan.checksum(inputs) if self.standing.repeats else None
 
-    def _begin_again(self, folder: str) -> None:
-        saved = store.load(folder, _NAME)
-        if saved is None:
-            self.is_off = True  # another adapter brings this program back
-            return
-        self.agent.is_returning = True
-        self._position, self._arrays = saved.state, saved.arrays
-        codes, values = self._arrays[:2]
-        self.journal = Journal(self._position["rows"], codes, values)
-        self.agent.hello(private.framework())
+    def _copy_variables(self) -> tuple[list[Any], list[Any]]:
+        kinds, arrays = [], []
+        for number, value in self.variables.at_boundary().items():
+            array = store.as_array(value)
+            kinds.append([number, *store.kind_of(array)])
+            arrays.append(store.to_bytes(array))
+        return kinds, arrays
 
-    def look_whether_all_is_told(self) -> None:
-        """Go on by itself from where the checkpoint was taken, if that is here."""
-        if self._position is not None and not self.journal.is_telling:
-            with self.standing.restoring():
-                self._go_on(self._position)
-
-    def _go_on(self, position: store.State) -> None:
-        assert self._last is not None
-        if (self.steps, self._last[0].label) != (position["steps"], position["step"]):
-            now, then = (self.steps, self._last[0].label), (position["steps"], position["step"])
-            raise store.OtherProgram(f"this is step {now}, the checkpoint is of {then}")
-        if position["data"] is not None and position["data"] != self._last[0].checksum(
-            self._last[1]
-        ):
-            raise store.OtherProgram("the data of the last step differ from those before")
-        arrays = iter(self._arrays[2:])
-        for number, name, shape in position["variables"]:
+    def _put_back(self, kinds: list[Any], arrays: Iterator[bytes]) -> None:
+        for number, name, shape in kinds:
             value, _ = store.from_bytes((name, tuple(shape)), memoryview(next(arrays)))
             variable = self.variables.get(number)
             if variable is not None:
                 self.variables.write(variable, value)
-        self._position, self._arrays = None, []
-        self.agent.is_returning = False
-        self.agent.page.step = self.steps
-        self.agent.restored()
-        self.standing.begin(self.steps)
 
 
 def _is_seeded() -> bool:

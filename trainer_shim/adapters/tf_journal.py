@@ -40,6 +40,7 @@ class Journal:
         self._rows: dict[Row, int] = {}
         self._listed: list[Row] = []
         self._codes = array.array("I")
+        self._sizes = array.array("I")  # in bytes, of the answers of this process
         self._values = [values]
         self._tail = bytearray()
         self._waiting: list[tuple[str, Sequence[Any]]] = []
@@ -81,6 +82,11 @@ class Journal:
 
     # -- keeping ---------------------------------------------------------------------------------
 
+    @property
+    def count(self) -> int:
+        """How many answers the program has been given."""
+        return self._told + len(self._sizes) + len(self._waiting)
+
     def answered(self, asked: str, values: Sequence[Any], size: int = 0) -> None:
         """The program was given these values, arrays or tensors, of about `size` bytes."""
         self._waiting.append((asked, values))
@@ -101,21 +107,24 @@ class Journal:
             kinds = tuple(map(store.kind_of, arrays))
             self._keep((asked, "", kinds), map(store.to_bytes, arrays))
 
-    def copy(self) -> tuple[list[Row], bytes, bytes]:
-        """What makes this journal again."""
+    def copy(self, count: int) -> tuple[list[Row], bytes, bytes]:
+        """What makes this journal again, less what came after the first `count` answers."""
         self.settle()
         if self._tail:
             self._values.append(bytes(self._tail))
             self._tail.clear()
         self._values = [b"".join(self._values)]
-        return list(self._listed), self._codes.tobytes(), self._values[0]
+        values, later = self._values[0], sum(self._sizes[count - self._again :])
+        return list(self._listed), self._codes[:count].tobytes(), values[: len(values) - later]
 
     def _keep(self, row: Row, values: Iterable[bytes]) -> None:
         self._codes.append(self._code(row))
-        self.bytes += 4
+        size = 0
         for value in values:
             self._tail += memoryview(value)
-            self.bytes += len(value)
+            size += len(value)
+        self._sizes.append(size)
+        self.bytes += 4 + size
         if len(self._tail) >= _CHUNK_BYTES:
             self._values.append(bytes(self._tail))
             self._tail.clear()

@@ -30,6 +30,7 @@ class Plan:
         self.written: set[int] = set()  # numbers of variables
         self.taken: list[tuple[Any, int]] = []  # iterators, and how many elements of each
         self.changes = -1  # of the variables, when this was looked at last
+        self.ran = 0  # how many steps were done when it was called last
         self.outdated = -1  # and when what it writes was last said to be stale
         # Resources that may be others the next time: what a trace captures stays.
         every = definition.resources

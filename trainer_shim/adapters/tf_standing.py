@@ -20,9 +20,15 @@ LEVELS = ("exact", "exact-if-deterministic", "parameters-exact", "park-only")
 class Standing:
     """What a resume of this process promises."""
 
-    def __init__(self, agent: Agent, capture: Callable[[], Any], exact: str) -> None:
+    def __init__(
+        self,
+        agent: Agent,
+        capture: Callable[[], Any],
+        end: Callable[[], tuple[int, Any]],
+        exact: str,
+    ) -> None:
         self._agent = agent
-        self._capture = capture
+        self._capture, self._end = capture, end
         self._level, self._reason = "exact", exact
         self.has_begun = False
         untested = private.untested()
@@ -71,6 +77,7 @@ class Standing:
     def _say(self) -> None:
         agent = self._agent
         agent.capture = None if self.is_obstructed else self._capture
+        agent.end = None if self.is_obstructed else self._end
         agent.fidelity(self._level, self._reason)
 
     @contextmanager

@@ -25,6 +25,10 @@ class Variables:
     def __init__(self, reached: Callable[[Any], None]) -> None:
         self.changes = 0  # counts each variable that becomes stale, or is no more
         self.stale: set[int] = set()
+        # What differs from the last boundary: those that have become stale since, and the values
+        # then of those that have been looked at or written.
+        self._since: set[int] = set()
+        self._then: dict[int, Any] = {}
         self._made: list[weakref.ref[Any]] = []
         self._numbers: dict[int, int] = {}  # of a handle -> of its variable
         self._reached = reached
@@ -41,6 +45,7 @@ class Variables:
         @functools.wraps(original)
         def assign(variable: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
             if _STALE in vars(variable) and isinstance(value, fresh) and _is_eager():
+                self.keep(self.number_of(variable))
                 self.refreshed(variable)
             return original(variable, value, *args, **kwargs)
 
@@ -58,13 +63,18 @@ class Variables:
         """The number of the variable behind a handle."""
         return self._numbers.get(handle._id)
 
+    def number_of(self, variable: Any) -> int:
+        """The number of a variable."""
+        number: int = vars(variable)[_NUMBER]
+        return number
+
     def get(self, number: int) -> Any:
         """The variable with this number; None if the program has let go of it."""
         return self._made[number]() if number < len(self._made) else None
 
     def name(self, variable: Any) -> str:
         """A variable as the journal calls it."""
-        return f"variable {vars(variable)[_NUMBER]}"
+        return f"variable {self.number_of(variable)}"
 
     def outdate(self, numbers: set[int]) -> None:
         """A step that is not run again has written these."""
@@ -73,13 +83,37 @@ class Variables:
             if variable is not None:
                 vars(variable)[_STALE] = True
                 self.stale.add(number)
+                self._since.add(number)
                 self.changes += 1
 
     def refreshed(self, variable: Any) -> None:
         """The variable has the value that it had."""
         del vars(variable)[_STALE]
-        self.stale.discard(vars(variable)[_NUMBER])
+        self.stale.discard(self.number_of(variable))
         self.changes += 1
+
+    def boundary(self) -> None:
+        """A training step is done: its boundary is the last one."""
+        if self._since:
+            self._since.clear()
+        if self._then:
+            self._then.clear()
+
+    def keep(self, number: int) -> None:
+        """A variable is about to change, or to be looked at: keep what it was at the boundary."""
+        if number in self.stale and number not in self._since and number not in self._then:
+            variable = self.get(number)
+            if variable is not None:
+                self._then[number] = self.peek(variable)
+
+    def at_boundary(self) -> dict[int, Any]:
+        """The values at the last boundary of those that were stale then, by number."""
+        values = dict(self._then)
+        for number in self.stale - self._since - values.keys():
+            variable = self.get(number)
+            if variable is not None:
+                values[number] = self.peek(variable)
+        return dict(sorted(values.items()))
 
     def reached(self, variable: Any) -> None:
         """Somebody is about to look at a stale variable."""
