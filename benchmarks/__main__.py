@@ -18,10 +18,13 @@ from benchmarks import report
 # A benchmark that is not listed has no slower form.
 QUICK = {
     "decisions": ["1000"],
+    "fidelity": ["--epochs", "1", "--policies", "best_first"],
     "journal": ["--trials", "1000", "--points", "100000"],
     "slowdown": ["--pairs", "2"],
     "switches": ["--park", "20", "--checkpoint", "2"],
 }
+# What benchmarks share, and those that need an environment of their own.
+NO_BENCHMARKS = {"__main__", "live", "peers", "report"}
 
 
 def main() -> None:
@@ -29,7 +32,7 @@ def main() -> None:
     parser.parse_args()
     report.RESULTS = report.RESULTS / "quick"
     names = {module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)])}
-    for name in sorted(names - {"__main__", "report"}):
+    for name in sorted(names - NO_BENCHMARKS):
         arguments = QUICK.get(name, [])
         print(f"\n== {' '.join(['python -m', f'benchmarks.{name}', *arguments])}", flush=True)
         begun = time.perf_counter()

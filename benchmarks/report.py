@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 RESULTS = Path(__file__).parent / "results"
+MOST_COLUMNS = 1_000
 
 
 def machine() -> dict[str, str | int]:
@@ -51,7 +52,9 @@ def publish(name: str, columns: Sequence[str], rows: Sequence[Sequence[str | flo
         table.add_column(column, justify="left" if column == columns[0] else "right")
     for row in rows:
         table.add_row(*(f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row))
-    Console().print(table)
+    # A table is never cut: figures that people copy are whole.
+    widest = Console(width=MOST_COLUMNS).measure(table).maximum
+    Console(width=max(Console().width, widest)).print(table)
     result = {
         "benchmark": name,
         "machine": here,

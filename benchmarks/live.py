@@ -1,0 +1,177 @@
+"""A study run for real, with a head and a node of its own, and kept as its export.
+
+Rule: what is kept is enough to read every figure from; a run that is there already, of the same
+study, program, slots and policy, is not run again, so that a benchmark can be interrupted between
+two runs and goes on where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from benchmarks import report
+from hermesctl import Client, local
+from hermesd.core.model import Phase
+from hermesd.simulate.contenders import Contender
+from hermesd.simulate.drive import Outcome
+from hermesd.simulate.exports import Exported, open_export
+from hermesd.simulate.past import happened
+
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONHASHSEED": "0"}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A study to run: its file's content without a schedule, and the folder of its program.
+
+    `warm`: a trial of one step is trained before, so that the first start finds the framework
+    imported as all others do.
+    """
+
+    name: str
+    spec: Mapping[str, object]
+    directory: Path
+    contender: Contender
+    slots: int
+    warm: bool = True
+
+    def study(self) -> dict[str, object]:
+        """The whole study file."""
+        plugins = {"policy": self.contender.policy, "placement": self.contender.placement}
+        schedule = {
+            key: {"name": plugin.name, **{name: _plain(value) for name, value in plugin.settings}}
+            for key, plugin in plugins.items()
+        }
+        return {**self.spec, "schedule": schedule}
+
+    def fingerprint(self) -> str:
+        """What makes a kept run one of this."""
+        text = json.dumps([self.study(), self.slots, self.warm], sort_keys=True)
+        programs = [path.read_bytes() for path in sorted(self.directory.glob("*.py"))]
+        return hashlib.sha256(b"\0".join([text.encode(), *programs])).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Lived:
+    """A run: its export, what happened by it, and how loaded the machine was before it."""
+
+    export: Path
+    exported: Exported
+    outcome: Outcome
+    load: float
+    at: str
+
+    @property
+    def busy(self) -> float:
+        """The seconds for which trials were trained."""
+        return sum(trial.use.busy_seconds for trial in self.exported.trials)
+
+    @property
+    def overhead(self) -> float:
+        """The share of device time that went into suspending and resuming."""
+        return self.outcome.overhead_seconds / (self.outcome.overhead_seconds + self.busy)
+
+    @property
+    def cores(self) -> float:
+        """Processor seconds a second of training; a trial alone on its core has nearly 1."""
+        return sum(trial.use.cpu_seconds for trial in self.exported.trials) / self.busy
+
+
+def folder(benchmark: str) -> Path:
+    """Where a benchmark's runs are kept."""
+    path = report.RESULTS / "runs" / benchmark
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def kept(wanted: Wanted, where: Path) -> Lived | None:
+    """The run if it is there already."""
+    export, about = where / f"{wanted.name}.jsonl", where / f"{wanted.name}.json"
+    if not about.exists():
+        return None
+    said = json.loads(about.read_text())
+    if said["fingerprint"] != wanted.fingerprint():
+        return None
+    return _lived(export, said["load"], said["at"])
+
+
+def live(wanted: Wanted, where: Path) -> Lived:
+    """Run the study to its end and keep it.
+
+    Raises:
+        ValueError: a trial did not complete.
+    """
+    export, about = where / f"{wanted.name}.jsonl", where / f"{wanted.name}.json"
+    print(f"running {wanted.name}", file=sys.stderr, flush=True)
+    load, at = os.getloadavg()[0], datetime.now(UTC).isoformat(timespec="seconds")
+    about.unlink(missing_ok=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="hermes-") as name,
+        own_head(Path(name), wanted.slots) as hermes,
+    ):
+        study = wanted.study()
+        if wanted.warm:
+            finished(hermes, {**study, **_one_step(wanted.spec)}, wanted.directory)
+        done = finished(hermes, study, wanted.directory)
+        export.write_bytes(b"".join(hermes.export(done)))
+    lived = _lived(export, load, at)
+    said = {"fingerprint": wanted.fingerprint(), "load": load, "at": at}
+    about.write_text(json.dumps(said, indent=1) + "\n")
+    return lived
+
+
+@contextmanager
+def own_head(state: Path, slots: int) -> Iterator[Client]:
+    """A head and a node with so many CPU slots, which share nothing with the user's own."""
+    environment = {**os.environ, "HERMES_STATE": str(state)}
+    # A benchmark that is told to end leaves no daemons behind.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        process = asyncio.run(local.start(environment, slots=slots))
+        assert process is not None
+        with Client(f"unix:{state / 'head.sock'}") as hermes:
+            yield hermes
+    finally:
+        asyncio.run(local.stop(environment))
+    process.wait()
+
+
+def finished(hermes: Client, study: Mapping[str, object], directory: Path) -> str:
+    """Submit a study and wait for its end; its id."""
+    submission = hermes.submit(study, directory=directory, again=True, environment=_QUIET)
+    hermes.wait(submission)
+    return submission.study
+
+
+def _lived(export: Path, load: float, at: str) -> Lived:
+    exported = open_export(export)
+    left = [trial.id for trial in exported.trials if trial.phase is not Phase.COMPLETED]
+    if left:
+        raise ValueError(f"{export}: not completed: {', '.join(left)}")
+    return Lived(export, exported, happened(exported), load, at)
+
+
+def _plain(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _one_step(spec: Mapping[str, object]) -> dict[str, object]:
+    """The parts of a study that make it one trial of one step: the first point of its space."""
+    parameters = spec["parameters"]
+    assert isinstance(parameters, Mapping)
+    first = {
+        name: {"values": each["values"][:1]} if "values" in each else each
+        for name, each in parameters.items()
+    }
+    return {"name": "warm", "parameters": first, "stop": {"max_steps": 1}}
