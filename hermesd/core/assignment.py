@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -14,6 +15,8 @@ from hermesd.core.state import State
 from hermesd.core.trial import Trial
 
 Issue: TypeAlias = Callable[[Command], None]
+# In order; a plain dict takes the longer to find its first key the more of them were deleted.
+Free: TypeAlias = OrderedDict[DeviceId, None]
 
 
 class Assignment:
@@ -33,7 +36,7 @@ class Assignment:
                 continue
             if choice := self.queues.choice(trial, now):
                 self._launch(choice, device, issue)
-        free = [device for device in sorted(state.free) if not self._expects(device)]
+        free = OrderedDict.fromkeys(d for d in sorted(state.free) if not self._expects(d))
         expired = [
             d for d in sorted(state.expired) if state.nodes[state.slots[d].device.node].connected
         ]
@@ -74,7 +77,7 @@ class Assignment:
         self,
         trial: Trial,
         moves: Moves,
-        free: list[DeviceId],
+        free: Free,
         occupants: dict[TrialId, DeviceId],
         position: dict[TrialId, int],
         issue: Issue,
@@ -84,7 +87,7 @@ class Assignment:
         if device is None:
             return False
         if device in free:
-            free.remove(device)
+            del free[device]
             moves.left[trial.id] = device
         else:
             victim = self._occupant(device)
@@ -106,7 +109,7 @@ class Assignment:
     def _claim(
         self,
         trial: Trial,
-        free: list[DeviceId],
+        free: Free,
         occupants: dict[TrialId, DeviceId],
         moves: Moves,
         position: dict[TrialId, int],
@@ -118,7 +121,7 @@ class Assignment:
         device = self._cheapest(trial, free) if trial.run is None else None
         if device is not None:
             if (choice := self.queues.choice(trial, now)) is not None:
-                free.remove(device)
+                del free[device]
                 self._launch(choice, device, issue)
             return
         for leaving in moves.left:
@@ -135,7 +138,7 @@ class Assignment:
             words = self.queues.words(trial)
             self._give_back(victim, trial.id, f"{trial.id} goes first: {words}", issue)
 
-    def _cheapest(self, trial: Trial, free: list[DeviceId]) -> DeviceId | None:
+    def _cheapest(self, trial: Trial, free: Free) -> DeviceId | None:
         """The first of the cheapest free devices that the trial fits on; None if there is none."""
         study, slots = trial.spec.study, self.state.slots
         cost_of, facts = self.queues.placement(study).cost, self.state.facts[study]
@@ -194,7 +197,7 @@ class Assignment:
 
     def _merged(
         self,
-        free: list[DeviceId],
+        free: Free,
         occupants: dict[TrialId, DeviceId],
         moves: Moves,
         now: Time,

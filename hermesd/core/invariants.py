@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from hermesd.core.model import DeviceId, Phase, Tier, TrialId
 from hermesd.core.tables import Tables
+from hermesd.core.trial import Trial
 
 
 class InvariantBroken(Exception):
@@ -30,7 +31,7 @@ def check(state: Tables) -> None:
     """
     for trial_id, trial in state.trials.items():
         _require(trial.id == trial_id, "{} is filed under another name", trial_id)
-        _check_trial(state, trial_id)
+        _check_trial(state, trial_id, trial)
     for device_id in state.slots:
         _check_slot(state, device_id)
     for device_id in state.expired:
@@ -55,11 +56,12 @@ def check_trials(state: Tables, trial_ids: Iterable[TrialId]) -> None:
     for trial_id in trial_ids:
         trial = state.trials.get(trial_id)
         if trial is not None:
-            _check_trial(state, trial_id)
+            _check_trial(state, trial_id, trial)
             active = trial_id in state.active[trial.spec.study]
             _require(active != trial.phase.final, "{}: index of active trials", trial_id)
-            for device_id in trial.run.devices if trial.run else ():
-                _check_slot(state, device_id)
+            if trial.run is not None:
+                for device_id in trial.run.devices:
+                    _check_slot(state, device_id)
 
 
 def _check_slot(state: Tables, device_id: DeviceId) -> None:
@@ -76,8 +78,7 @@ def _check_slot(state: Tables, device_id: DeviceId) -> None:
     _require((device_id in state.free) == state.usable(slot), "{}: index of free slots", device_id)
 
 
-def _check_trial(state: Tables, trial_id: str) -> None:
-    trial = state.trials[trial_id]
+def _check_trial(state: Tables, trial_id: TrialId, trial: Trial) -> None:
     run = trial.run
     _require(
         (run is not None) == trial.phase.on_device, "{} is {} with {}", trial_id, trial.phase, run

@@ -40,7 +40,8 @@ class Line:
 
     def put(self, entry: Entry) -> None:
         """Add an entry, in place of the trial's present one."""
-        self.drop(entry.trial)
+        if entry.trial in self._known:
+            self.drop(entry.trial)
         self._known[entry.trial] = self._added[entry.trial] = entry
 
     def drop(self, trial: TrialId) -> None:

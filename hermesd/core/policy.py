@@ -68,13 +68,12 @@ class View:
 class Field:
     """What is known of a study beside the trial that is judged.
 
-    `first` is the candidate of the smallest score. `leader` is the trial of the least `level`,
-    whatever its phase: it may run or be finished. `sample` are some of the study's trials that
-    have run, whatever their phase, spread evenly over all: few enough to be looked at each time.
+    `leader` is the trial of the least `level`, whatever its phase: it may run or be finished.
+    `sample` are some of the study's trials that have shown a loss, whatever their phase, spread
+    evenly over all: few enough to be looked at each time.
     """
 
-    first: Trial
-    leader: Trial | None
+    leader: Trial
     sample: Sequence[Trial]
 
 
@@ -120,22 +119,34 @@ class Adaptive(Ranking, Protocol):
     who of them goes first.
     """
 
-    def level(self, trial: Trial) -> float:
-        """How good a trial is by now: the least leads its study; infinite if it cannot lead."""
+    def suited(self, sample: Sequence[Trial]) -> Adaptive:
+        """This policy with the settings that a study needs of which this is a sample.
+
+        Usually itself. Asked when one of the sample changed; for another answer than the last all
+        trials are scored anew.
+        """
         ...
 
-    def adapted(self, field: Field) -> Adapted:
-        """The ranking that holds for a decision in this field."""
+    def level(self, trial: Trial) -> float:
+        """How good a trial with a loss is by now: the least leads; infinite if it cannot lead."""
+        ...
+
+    def adapted(self, field: Field) -> Adapted | None:
+        """The order that holds in this field, in its general part; None: the policy's own."""
         ...
 
 
 @runtime_checkable
-class Adapted(Ranking, Protocol):
-    """A ranking for one decision."""
+class Adapted(Protocol):
+    """The order that holds as long as the field of its study is the same."""
 
     @property
     def front(self) -> Score | None:
         """From this score of the `Adaptive` on, trials come into question; None: from the first."""
+        ...
+
+    def facing(self, first: Trial) -> Ranking:
+        """The ranking for one decision: `first` is the candidate of the policy's least score."""
         ...
 
 

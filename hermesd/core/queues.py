@@ -87,9 +87,15 @@ class Queues:
         """See `StudyQueue.staying`."""
         return self.ask(study_id, lambda queue: queue.staying(kinds, count))
 
-    def note(self, trial: Trial) -> None:
-        """Take note of a trial that changed."""
-        self.ask(trial.spec.study, lambda queue: queue.refresh(trial))
+    def note(self, trials: Iterable[Trial]) -> None:
+        """Take note of trials that changed."""
+        changed: dict[StudyId, list[Trial]] = {}
+        for trial in trials:
+            changed.setdefault(trial.spec.study, []).append(trial)
+        for study_id, theirs in changed.items():
+            # A queue that is made only now has seen them all.
+            seen = [] if study_id not in self._queues else theirs
+            self.ask(study_id, lambda queue, seen=seen: queue.refresh(seen))  # type: ignore[misc]
 
     def choice(self, trial: Trial, now: Time) -> Choice | None:
         """What the trial would get now; None if its policy leaves it out."""

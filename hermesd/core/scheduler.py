@@ -32,6 +32,7 @@ from hermesd.core.policy import Policy
 from hermesd.core.queues import Queues
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
+from hermesd.core.undisturbed import undisturbed
 
 PAUSED = "paused by a person"
 # For its end, a program that has gone silent has this long to come to a boundary, or the time of
@@ -117,6 +118,10 @@ class Scheduler:
         Raises:
             InvariantBroken: a trial that changed contradicts the rest; nothing may be written.
         """
+        with undisturbed():
+            return self._decide(now)
+
+    def _decide(self, now: Time) -> list[Command]:
         self._queues.forget_removed()
         self._later = {t: time for t, time in self._later.items() if time > now}
         commands: list[Command] = []
@@ -132,11 +137,14 @@ class Scheduler:
             dirty = [self.state.trials[t] for t in self.state.dirty if t in self.state.trials]
             self.state.dirty.clear()
             for trial in dirty:
-                self._settle(trial, issue, now)
-                self._wait(trial, now)
+                if trial.run is not None or trial.phase.final:
+                    self._settle(trial, issue, now)
+                if trial.misfortunes or self._later:
+                    self._wait(trial, now)
             bind(self.state, self._queues, dirty, issue)
-            for trial in dirty:
-                self._queues.note(self.state.trials[trial.id])
+            if self.state.dirty:
+                dirty = [self.state.trials[trial.id] for trial in dirty]
+            self._queues.note(dirty)
             if not self.state.dirty:
                 self._assignment.fill(issue, now)
             if not self.state.dirty:

@@ -7,7 +7,6 @@ from hermesd.core.plugins import build
 from hermesd.core.policy import BadSetting, Policy
 from hermesd.policy.asha import Asha
 from hermesd.policy.best_first import BestFirst
-from hermesd.policy.best_first_scaled import BestFirstScaled
 from hermesd.policy.fifo import Fifo
 from hermesd.policy.flowcon import FlowCon
 from hermesd.policy.guided import Guided
@@ -25,7 +24,6 @@ from hermesd.policy.tiresias import Tiresias
 SHIPPED: tuple[type[Policy], ...] = (
     Asha,
     BestFirst,
-    BestFirstScaled,
     Fifo,
     FlowCon,
     Guided,

@@ -8,7 +8,8 @@ stays a small share; nothing is pinned and nothing is given up.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from hermesd.core.model import Quantum
@@ -29,6 +30,8 @@ from hermesd.policy.pace import settled
 UNPROBED, PROBED, REACHED = 0.0, 1.0, 2.0
 # Where it counts when a trial is good, no later quantum is longer than this share of its length.
 QUANTUM_SHARE = 0.1
+# First losses so many times apart are on different scales; fewer than these say nothing.
+SPREAD, ENOUGH = 3.0, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,8 @@ class BestFirst:
     as policies see it: lower is better, so for a maximised signal its negative.
 
     `scale = "relative"` ranks by the loss over the size of the trial's own first loss, for trials
-    whose losses are on different scales; `best_first_scaled` finds out which is right.
+    whose losses are on different scales. `auto` finds out whether they are: if the largest of some
+    first losses is more than three times the smallest, leaving out a tenth at either end.
     """
 
     name: ClassVar[str] = "best_first"
@@ -62,7 +66,7 @@ class BestFirst:
     growth: float = 0.3
     good: float = 0.05
     target: float = -math.inf
-    scale: Literal["absolute", "relative"] = "absolute"
+    scale: Literal["auto", "absolute", "relative"] = "auto"
 
     def __post_init__(self) -> None:
         require(0 <= self.probe_share <= 1, "probe_share", self.probe_share, "a share from 0 to 1")
@@ -89,16 +93,17 @@ class BestFirst:
         unit = self.unit(trial)
         return settled(trial.curve) / unit if unit < math.inf and self.probed(trial) else math.inf
 
-    def adapted(self, field: Field) -> Adapted:
+    def suited(self, sample: Sequence[Trial]) -> BestFirst:
+        """With the scale that is right for these trials; a target is a loss as it stands."""
+        if self.scale != "auto" or self.target > -math.inf or not scales_differ(sample):
+            return self
+        return replace(self, scale="relative")
+
+    def adapted(self, field: Field) -> Adapted | None:
         """This order, but with those that will soon be good before the good ones."""
         if self.good == 0 or self.target > -math.inf:
-            return self
-        return good_soon(self, self.good, field) or self
-
-    @property
-    def front(self) -> Score | None:
-        """None: no trial comes into question before the first of the order."""
-        return None
+            return None
+        return good_soon(self, self.good, field)
 
     def quantum(self, trial: Trial, facts: Facts) -> Quantum:
         switch, step = switch_seconds(trial, facts), step_seconds(trial, facts)
@@ -125,12 +130,12 @@ class BestFirst:
             return "not probed yet"
         if math.isinf(value):
             return "no loss seen yet"
-        shown = "loss" if self.scale == "absolute" else "loss over its first"
+        shown = "loss over its first" if self.scale == "relative" else "loss"
         return f"{shown} {value:.4g}{', target reached' if kind == REACHED else ''}"
 
     def unit(self, trial: Trial) -> float:
         """What a trial's losses are divided by; inf if its first loss is no size."""
-        if self.scale == "absolute":
+        if self.scale != "relative":
             return 1.0
         size = abs(start_loss(trial))
         return size if 0 < size < math.inf else math.inf
@@ -140,3 +145,15 @@ class BestFirst:
         if not trial.explored:
             return False
         return trial.latest is None or trial.step >= probe_steps(trial, self.probe_share)
+
+
+def scales_differ(trials: Sequence[Trial]) -> bool:
+    """Whether the first losses of these trials differ by more than `SPREAD` times.
+
+    Only losses above 0 have a scale: an accuracy, or a likelihood of either sign, has none.
+    """
+    starts = sorted(loss for loss in map(start_loss, trials) if loss < math.inf)
+    if len(starts) < ENOUGH or starts[0] <= 0:
+        return False
+    tail = len(starts) // 10
+    return starts[-1 - tail] > SPREAD * starts[tail]

@@ -62,6 +62,13 @@ def checked_words(words: Any) -> str:
     return str(words)
 
 
+def checked_suited(suited: Any, policy: Adaptive) -> Adaptive:
+    """The policy with other settings, if it is of the same class. Raises `BrokenPromise`."""
+    same = isinstance(suited, type(policy))
+    _promise(same, "suited", suited, f"a {type(policy).__name__}, with settings of its own")
+    return policy if not isinstance(suited, type(policy)) else suited
+
+
 def checked_quantum(quantum: Any, asked: Trial) -> Quantum:
     """The quantum, if it can be granted to the trial. Raises `BrokenPromise`."""
     if not isinstance(quantum, Quantum):
@@ -207,23 +214,29 @@ def _answers(trying: Trying, study: View) -> object:
         return said, plan
     if not isinstance(policy, Adaptive):
         return said, _judgements(trying, policy, study)
-    levels = trying.each("level", lambda each: checked_level(policy.level(each)), study.trials)
-    return said, levels, [_judgements(trying, each, study) for each in _rankings(trying, study)]
+    trials = (*study.trials, *study.finished)
+    sample = [each for each in trials if each.curve]
+    levels = trying.each("level", lambda each: checked_level(policy.level(each)), sample)
+    suited = trying.attempt("suited", lambda: checked_suited(policy.suited(sample), policy))
+    rankings = _rankings(trying, suited or policy, study, sample)
+    return said, levels, suited, [_judgements(trying, each, study) for each in rankings]
 
 
-def _rankings(trying: Trying, study: View) -> list[Ranking]:
+def _rankings(trying: Trying, policy: Adaptive, study: View, sample: list[Trial]) -> list[Ranking]:
     """The policy's own ranking, and what it adapts to each trial in the lead."""
-    policy = trying.policy
-    assert isinstance(policy, Adaptive)
-    sample = [each for each in (*study.trials, *study.finished) if each.curve]
     candidates = [each for each in study.trials if each.candidate]
     found: list[Ranking] = [policy]
-    for leader in (None, *sample) if candidates else ():
-        field = Field(min(candidates, key=policy.score), leader, sample)
-        ranking = trying.attempt("adapted", lambda field=field: policy.adapted(field))  # type: ignore[misc]
-        if ranking is not None:
-            trying.attempt("front", lambda each=ranking: each.front and checked_score(each.front))  # type: ignore[misc]
-            found.append(ranking)
+    if not candidates:
+        return found
+    first = min(candidates, key=policy.score)
+    for leader in sample:
+        field = Field(leader, sample)
+        adapted = trying.attempt("adapted", lambda field=field: policy.adapted(field))  # type: ignore[misc]
+        if adapted is None:
+            continue
+        trying.attempt("front", lambda each=adapted: each.front and checked_score(each.front))  # type: ignore[misc]
+        facing = trying.attempt("facing", lambda each=adapted: each.facing(first))  # type: ignore[misc]
+        found += [] if facing is None else [facing]
     return found
 
 

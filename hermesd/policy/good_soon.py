@@ -9,10 +9,12 @@ more to be good goes before it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import ClassVar, Protocol
 
+from hermesd.core.losses import Chunk
 from hermesd.core.model import Quantum
 from hermesd.core.policy import Facts, Field, Score
 from hermesd.core.trial import Trial
@@ -59,6 +61,13 @@ class GoodSoon:
         """The trials that are not good yet are looked at however many are."""
         return (1.0, math.nextafter(self.good, math.inf))
 
+    def facing(self, first: Trial) -> GoodSoon:
+        """This order, with the rest of the best candidate if it is good."""
+        if self.order.level(first) > self.good:
+            return self
+        left = (first.planned_steps or self.planned) - first.step
+        return replace(self, rest=left * (own_step_seconds(first) or math.inf))
+
     def score(self, trial: Trial) -> Score:
         if not self.order.probed(trial):
             return (UNPROBED, 0.0)
@@ -99,14 +108,16 @@ def pace(leader: Track, trial: Trial, loss: float) -> float:
 def good_soon(order: Order, share: float, field: Field) -> GoodSoon | None:
     """The ranking for a field; None where plain best first is right.
 
-    That is before all are probed or the leader is good, where nothing can be foretold, and where
-    too many would be good.
+    That is before the leader is good, where nothing can be foretold, and where too many would be
+    good.
     """
-    leader, first = field.leader, field.first
-    if leader is None or not leader.planned_steps or not order.probed(first):
+    leader = field.leader
+    if not leader.planned_steps:
         return None
     unit, planned = order.unit(leader), leader.planned_steps
-    curve = [chunk._replace(total=chunk.total / unit) for chunk in leader.curve]
+    curve: Sequence[Chunk] = leader.curve
+    if unit != 1.0:
+        curve = [chunk._replace(total=chunk.total / unit) for chunk in curve]
     begins = [start_loss(trial) / order.unit(trial) for trial in (leader, *field.sample)]
     begins = [begin for begin in begins if math.isfinite(begin)]
     if not begins or not all(math.isfinite(chunk.total) for chunk in curve):
@@ -128,8 +139,4 @@ def good_soon(order: Order, share: float, field: Field) -> GoodSoon | None:
     reached = path.step_of(good)
     if sum(reached <= each * length for each, length in paces) > MOST * len(paces):
         return None
-    rest = math.inf
-    if order.level(first) <= good:
-        length = first.planned_steps or planned
-        rest = (length - first.step) * (own_step_seconds(first) or math.inf)
-    return GoodSoon(order, path, good, reached, planned, rest)
+    return GoodSoon(order, path, good, reached, planned)

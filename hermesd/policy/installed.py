@@ -7,7 +7,7 @@ error about that policy, and the study goes on under first in, first out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -22,6 +22,7 @@ from hermesd.policy.contract import (
     checked_plan,
     checked_quantum,
     checked_score,
+    checked_suited,
     checked_words,
     misshapen,
 )
@@ -107,28 +108,42 @@ def guarded(kind: type[Policy]) -> type[Policy]:
     def level(self: Any, trial: Trial) -> float:
         return checked_level(_caught(inner.level, self, trial))
 
-    def adapted(self: Any, field: Field) -> Checked:
-        return Checked(_caught(inner.adapted, self, field))
+    def suited(self: Any, sample: Sequence[Trial]) -> Any:
+        return checked_suited(_caught(inner.suited, self, sample), self)
+
+    def adapted(self: Any, field: Field) -> CheckedOrder | None:
+        found = _caught(inner.adapted, self, field)
+        return None if found is None else CheckedOrder(found)
 
     checks: dict[str, Any] = {"words": words}
     if hasattr(kind, "adapted"):
-        checks |= {"level": level, "adapted": adapted}
+        checks |= {"suited": suited, "level": level, "adapted": adapted}
     checks |= {"plan": plan} if hasattr(kind, "plan") else {"score": score, "quantum": quantum}
     body = {**checks, "__slots__": (), "__module__": kind.__module__, "__doc__": kind.__doc__}
     return type(kind.__name__, (kind,), body)
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedOrder:
     """What an adaptive policy of a package adapted, its answers checked."""
 
-    name: ClassVar[str] = "checked"
-    ranking: Any
+    adapted: Any
 
     @property
     def front(self) -> Score | None:
-        front = self.ranking.front
+        front = self.adapted.front
         return None if front is None else checked_score(front)
+
+    def facing(self, first: Trial) -> Checked:
+        return Checked(_caught(self.adapted.facing, first))
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The ranking of one decision of such a policy, its answers checked."""
+
+    name: ClassVar[str] = "checked"
+    ranking: Any
 
     def score(self, trial: Trial) -> Score:
         return checked_score(_caught(self.ranking.score, trial))

@@ -8,8 +8,9 @@ from typing import ClassVar
 
 from hermesd.core.model import Quantum, TrialId
 from hermesd.core.placement import Free
+from hermesd.core.plan import Plan
 from hermesd.core.policy import Claim, View
-from hermesd.core.queue import Plan, StudyQueue
+from hermesd.core.queue import StudyQueue
 from hermesd.core.trial import Trial
 from tests.core.playbook import play
 

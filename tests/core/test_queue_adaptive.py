@@ -22,6 +22,7 @@ class Heard:
     """What a policy was told and asked."""
 
     fields: list[Field] = field(default_factory=list)
+    firsts: list[str] = field(default_factory=list)
     scored: list[str] = field(default_factory=list)
 
 
@@ -32,6 +33,10 @@ class Turned:
     heard: Heard
     front: Score | None
     name: ClassVar[str] = "turned"
+
+    def facing(self, first: Trial) -> Turned:
+        self.heard.firsts.append(first.id)
+        return self
 
     def score(self, trial: Trial) -> Score:
         self.heard.scored.append(trial.id)
@@ -50,13 +55,17 @@ class BySteps:
 
     heard: Heard
     front: Score | None = None
+    by_number: bool = False
     name: ClassVar[str] = "by_steps"
 
+    def suited(self, sample: Sequence[Trial]) -> BySteps:
+        return replace(self, by_number=any(trial.not_finite for trial in sample))
+
     def score(self, trial: Trial) -> Score:
-        return (float(trial.step),)
+        return (float(trial.spec.number if self.by_number else trial.step),)
 
     def level(self, trial: Trial) -> float:
-        return -float(trial.step) if trial.curve else float("inf")
+        return -float(trial.step) if trial.step > 1 else float("inf")
 
     def adapted(self, field: Field) -> Turned:
         self.heard.fields.append(field)
@@ -82,12 +91,12 @@ def order(queue: StudyQueue, count: int, occupants: Sequence[Trial] = ()) -> lis
 
 def test_it_is_told_who_leads_who_is_first_and_of_a_sample() -> None:
     book, heard = play(trials=5, devices=None), Heard()
-    stepped(book, [3, 9, 0, 7, 5])
+    stepped(book, [3, 9, 2, 7, 5])
     queue = StudyQueue(book.state, "s", BySteps(heard), Free())
     assert order(queue, 2)[:2] == ["s/1", "s/3"]
     told = heard.fields[-1]
-    assert (told.first.id, told.leader and told.leader.id) == ("s/2", "s/1")
-    assert [trial.id for trial in told.sample] == ["s/0", "s/1", "s/3", "s/4"]
+    assert (heard.firsts[-1], told.leader.id) == ("s/2", "s/1")
+    assert [trial.id for trial in told.sample] == [f"s/{n}" for n in range(5)]
     assert queue.words(book.trial("s/0")) == "turned"
     choice = queue.choice(book.trial("s/0"), 0.0)
     assert choice is not None
@@ -105,18 +114,16 @@ def test_the_leader_may_be_over_and_may_fall_back() -> None:
         ({"curve": ()}, "s/2"),
     ):
         book.state.put(replace(book.trial("s/1"), **changed))
-        queue.refresh(book.trial("s/1"))
+        queue.refresh([book.trial("s/1")])
         order(queue, 1)
-        told = heard.fields[-1].leader
-        assert told is not None
-        assert told.id == leader
+        assert heard.fields[-1].leader.id == leader
 
 
 def test_only_the_first_of_the_order_and_of_the_front_come_into_question() -> None:
     count = 4 * queues.IN_QUESTION
     book, heard = play(trials=count, devices=None), Heard()
-    stepped(book, list(range(1, count + 1)))
-    queue = StudyQueue(book.state, "s", BySteps(heard, (80.0,)), Free())
+    stepped(book, list(range(2, count + 2)))
+    queue = StudyQueue(book.state, "s", BySteps(heard, (81.0,)), Free())
     # Turned, the best is the last of those that the front adds.
     found = order(queue, 1)
     asked = queues.IN_QUESTION + 1
@@ -132,7 +139,7 @@ def test_only_the_first_of_the_order_and_of_the_front_come_into_question() -> No
 def test_an_occupant_is_always_in_question() -> None:
     count = 2 * queues.IN_QUESTION
     book, heard = play(trials=count, devices=None), Heard()
-    stepped(book, list(range(1, count + 1)))
+    stepped(book, list(range(2, count + 2)))
     last = book.trial(f"s/{count - 1}")
     queue = StudyQueue(book.state, "s", BySteps(heard), Free())
     assert order(queue, 1, [last])[0] == last.id
@@ -140,7 +147,46 @@ def test_an_occupant_is_always_in_question() -> None:
 
 def test_people_are_shown_the_order_that_holds() -> None:
     book, heard = play(trials=4, devices=None), Heard()
-    stepped(book, [3, 9, 1, 7])
+    stepped(book, [3, 9, 2, 7])
     queue = StudyQueue(book.state, "s", BySteps(heard), Free())
     shown = [(trial.id, words) for trial, words in queue.ranking(0.0)]
     assert shown == [(f"s/{n}", "turned") for n in (1, 3, 0, 2)]
+
+
+def test_nothing_is_adapted_while_the_first_of_the_order_has_no_level() -> None:
+    book, heard = play(trials=3, devices=None), Heard()
+    stepped(book, [3, 0, 5])
+    queue = StudyQueue(book.state, "s", BySteps(heard), Free())
+    assert order(queue, 3) == ["s/1", "s/0", "s/2"]
+    assert heard.fields == []
+    assert queue.words(book.trial("s/0")) == "straight"
+
+
+def test_it_is_asked_again_only_when_its_leader_or_its_sample_changed() -> None:
+    count = 2 * SAMPLED
+    book, heard = play(trials=count, devices=None), Heard()
+    stepped(book, [*range(2, count + 1), 2 * count])
+    queue = StudyQueue(book.state, "s", BySteps(heard), Free())
+    order(queue, 1)
+    order(queue, 1)
+    assert len(heard.fields) == 1
+    # Every second trial is in the sample; the last one leads.
+    for changed, asked in (("s/1", 1), ("s/2", 2), (f"s/{count - 1}", 3)):
+        book.state.put(replace(book.trial(changed), preemptions=1))
+        queue.refresh([book.trial(changed)])
+        order(queue, 1)
+        assert len(heard.fields) == asked
+    assert len(heard.firsts) == 5
+
+
+def test_what_suits_the_study_otherwise_has_all_trials_scored_anew() -> None:
+    book, heard = play(trials=4, devices=None), Heard()
+    stepped(book, [1, 1, 1, 0])
+    queue = StudyQueue(book.state, "s", BySteps(heard), Free())
+    assert order(queue, 2) == ["s/3", "s/0"]
+    book.state.put(replace(book.trial("s/2"), not_finite=True))
+    queue.refresh([book.trial("s/2")])
+    assert order(queue, 2) == ["s/0", "s/1"]
+    book.state.put(replace(book.trial("s/2"), not_finite=False))
+    queue.refresh([book.trial("s/2")])
+    assert order(queue, 2) == ["s/3", "s/0"]

@@ -10,12 +10,10 @@ from hermesd.core.history import Use
 from hermesd.core.model import Quantum
 from hermesd.core.policy import Facts
 from hermesd.core.trial import Trial
-from hermesd.policy.best_first import BestFirst
-from hermesd.policy.best_first_scaled import BestFirstScaled, differ
-from tests.policy.trials import costing, trained, trial, view
+from hermesd.policy.best_first import BestFirst, scales_differ
+from tests.policy.trials import costing, trained, trial
 
 POLICY = BestFirst()
-SCALED = BestFirstScaled()
 
 
 def test_a_first_quantum_is_at_least_half_a_second() -> None:
@@ -144,34 +142,38 @@ def study(*starts: float) -> list[Trial]:
     return [trained(n, [begin] + [begin * s] * 29) for n, (begin, s) in enumerate(ended)]
 
 
-def claimed(*trials: Trial, policy: BestFirstScaled = SCALED) -> list[str]:
-    return [claim.trial for claim in policy.plan(view(*trials))]
+def order(*trials: Trial, policy: BestFirst = POLICY) -> list[str]:
+    """The trials in the order of the policy as it suits them."""
+    return [each.id for each in sorted(trials, key=policy.suited(trials).score)]
 
 
 def test_like_scales_rank_by_the_loss_itself() -> None:
     # 0.9, 1.6, 2.1, 1.8: the first losses differ threefold, not more
-    assert claimed(*study(1.0, 2.0, 3.0, 3.0)) == ["s/0", "s/1", "s/3", "s/2"]
+    assert order(*study(1.0, 2.0, 3.0, 3.0)) == ["s/0", "s/1", "s/3", "s/2"]
 
 
 def test_scales_more_than_three_times_apart_rank_by_the_share() -> None:
-    assert claimed(*study(1.0, 2.0, 3.0, 3.1)) == ["s/3", "s/2", "s/1", "s/0"]
-    assert claimed(*study(1.0, 2.0, 3.0, 3.1), policy=BestFirstScaled(spread=4.0))[0] == "s/0"
+    apart = study(1.0, 2.0, 3.0, 3.1)
+    assert order(*apart) == ["s/3", "s/2", "s/1", "s/0"]
+    assert order(*apart, policy=BestFirst(scale="absolute"))[0] == "s/0"
 
 
 def test_a_tenth_at_either_end_decides_nothing() -> None:
-    assert not differ(study(*[1.0] * 9, 90.0), 3.0)
-    assert not differ(study(0.01, *[1.0] * 8, 90.0), 3.0)
-    assert differ(study(*[1.0] * 8, 90.0, 90.0), 3.0)
+    assert not scales_differ(study(*[1.0] * 9, 90.0))
+    assert not scales_differ(study(0.01, *[1.0] * 8, 90.0))
+    assert scales_differ(study(*[1.0] * 8, 90.0, 90.0))
 
 
 def test_too_few_first_losses_say_nothing() -> None:
-    assert not differ(study(1.0, 50.0, 90.0), 3.0)
-    assert not differ([*study(1.0, 50.0, 90.0), trial(9), trained(8, [math.nan] * 5)], 3.0)
+    assert not scales_differ(study(1.0, 50.0, 90.0))
+    assert not scales_differ([*study(1.0, 50.0, 90.0), trial(9), trained(8, [math.nan] * 5)])
 
 
-def test_quanta_and_probes_are_those_of_best_first() -> None:
-    trials = [trial(9, planned_steps=50), *study(1.0, 2.0)]
-    facts = Facts(0.4, 0.6, 0.1)
-    plan = BestFirstScaled().plan(view(*trials, facts=facts))
-    assert [claim.trial for claim in plan] == ["s/9", "s/0", "s/1"]
-    assert [claim.quantum for claim in plan] == [POLICY.quantum(each, facts) for each in trials]
+def test_what_is_not_above_zero_has_no_scale() -> None:
+    assert not scales_differ(study(-0.1, -0.2, -0.5, -0.9))
+    assert not scales_differ(study(-0.1, 0.2, 0.5, 0.9))
+
+
+def test_a_target_is_a_loss_as_it_stands_whatever_the_scales() -> None:
+    policy = BestFirst(target=1.7)
+    assert policy.suited(study(1.0, 2.0, 3.0, 30.0)) == policy

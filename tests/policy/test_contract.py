@@ -11,7 +11,6 @@ from hermesd.core.policy import BadSetting, Planning, Policy, Ranking
 from hermesd.policy import POLICIES, SHIPPED, make_policy
 from hermesd.policy.asha import Asha
 from hermesd.policy.best_first import BestFirst
-from hermesd.policy.best_first_scaled import BestFirstScaled
 from hermesd.policy.contract import faults
 from hermesd.policy.fifo import Fifo
 from hermesd.policy.flowcon import FlowCon
@@ -33,8 +32,7 @@ VARIANTS: list[Policy] = [
     BestFirst(),
     BestFirst(probe_share=0.05, growth=0.0),
     BestFirst(target=1.5, scale="relative"),
-    BestFirstScaled(),
-    BestFirstScaled(probe_share=0.1, spread=1.0),
+    BestFirst(scale="absolute", good=0.0),
     Fifo(),
     FlowCon(),
     FlowCon(quantum_seconds=0.1, floor=0.01),
@@ -159,9 +157,7 @@ STEPS = "a share of the length up to 1, or a number of steps above 1"
         ("best_first", "probe_seconds", 0.0, "0.1 seconds or more"),
         ("best_first", "growth", -0.1, "0 or more"),
         ("best_first", "target", float("nan"), "a loss, or -inf for none"),
-        ("best_first", "scale", "own", "one of absolute, relative"),
-        ("best_first_scaled", "spread", 0.5, "1 or more"),
-        ("best_first_scaled", "probe_share", -0.1, "a share from 0 to 1"),
+        ("best_first", "scale", "own", "one of absolute, auto, relative"),
         ("flowcon", "quantum_seconds", 0.0, "0.1 seconds or more"),
         ("flowcon", "floor", 0.0, "a share of a turn"),
         ("guided", "probe_share", 2.0, "a share from 0 to 1"),
