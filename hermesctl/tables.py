@@ -24,6 +24,8 @@ STATE_STYLES = {
     TrialState.CANCELLED: "yellow",
 }
 _VALUE_LENGTH = 24
+# How much of a policy's order is shown of a study of many trials.
+RUNNERS_UP = 10
 
 
 def grid(*headers: str) -> Table:
@@ -231,11 +233,14 @@ def devices_table(devices: Sequence[Device]) -> Table:
     return table
 
 
-def ranking_table(explanation: Explanation) -> Table:
-    """The policy's present order, with the trial asked about marked."""
+def ranking_table(explanation: Explanation, wide: bool) -> Table:
+    """The policy's present order, with the trial asked about marked: who goes first and the
+    runners-up, or all of them if `wide`."""
     table = grid("", "trial", "state", "why")
     for place, ranked in enumerate(explanation.ranking, start=1):
         mine = "bold" if ranked.trial == explanation.trial else ""
+        if place > RUNNERS_UP and not wide and not mine:
+            continue
         style = STATE_STYLES[ranked.state]
         table.add_row(
             cell(str(place)),

@@ -17,7 +17,7 @@ from hermesctl.failure_views import failed_trials
 from hermesctl.invocation import command
 from hermesctl.live_table import SPARK_WIDTH, live_trials
 from hermesctl.node_records import Node
-from hermesctl.records import Study, StudyDetail, Trial
+from hermesctl.records import Explanation, Study, StudyDetail, Trial
 from hermesctl.tables import (
     best_value,
     cell,
@@ -28,9 +28,10 @@ from hermesctl.tables import (
     leaderboard,
     moment,
     params_text,
+    ranking_table,
     varying,
 )
-from hermesctl.text import count, duration, percent, printable
+from hermesctl.text import count, duration, one_line, percent, printable
 
 _NEXT_SHOWN = 5
 _EPOCHS = 20
@@ -196,6 +197,21 @@ def final_view(
     )
     further = next_commands(study.id, best[0] if best else None, ended=True)
     return Group(*parts, Text(), further)
+
+
+def explanation_view(explanation: Explanation, wide: bool) -> RenderableType:
+    """Why a trial runs or waits, and the policy's order with its words: the first of it and the
+    trial, or all of it if `wide`."""
+    lines = [cell(one_line(explanation.summary), "bold")]
+    if explanation.last_decision:
+        lines.append(cell(f"last decision: {explanation.last_decision}"))
+    lines.append(cell(f"policy: {explanation.policy}", "dim"))
+    if explanation.ranking:
+        table = ranking_table(explanation, wide)
+        more = len(explanation.ranking) - table.row_count
+        rest = [cell(f"… and {more} more (-o wide shows all)", "dim")] if more else []
+        return Group(*lines, Text(), table, *rest)
+    return Group(*lines)
 
 
 def next_commands(study: str, best: Trial | None = None, *, ended: bool = False) -> RenderableType:

@@ -7,8 +7,6 @@ from contextlib import aclosing
 from typing import Annotated
 
 import typer
-from rich.console import Group
-from rich.text import Text
 
 from hermesctl import scalars
 from hermesctl.async_client import AsyncClient
@@ -21,10 +19,10 @@ from hermesctl.options import HeadOption, LatestStudyArgument, OutputOption, Tri
 from hermesctl.output import Format, emit, json_line, row, write
 from hermesctl.program_output import TerminalFilter
 from hermesctl.running import chosen_study, outcome, run
-from hermesctl.tables import cell, leaderboard, ranking_table
+from hermesctl.tables import leaderboard
 from hermesctl.terminal import say, stdout, write_bytes
-from hermesctl.text import one_line, printable
-from hermesctl.views import others_view, status_view
+from hermesctl.text import printable
+from hermesctl.views import explanation_view, others_view, status_view
 
 CountOption = Annotated[
     int, typer.Option("-n", "--count", min=1, max=scalars.INT32_MAX, help="How many trials.")
@@ -200,14 +198,14 @@ def why(trial: TrialArgument, head: HeadOption = None, output: OutputOption = Fo
 
     async def body(client: AsyncClient) -> None:
         explanation = await client.why(trial)
-        lines = [cell(one_line(explanation.summary), "bold")]
-        if explanation.last_decision:
-            lines.append(cell(f"last decision: {explanation.last_decision}"))
-        lines.append(cell(f"policy: {explanation.policy}", "dim"))
-        ranking = (Text(), ranking_table(explanation)) if explanation.ranking else ()
-        view = Group(*lines, *ranking)
         rows = [row(ranked) for ranked in explanation.ranking]
-        emit(stdout(), output, row(explanation), rows, lambda _: view)
+        emit(
+            stdout(),
+            output,
+            row(explanation),
+            rows,
+            lambda wide: explanation_view(explanation, wide),
+        )
 
     run(body, head=head)
 

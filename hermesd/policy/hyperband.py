@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import ClassVar
 
@@ -49,7 +49,11 @@ class Hyperband:
         for trial in (*view.trials, *view.finished):
             dealt[self.bracket(trial)].append(trial)
         rounds = [round_of(self._ladder(place), members) for place, members in enumerate(dealt)]
-        claims = [claim for each in rounds for claim in each.claims()]
+        claims = [
+            replace(claim, reason=f"{self._named(place)}: {claim.reason}")
+            for place, each in enumerate(rounds)
+            for claim in each.claims()
+        ]
         return claims + self._fillers(rounds, view)
 
     def bracket(self, trial: Trial) -> int:
@@ -59,11 +63,18 @@ class Hyperband:
 
     def words(self, trial: Trial) -> str:
         place = self.bracket(trial)
-        return f"bracket {place + 1} of {self._brackets}: {describe(self._ladder(place), trial)}"
+        return f"{self._named(place)}: {describe(self._ladder(place), trial)}"
+
+    def _named(self, bracket: int) -> str:
+        return f"bracket {bracket + 1} of {self._brackets}"
 
     def _fillers(self, rounds: Sequence[Round], view: View) -> list[Claim]:
         """All that are held back, as one list: the highest rung of the whole ladder first."""
-        claims = {claim.trial: claim for each in rounds for claim in each.fillers(view.facts)}
+        claims = {
+            claim.trial: replace(claim, reason=f"{self._named(place)}: {claim.reason}")
+            for place, each in enumerate(rounds)
+            for claim in each.fillers(view.facts)
+        }
         held_back = [trial for each in rounds for trial in each.held_back]
         held_back.sort(key=standing(self._ladder(0)))
         return [claims[trial.id] for trial in held_back]

@@ -66,7 +66,8 @@ class OptimusWidth1:
         kind, seconds = self.score(trial)
         if kind == UNEXPLORED:
             return "unexplored"
-        return f"{'converged' if kind == CONVERGED else 'trains'}, about {seconds:.3g} s left"
+        left = f"about {seconds:.3g} s left" if seconds < math.inf else "nobody knows how long"
+        return f"{'converged' if kind == CONVERGED else 'trains'}, {left}"
 
     def _left(self, trial: Trial) -> tuple[float, bool]:
         """Steps until convergence or the end, and whether convergence is behind."""

@@ -34,4 +34,4 @@ class RoundRobin:
         return Quantum(self.quantum_seconds)
 
     def words(self, trial: Trial) -> str:
-        return f"waits its turn after {trial.quanta}" if trial.explored else "has not run yet"
+        return f"turns so far: {trial.quanta}" if trial.explored else "has not run yet"

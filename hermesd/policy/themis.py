@@ -40,13 +40,20 @@ class Themis:
         rated = [(rho(trial, view.now), trial) for trial in view.trials if trial.candidate]
         rated.sort(key=lambda pair: -pair[0])
         quantum = Quantum(self.quantum_seconds)
-        return [Claim(trial.id, quantum, f"rho {ratio:.3g}") for ratio, trial in rated]
+        return [
+            Claim(
+                trial.id,
+                quantum,
+                f"rho {ratio:.3g}, {self.words(trial)}" if ratio < math.inf else self.words(trial),
+            )
+            for ratio, trial in rated
+        ]
 
     def words(self, trial: Trial) -> str:
         alone = alone_seconds(trial)
         if alone is None:
             return "not measured yet"
-        return f"{alone:.1f} s alone, submitted at {trial.submitted:.1f}"
+        return f"{alone:.1f} s alone"
 
 
 def alone_seconds(trial: Trial) -> float | None:

@@ -17,9 +17,24 @@ from hermesctl.commands.trial import trial_view
 from hermesctl.event_lines import event_line
 from hermesctl.events import Event
 from hermesctl.program_output import TerminalFilter
-from hermesctl.records import Checkpoint, StudyDetail, Submission, Trial
+from hermesctl.records import (
+    Checkpoint,
+    Explanation,
+    Ranked,
+    StudyDetail,
+    Submission,
+    Trial,
+    TrialState,
+)
 from hermesctl.tables import leaderboard, studies_table, trials_table
-from hermesctl.views import Live, final_view, live_view, status_view, study_progress
+from hermesctl.views import (
+    Live,
+    explanation_view,
+    final_view,
+    live_view,
+    status_view,
+    study_progress,
+)
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from tests.hermesctl.fake_head import FakeHead, event, trial
@@ -394,3 +409,15 @@ def test_no_output_brings_an_escape_character_through(chunks: list[bytes]) -> No
     filtered = TerminalFilter()
     out = "".join(filtered.feed(chunk) for chunk in chunks)
     assert text.printable(out, keep="\n\r\t") == out
+
+
+def test_the_first_of_a_long_ranking_are_shown_and_the_trial_asked_about() -> None:
+    ranked = tuple(Ranked(f"s/{n}", f"loss {n}", TrialState.WAITING) for n in range(1, 31))
+    explanation = Explanation("s/20", "s/20 is waiting", ranked, "", "best_first")
+    few = shown(explanation_view(explanation, wide=False))
+    places = [line.split()[1] for line in few.splitlines() if " loss " in line]
+    assert places == [*(f"s/{n}" for n in range(1, 11)), "s/20"]
+    assert "… and 19 more (-o wide shows all)" in few
+    whole = shown(explanation_view(explanation, wide=True))
+    assert "s/30" in whole
+    assert "more" not in whole

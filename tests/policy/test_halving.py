@@ -31,7 +31,7 @@ def claims(policy: Planning, *trials: Trial, facts: Facts | None = None) -> dict
 
 def going(policy: Planning, *trials: Trial) -> list[str]:
     plan = policy.plan(view(*trials))
-    return [claim.trial for claim in plan if not claim.reason.startswith("held back")]
+    return [claim.trial for claim in plan if not claim.held_back]
 
 
 def test_rungs_are_powers_of_eta_below_the_top() -> None:

@@ -50,7 +50,12 @@ def test_the_largest_rho_goes_first() -> None:
     trials = [begun(0, 20, 0.5, 100), begun(1, 20, 0.25, 100), begun(2, 10, 1.0, 100)]
     plan = Themis().plan(view(*trials, trial(3), now=100.0))
     assert [claim.trial for claim in plan] == ["s/3", "s/1", "s/0", "s/2"]
-    assert [claim.reason for claim in plan] == ["rho inf", "rho 4.8", "rho 2.8", "rho 1.9"]
+    assert [claim.reason for claim in plan] == [
+        "not measured yet",
+        "rho 4.8, 25.0 s alone",
+        "rho 2.8, 50.0 s alone",
+        "rho 1.9, 100.0 s alone",
+    ]
     assert {claim.quantum for claim in plan} == {Quantum(30.0)}
 
 

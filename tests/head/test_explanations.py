@@ -1,0 +1,90 @@
+"""Why a trial runs or waits: every policy's order, in its own words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1 import node_pb2
+from hermesd.pb.hermes.v1 import types_pb2 as types
+from hermesd.policy import POLICIES
+from tests.head.heads import Node, world
+from tests.study_specs import plugin, spec
+
+# What each policy says of the trial that has had its turn.
+WORDS = {
+    "asha": "rung 0 (step 7), loss 3.267",
+    "best_first": "loss 0.8709",
+    "best_first_scaled": "loss 0.8709, at first 3.267",
+    "fifo": "number 1 in its study",
+    "flowcon": "growth efficiency 7.33",
+    "guided": "loss 0.8709",
+    "hermes": "loss falls by 0.611 an iteration",
+    "hyperband": "bracket 1 of 4: rung 1 (step 12), loss 0.8709",
+    "median": "lowest loss 3.267 by step 10",
+    "optimus_width1": "trains, about 7.33 s left",
+    "round_robin": "turns so far: 1",
+    "slaq": "loss 0.871",
+    "successive_halving": "rung 1 (step 12), loss 0.8709",
+    "themis": "8.3 s alone",
+    "tiresias": "queue 0 of 3, served 1.0 s",
+}
+STAYS = {"fifo", "median", "tiresias"}
+
+
+async def explained(directory: Path, policy: str) -> pb.ExplainTrialResponse:
+    """What is said of the first trial launched of four, which has had a turn of twelve of its
+    hundred iterations."""
+    async with world(directory) as head:
+        node = Node(head)
+        await node.hello()
+        await head.submit(spec(schedule=types.Schedule(policy=plugin(policy))))
+        launch = (await node.expect("launch")).launch
+        run = {"trial": launch.trial, "attempt": launch.attempt}
+        started = node_pb2.RunStarted(**run, start_seconds=0.1, planned_steps=100)
+        await node.say(run_started=started)
+        for first in (1, 7):
+            await node.report(launch, first, [8.0 / step for step in range(first, first + 6)])
+        await node.say(quantum_ended=node_pb2.QuantumEnded(**run, step=12))
+        await node.settle()
+        told = await head.control.ExplainTrial(pb.ExplainTrialRequest(trial=launch.trial))
+        node.call.cancel()
+        return told
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+async def test_every_policy_says_who_goes_first_and_why(policy: str, tmp_path: Path) -> None:
+    told = await explained(tmp_path, policy)
+    assert (told.policy, len(told.ranking)) == (policy, 4)
+    first, runners_up = told.ranking[0], [each.trial for each in told.ranking[1:]]
+    mine = next(each for each in told.ranking if each.trial == told.trial)
+    assert mine.words == WORDS[policy]
+    assert told.summary.endswith(f"of 4: {WORDS[policy]}")
+    # Who is ranked first has the device or gets it, and the last decision says so in the
+    # policy's words.
+    if policy in STAYS:
+        assert (first.trial, first.state) == (told.trial, types.TRIAL_STATE_RUNNING)
+        assert told.last_decision == f"kept its device: still best: {first.words}"
+    else:
+        assert told.trial == runners_up[-1]
+        assert mine.state == types.TRIAL_STATE_SUSPENDING
+        assert f"device back: {first.trial} goes first: " in told.last_decision
+        assert first.words.endswith(told.last_decision.split("goes first: ")[1])
+    assert all(each.words for each in told.ranking)
+
+
+async def test_a_trial_that_keeps_its_device_for_now_is_first_in_a_plan(tmp_path: Path) -> None:
+    async with world(tmp_path) as head:
+        node = Node(head)
+        await node.hello()
+        asha = types.Schedule(policy=plugin("asha"))
+        await head.submit(spec(schedule=asha))
+        launch = await node.start()
+        await node.settle()
+        told = await head.control.ExplainTrial(pb.ExplainTrialRequest(trial="digits/2"))
+        assert [each.trial for each in told.ranking][:2] == [launch.trial, "digits/2"]
+        assert told.ranking[0].words == "step 0, first rung at 20"
+        assert told.ranking[1].words == "below the first rung: step 0, first rung at 20"
+        node.call.cancel()
