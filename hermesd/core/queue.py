@@ -9,13 +9,14 @@ decided.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import islice
 from typing import NamedTuple
 
 from hermesd.core.line import Entry, Line
 from hermesd.core.model import DeviceId, Phase, Quantum, StudyId, TrialId
 from hermesd.core.placement import Placement
-from hermesd.core.policy import Adaptive, Claim, Planning, Policy, Ranking, Score, View
+from hermesd.core.plan import Plan
+from hermesd.core.policy import Adaptive, Planning, Policy, Ranking, Score, View
 from hermesd.core.scouting import Scouting
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
@@ -33,33 +34,6 @@ class Choice(NamedTuple):
     words: str
 
 
-class Plan:
-    """The claims of a planning policy, taken from it as far as they were asked for."""
-
-    def __init__(self, claims: Iterable[Claim], devices: int) -> None:
-        self.devices = devices
-        self._rest = iter(claims)
-        self._known: dict[TrialId, Claim] = {}
-        self._order: list[TrialId] = []
-
-    def __iter__(self) -> Iterator[TrialId]:
-        """The trials, most deserving first."""
-        return chain(self._order, self._more())
-
-    def get(self, trial: TrialId) -> Claim | None:
-        """A trial's claim; None if it is left out."""
-        if trial not in self._known:
-            next((other for other in self._more() if other == trial), None)
-        return self._known.get(trial)
-
-    def _more(self) -> Iterator[TrialId]:
-        for claim in self._rest:
-            if claim.trial not in self._known:
-                self._known[claim.trial] = claim
-                self._order.append(claim.trial)
-                yield claim.trial
-
-
 class StudyQueue:
     """The candidates of one study, most deserving first."""
 
@@ -67,53 +41,72 @@ class StudyQueue:
         self.state = state
         self.study = study
         self.policy = policy
+        self.placement = placement
         # Looked at once: whether a protocol is kept takes longer to see than most answers do.
         self._planner = policy if isinstance(policy, Planning) else None
-        self._ranker = None if isinstance(policy, Planning) else policy
-        self._scouting = Scouting(state, study, policy) if isinstance(policy, Adaptive) else None
-        self._current = self._ranker
-        self.placement = placement
-        self._lines: dict[DeviceId | None, Line] = {}
-        self._line_of: dict[TrialId, Line] = {}
-        # Running trials by the kind of their device, from when it first mattered.
-        self._staying: dict[str, Line] | None = None
-        self._versions: dict[TrialId, int] = {}
+        self._adaptive = policy if isinstance(policy, Adaptive) else None
+        self._suited_to: Sequence[Trial] | None = None
         self._plan: Plan | None = None
         self._place = {trial_id: place for place, trial_id in enumerate(state.members[study])}
-        self._going: list[Trial | None] = [None] * len(self._place)
-        self._finished: list[Trial | None] = [None] * len(self._place)
-        for trial_id in state.members[study]:
-            self.refresh(state.trials[trial_id])
+        self._follow(None if isinstance(policy, Planning) else policy)
 
-    def refresh(self, trial: Trial) -> None:
-        """Take note of a trial that changed."""
-        version = self.state.versions.get(trial.id, 0)
-        if self._versions.get(trial.id) == version:
-            return
-        self._versions[trial.id] = version
-        self._plan = None
-        place, final = self._place[trial.id], trial.phase.final
-        self._going[place] = None if final or trial.paused else trial
-        self._finished[place] = trial if final else None
-        if self._ranker is None:
-            return
+    def _follow(self, ranker: Ranking | None) -> None:
+        """Have every trial ranked by this policy from now on; None: by a plan."""
+        state, study = self.state, self.study
+        self._ranker = self._current = ranker
+        self._scouting = Scouting(state, study, ranker) if isinstance(ranker, Adaptive) else None
+        self._lines: dict[DeviceId | None, Line] = {}
+        # Running trials by the kind of their device, from when it first mattered.
+        self._staying: dict[str, Line] | None = None
+        self._line_of: list[Line | None] = [None] * len(self._place)
+        self._versions: list[int | None] = [None] * len(self._place)
+        self.refresh(state.trials[trial_id] for trial_id in state.members[study])
+
+    def refresh(self, trials: Iterable[Trial]) -> None:
+        """Take note of trials that changed."""
+        for trial in trials:
+            trial_id = trial.spec.id
+            place, version = self._place[trial_id], self.state.versions.get(trial_id, 0)
+            if self._versions[place] == version:
+                continue
+            self._versions[place] = version
+            self._plan = None
+            if self._ranker is not None:
+                self._rank(self._ranker, trial, place, version)
+
+    def _rank(self, ranker: Ranking, trial: Trial, place: int, version: int) -> None:
+        """Put a trial where it belongs now."""
         if self._scouting is not None:
             self._scouting.note(trial)
-        if (line := self._line_of.pop(trial.id, None)) is not None:
+        if (line := self._line_of[place]) is not None:
             line.drop(trial.id)
-        if trial.candidate and trial.phase is Phase.WAITING:
+            self._line_of[place] = None
+        if trial.phase is Phase.WAITING and trial.candidate:
             home = trial.home if self.placement.binds else None
-            line = self._line_of[trial.id] = self._lines.setdefault(home, Line())
-            line.put(self._entry(self._ranker, trial))
+            if (line := self._lines.get(home)) is None:
+                line = self._lines[home] = Line()
+            self._line_of[place] = line
+            line.put(Entry(ranker.score(trial), trial.spec.number, version, trial.spec.id))
         elif self._staying is not None and trial.phase is Phase.RUNNING:
-            self._stay(self._staying, self._ranker, trial)
+            self._stay(self._staying, ranker, trial)
+
+    def _suit(self) -> None:
+        """Follow the adaptive policy as it suits its study now."""
+        if self._adaptive is None or self._scouting is None:
+            return
+        sample = self._scouting.sample()
+        if sample is not self._suited_to:
+            suited = self._adaptive.suited(sample)
+            if suited != self._ranker:
+                self._follow(suited)
+            self._suited_to = self._scouting.sample()
 
     def _stay(self, lines: dict[str, Line], ranker: Ranking, trial: Trial) -> None:
         """Put a trial that runs, its quantum not over, into the line of its device's kind."""
         run = trial.run
         if run is not None and not run.expired and run.asked is None and not trial.ending:
             kind = self.state.slots[run.devices[0]].device.kind
-            line = self._line_of[trial.id] = lines.setdefault(kind, Line())
+            line = self._line_of[self._place[trial.id]] = lines.setdefault(kind, Line())
             line.put(self._entry(ranker, trial))
 
     def staying(self, kinds: Iterable[str], count: int) -> list[TrialId]:
@@ -125,7 +118,8 @@ class StudyQueue:
             return []
         if self._staying is None:
             self._staying = {}
-            for trial in filter(None, self._going):
+            for trial_id in self.state.members[self.study]:
+                trial = self.state.trials[trial_id]
                 if trial.phase is Phase.RUNNING:
                     self._stay(self._staying, self._ranker, trial)
         lines = [self._staying[kind] for kind in kinds if kind in self._staying]
@@ -147,6 +141,7 @@ class StudyQueue:
         now: float,
     ) -> list[TrialId]:
         """The `count` most deserving eligible waiting trials (of each home) and the occupants."""
+        self._suit()
         if self._ranker is None:
             plan = self._planned(now)
             return self._first(plan, count, {trial.id for trial in occupants}, eligible)
@@ -186,11 +181,14 @@ class StudyQueue:
             few += islice(self._able(line, None, eligible), count)
         if not few:
             return []
-        ranking = self._current = scouting.adapt(self.state.trials[min(few).trial])
-        if ranking is self._ranker:
+        first = self.state.trials[min(few).trial]
+        adapted = scouting.adapted(first)
+        if adapted is None:
+            self._current = self._ranker
             return few
+        ranking = self._current = adapted.facing(first)
         for line in lines:
-            few += islice(self._able(line, ranking.front, eligible), count + IN_QUESTION)
+            few += islice(self._able(line, adapted.front, eligible), count + IN_QUESTION)
         trials = {entry.trial: self.state.trials[entry.trial] for entry in few}
         return [self._entry(ranking, trial) for trial in trials.values()]
 
@@ -230,8 +228,9 @@ class StudyQueue:
         return sum(slot.run is not None or self.state.usable(slot) for slot in slots)
 
     def view(self, now: float) -> View:
-        going = [trial for trial in self._going if trial is not None]
-        finished = [trial for trial in self._finished if trial is not None]
+        trials = [self.state.trials[trial_id] for trial_id in self.state.members[self.study]]
+        going = [trial for trial in trials if not (trial.phase.final or trial.paused)]
+        finished = [trial for trial in trials if trial.phase.final]
         return View(now, going, finished, self._devices(), self.state.facts[self.study])
 
     def choice(self, trial: Trial, now: float) -> Choice | None:
@@ -258,16 +257,18 @@ class StudyQueue:
 
     def ranking(self, now: float) -> Iterator[tuple[Trial, str]]:
         """Every unfinished trial in the policy's order, with its words; for people."""
+        self._suit()
         trials, ranking = self.view(now).trials, self._ranker
         if ranking is None:
             yield from self._plan_in_words(now, trials)
             return
-        words = self.policy.words
         ordered = sorted(trials, key=lambda t: (ranking.score(t), t.spec.number))
-        if self._scouting is not None and ordered:
-            adapted = self._scouting.adapt(ordered[0])
-            ordered.sort(key=lambda t: (adapted.score(t), t.spec.number))
-            words = adapted.words
+        words = ranking.words
+        first = ordered[0] if ordered else None
+        if self._scouting and first and (adapted := self._scouting.adapted(first)):
+            facing = adapted.facing(first)
+            ordered.sort(key=lambda t: (facing.score(t), t.spec.number))
+            words = facing.words
         for trial in ordered:
             yield trial, words(trial)
 
