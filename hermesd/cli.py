@@ -168,7 +168,10 @@ def simulate(
     policy: Annotated[
         str, typer.Option(help="Policies, with settings: fifo,hermes:placement=homes,g_thres=4.")
     ] = "fifo,round_robin,slaq,hermes,hermes:placement=homes,g_thres=4,asha,best_first",
-    devices: Annotated[str, typer.Option(help="How many devices, with commas.")] = "1,4",
+    devices: Annotated[
+        str,
+        typer.Option(help="How many devices, with commas; 100:70:50 are three of unequal speeds."),
+    ] = "1,4",
     trials: Annotated[int, typer.Option(help="Trials in an order.")] = 16,
     bins: Annotated[
         str | None,

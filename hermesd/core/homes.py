@@ -48,8 +48,8 @@ class Homes:
     G_thres: int = 4
     rebalance: Literal["none", "node"] = "none"
 
-    def moves(self, facts: Facts) -> bool:
-        return False
+    def gain(self, trial: Trial, here: Device, there: Device, facts: Facts) -> float:
+        return 0.0
 
     def cost(self, trial: Trial, device: Device, facts: Facts) -> tuple[float, ...]:
         return (float(trial.home != device.id),)

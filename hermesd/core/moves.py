@@ -1,23 +1,22 @@
 """Who may go on to a better device in one decision, while the device's turn is up anyway.
 
-Rule: a trial moves while its own quantum lasts only to a device that is open, before all who
-deserve it less, and only if its placement says that this costs less than to stay.
+Rule: a trial moves to a device that is open anyway, before all who deserve it less, and only if
+that saves more seconds than the switches take: its own, and that of a trial that makes room.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias
+from itertools import chain
 
-from hermesd.core.model import Device, DeviceId, StudyId, TrialId
+from hermesd.core.model import DeviceId, StudyId, TrialId
+from hermesd.core.placement import switch_seconds
 from hermesd.core.queues import Queues
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 
 # A study's most deserving trials on each kind of device that come into question.
 IN_QUESTION = 8
-
-Cost: TypeAlias = tuple[float, ...]
 
 
 class Moves:
@@ -35,7 +34,9 @@ class Moves:
         self.left: dict[TrialId, DeviceId | None] = {}
         self.displaced: set[TrialId] = set()
         self._studies = [
-            study for study in state.studies if queues.placement(study).moves(state.facts[study])
+            study
+            for study in state.studies
+            if len(state.facts[study].speeds) > 1 and not queues.placement(study).binds
         ]
         if self._studies:
             kinds = {state.slots[device].device.kind for device in open_devices}
@@ -65,19 +66,18 @@ class Moves:
         """
         if trial.spec.study not in self._studies or trial.run is None:
             return None
-        least = self._cost(trial, self._device(trial.run.devices[0]))
-        found: DeviceId | None = None
-        by_rank = sorted(occupants, key=lambda t: -position.get(t, len(position)))
-        for device in (*free, *(occupants[each] for each in by_rank)):
-            if self.queues.fits(trial, device):
-                cost = self._cost(trial, self._device(device))
-                if cost < least:
-                    least, found = cost, device
+        slots, facts = self.state.slots, self.state.facts[trial.spec.study]
+        gain = self.queues.placement(trial.spec.study).gain
+        here = slots[trial.run.devices[0]].device
+        ranked = sorted(occupants, key=lambda other: -position.get(other, len(position)))
+        making_room = [(occupants[other], self._switch(other)) for other in ranked]
+        most, found = 0.0, None
+        for device, seconds in chain(((device, 0.0) for device in free), making_room):
+            saved = gain(trial, here, slots[device].device, facts) - seconds
+            if saved > most and self.queues.fits(trial, device):
+                most, found = saved, device
         return found
 
-    def _cost(self, trial: Trial, device: Device) -> Cost:
-        study = trial.spec.study
-        return self.queues.placement(study).cost(trial, device, self.state.facts[study])
-
-    def _device(self, device: DeviceId) -> Device:
-        return self.state.slots[device].device
+    def _switch(self, trial_id: TrialId) -> float:
+        trial = self.state.trials[trial_id]
+        return switch_seconds(trial, self.state.facts[trial.spec.study])

@@ -70,8 +70,8 @@ class Placement(Protocol):
     name: ClassVar[str]
     binds: ClassVar[bool]
 
-    def moves(self, facts: Facts) -> bool:
-        """Whether a trial that runs may go on to a device of lower cost."""
+    def gain(self, trial: Trial, here: Device, there: Device, facts: Facts) -> float:
+        """Seconds that a running trial gains by going on on another device; 0 or less: none."""
         ...
 
     def cost(self, trial: Trial, device: Device, facts: Facts) -> tuple[float, ...]:
@@ -101,14 +101,20 @@ class Free:
     binds: ClassVar[bool] = False
     speeds: Literal["measured", "equal"] = "measured"
 
-    def moves(self, facts: Facts) -> bool:
+    def gain(self, trial: Trial, here: Device, there: Device, facts: Facts) -> float:
+        if not self._unequal(facts) or failed_on(trial, there.id):
+            return 0.0
+        saved = _delay(trial, here, facts) - _delay(trial, there, facts)
+        return saved - switch_seconds(trial, facts)
+
+    def _unequal(self, facts: Facts) -> bool:
         return self.speeds == "measured" and len(facts.speeds) > 1
 
     def cost(self, trial: Trial, device: Device, facts: Facts) -> tuple[float, ...]:
         kept = trial.kept
         elsewhere = kept is not None and kept.tier is Tier.PARK and kept.device != device.id
         failed = float(failed_on(trial, device.id))
-        if not self.moves(facts):
+        if not self._unequal(facts):
             return (failed, float(elsewhere))
         return (failed, _delay(trial, device, facts) + _moving(trial, device, facts), elsewhere)
 
@@ -132,17 +138,16 @@ def _delay(trial: Trial, device: Device, facts: Facts) -> float:
 
 
 def _moving(trial: Trial, device: Device, facts: Facts) -> float:
-    """Seconds to get the trial to the device: a switch if it runs, a copy if it is kept elsewhere.
-
-    A copy from another node is taken to last as long as a resume.
-    """
-    cost = trial.switch_cost
-    resume = cost.resume_seconds if cost else facts.resume_seconds
-    if trial.run is not None:
-        suspend = cost.suspend_seconds if cost else facts.suspend_seconds
-        return 0.0 if device.id in trial.run.devices else suspend + resume
+    """Seconds to get a waiting trial's files to the device: as long as a resume, if at all."""
     saved = trial.checkpoint
-    return resume if saved is not None and device.node not in saved.nodes else 0.0
+    if saved is None or device.node in saved.nodes:
+        return 0.0
+    return trial.switch_cost.resume_seconds if trial.switch_cost else facts.resume_seconds
+
+
+def switch_seconds(trial: Trial, facts: Facts) -> float:
+    """What it costs to suspend and resume a trial: its own measured seconds, else the usual."""
+    return (trial.switch_cost.seconds if trial.switch_cost else 0.0) or facts.switch_seconds
 
 
 PLACEMENTS: Mapping[str, type[Placement]] = {"free": Free, "homes": Homes, "swap": Swap}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 
@@ -32,8 +32,14 @@ class Beaten(AssertionError):
     """A policy did better than is possible: a defect of the simulator."""
 
 
-def bound_of(order: Order, devices: int) -> Figures:
-    """The least of each figure, each by itself: no one schedule need reach them all."""
+def bound_of(order: Order, devices: int, speeds: Sequence[float] = ()) -> Figures:
+    """The least of each figure, each by itself: no one schedule need reach them all.
+
+    Of devices of unequal `speeds` the fastest counts wherever one trial decides; where all share
+    them, seconds that no device shortens are taken for as much work as the slowest does in them.
+    """
+    if speeds and set(speeds) != {1.0}:
+        return _unequal(order, speeds)
     jobs = order.jobs
     leave, ending = order.switch.leaving, order.switch.ending
     starts = [order.switch.starting + job.opening_seconds for job in jobs]
@@ -67,6 +73,51 @@ def bound_of(order: Order, devices: int) -> Figures:
         makespan=max(max(whole), sum(whole) / devices),
         jct=sum(shortest_first(whole, devices)) / len(jobs),
     )
+
+
+def _unequal(order: Order, speeds: Sequence[float]) -> Figures:
+    """`bound_of` on devices of unequal speeds."""
+    fastest, slowest = max(speeds), min(speeds)
+    alone = bound_of(replace(order, jobs=tuple(job.at(fastest) for job in order.jobs)), len(speeds))
+    reach = steps_to_goal(order)
+    switch = order.switch
+
+    def work(place: int, steps: int) -> float:
+        job = order.jobs[place]
+        return slowest * switch.starting + job.opening_seconds + steps * job.step_seconds
+
+    def mean(works: Sequence[float]) -> float:
+        return sum(shared(works, speeds)) / len(works)
+
+    whole = [
+        work(place, job.steps) + slowest * (switch.leaving if job.diverges else switch.ending)
+        for place, job in enumerate(order.jobs)
+    ]
+    return replace(
+        alone,
+        time_to_good=mean([work(place, reach[place]) for place in order.good]),
+        top4=mean([work(place, reach[place]) for place in top_places(order)]),
+        makespan=max(alone.makespan, sum(whole) / sum(speeds)),
+        jct=mean(whole),
+    )
+
+
+def shared(works: Sequence[float], speeds: Sequence[float]) -> list[Time]:
+    """When jobs end on devices of unequal speeds: the shortest left on the fastest, at all times.
+
+    The least possible sum (Gonzalez, 1977, for uniform machines with preemption).
+    """
+    left = sorted(works)
+    by_speed = sorted(speeds, reverse=True)
+    ends: list[Time] = []
+    now = 0.0
+    while left:
+        seconds = left[0] / by_speed[0]
+        now += seconds
+        ends.append(now)
+        done = [seconds * speed for speed in by_speed] + [0.0] * len(left)
+        left = [max(0.0, one - less) for one, less in zip(left[1:], done[1:], strict=False)]
+    return ends
 
 
 def shortest_first(lengths: Sequence[float], devices: int) -> list[Time]:

@@ -17,7 +17,7 @@ from matplotlib.patches import Patch
 from hermesd.simulate.compare import SAMPLED, Case, Result, Scene, order_of, outcome_of
 from hermesd.simulate.figures import steps_to_goal, time_of
 from hermesd.simulate.orders import Order
-from hermesd.simulate.report import bin_words, device_words
+from hermesd.simulate.report import bin_words, device_words, speed_words
 from hermesd.simulate.rows import Row
 
 # Okabe and Ito's colours, told apart by everyone; FIFO is the grey reference.
@@ -44,15 +44,14 @@ def draw_charts(
     paint = colours([policy for policy in dict.fromkeys(shown) if policy != "fifo"])
     written: list[Path] = []
     with matplotlib.rc_context(dict(STYLE)):
-        for devices, bin_type in dict.fromkeys((r.scene.devices, r.scene.bin_type) for r in rows):
-            mine = [r for r in rows if (r.scene.devices, r.scene.bin_type) == (devices, bin_type)]
-            name = f"speedup-{_slug(mine[0].scene)}"
-            written += _save(folder / name, speedups(mine, paint))
+        for slug in dict.fromkeys(_slug(row.scene) for row in rows):
+            mine = [row for row in rows if _slug(row.scene) == slug]
+            written += _save(folder / f"speedup-{slug}", speedups(mine, paint))
         for scene in dict.fromkeys(row.scene for row in rows):
             file = next(row.file for row in rows if row.scene == scene)
             cases = [c for c in results if c.scene == scene and c.contender.label in shown]
             stem = f"{Path(file).stem}-{_slug(scene)}"
-            title = f"{file}, {bin_words(scene.bin_type)}, {device_words(scene.devices)}"
+            title = f"{file}, {bin_words(scene.bin_type)}, {device_words(scene)}"
             curves = {case.contender.label: results[case] for case in cases}
             written += _save(folder / f"incumbent-{stem}", incumbents(title, curves, paint))
             written += _save(folder / f"devices-{stem}", gantt(title, cases))
@@ -67,7 +66,8 @@ def colours(policies: Sequence[str]) -> dict[str, str]:
 
 def _slug(scene: Scene) -> str:
     bin_part = f"bin{scene.bin_type}" if scene.bin_type else "all"
-    return f"{bin_part}-{scene.devices}dev"
+    speeds = f"-{speed_words(scene.speeds).replace(':', '-')}" if scene.speeds else ""
+    return f"{bin_part}-{scene.devices}dev{speeds}"
 
 
 def _save(stem: Path, figure: Figure) -> list[Path]:
@@ -110,7 +110,7 @@ def speedups(rows: Sequence[Row], paint: Mapping[str, str]) -> Figure:
     handles = [Patch(color=paint[policy], label=policy) for policy in policies]
     figure.legend(handles=handles, loc="outside lower center", ncols=min(4, len(policies)))
     figure.suptitle(
-        f"{bin_words(scene.bin_type)}, {device_words(scene.devices)}, {scene.orders} orders;"
+        f"{bin_words(scene.bin_type)}, {device_words(scene)}, {scene.orders} orders;"
         " dotted: what a clairvoyant could do"
     )
     return figure

@@ -132,7 +132,15 @@ def _scenes(words: Words) -> list[Scene]:
         bins = [ALL] if words.bins is None and whole else _list("bin", words.bins or BOTH, _bin)
         for devices in _list("devices", words.devices, _devices):
             for bin_type in bins:
-                scene = Scene(recorded, devices, bin_type, words.trials, words.orders, words.seed)
+                scene = Scene(
+                    recorded,
+                    devices if isinstance(devices, int) else len(devices),
+                    bin_type,
+                    words.trials,
+                    words.orders,
+                    words.seed,
+                    () if isinstance(devices, int) else devices,
+                )
                 order_of(scene, 0)
                 scenes.append(scene)
     return scenes
@@ -154,10 +162,16 @@ def _list(field: str, text: str, read: Callable[[str, str], T]) -> list[T]:
     return list(dict.fromkeys(read(field, part.strip()) for part in text.split(",")))
 
 
-def _devices(field: str, text: str) -> int:
-    if not (text.isdecimal() and int(text) > 0):
-        raise Refused(FieldError(field, text, "whole numbers above 0, with commas between them"))
-    return int(text)
+def _devices(field: str, text: str) -> int | tuple[float, ...]:
+    """A number of equal devices, or the speed of each."""
+    parts = text.split(":")
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        expected = (
+            "whole numbers above 0, with commas between them, or the relative speeds of unequal"
+            " devices with colons between them (100:70:50)"
+        )
+        raise Refused(FieldError(field, text, expected))
+    return int(text) if len(parts) == 1 else tuple(int(part) / 100 for part in parts)
 
 
 def _bin(field: str, text: str) -> int:

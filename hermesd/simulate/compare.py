@@ -40,7 +40,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What every policy of one comparison has in common."""
+    """What every policy of one comparison has in common; devices without `speeds` are equal."""
 
     recorded: Recorded
     devices: int
@@ -48,6 +48,7 @@ class Scene:
     trials: int
     orders: int
     seed: int
+    speeds: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,8 @@ def order_of(scene: Scene, number: int) -> Order:
 def outcome_of(case: Case, order: Order) -> Outcome:
     """The order under the case's policy. Raises Stalled."""
     contender = case.contender
-    return Drive(order, case.scene.devices, contender.policy, contender.placement).run()
+    scene = case.scene
+    return Drive(order, scene.devices, contender.policy, contender.placement, scene.speeds).run()
 
 
 def simulate(case: Case, first: int, last: int) -> list[Result]:
@@ -104,7 +106,8 @@ def simulate(case: Case, first: int, last: int) -> list[Result]:
     for number in range(first, last):
         order = order_of(case.scene, number)
         outcome = outcome_of(case, order)
-        figures, bound = figures_of(order, outcome), bound_of(order, case.scene.devices)
+        figures = figures_of(order, outcome)
+        bound = bound_of(order, case.scene.devices, case.scene.speeds)
         check(figures, bound, f"order {number} of {case}")
         sampled = gaps_at(order, outcome, SAMPLED * bound.makespan).tolist()
         results.append(Result(figures, effort_of(outcome), bound, tuple(sampled)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, TypeAlias
 
@@ -42,6 +42,16 @@ class Job:
     @property
     def diverges(self) -> bool:
         return self.steps < self.planned
+
+    def at(self, speed: float) -> Job:
+        """The job on a device that is so many times as fast as the one it was recorded on."""
+        if speed == 1.0:
+            return self
+        return replace(
+            self,
+            step_seconds=self.step_seconds / speed,
+            opening_seconds=self.opening_seconds / speed,
+        )
 
     @cached_property
     def smoothed(self) -> Floats:

@@ -9,6 +9,7 @@ starting a trial take their seconds; there is no other delay.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -55,12 +56,23 @@ class Outcome:
 
 
 class Drive:
-    """One simulation; `run` carries it through to the end of every job."""
+    """One simulation; `run` carries it through to the end of every job.
 
-    def __init__(self, order: Order, devices: int, policy: Plugin, placement: Plugin) -> None:
+    The devices are equal, or one for each of `speeds`, beside the one that was recorded on.
+    """
+
+    def __init__(
+        self,
+        order: Order,
+        devices: int,
+        policy: Plugin,
+        placement: Plugin,
+        speeds: Sequence[float] = (),
+    ) -> None:
         self._jobs = order.jobs
+        self._speeds = speeds or (1.0,) * devices
         self._switch = order.switch
-        self._opening = (submitted(order.jobs, policy, placement), joined(devices))
+        self._opening = (submitted(order.jobs, policy, placement), joined(devices, speeds))
         self._agenda = Agenda()
         self._scheduler = Scheduler(State(), make_policy, make_placement)
         self._live: dict[int, Live] = {}
@@ -130,11 +142,12 @@ class Drive:
 
     def _launch(self, command: Launch) -> None:
         trial, now = place_of(command.run.trial), self._agenda.now
+        device = place_of(command.devices[0])
         live = Live(
             command.run,
             trial,
-            place_of(command.devices[0]),
-            self._jobs[trial],
+            device,
+            self._jobs[trial].at(self._speeds[device]),
             now,
             self._steps[trial],
             command.quantum,

@@ -49,9 +49,10 @@ def submitted(jobs: Sequence[Job], policy: Plugin, placement: Plugin) -> Submitt
     return Submitted(study, specs, "submit")
 
 
-def joined(devices: int) -> NodeJoined:
-    """A node with so many equal devices."""
-    named = tuple(Device(_id(NODE, place), NODE, "simulated", 1 << 34) for place in range(devices))
+def joined(devices: int, speeds: Sequence[float] = ()) -> NodeJoined:
+    """A node with so many devices: equal ones, or one kind for each relative speed."""
+    kinds = [f"{speed:.0%}" for speed in speeds] or ["simulated"] * devices
+    named = tuple(Device(_id(NODE, place), NODE, k, 1 << 34) for place, k in enumerate(kinds))
     return NodeJoined(NODE, "boot", named, ())
 
 

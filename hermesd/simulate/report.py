@@ -46,6 +46,7 @@ def _row(row: Row) -> dict[str, Any]:
     return {
         "file": row.file,
         "devices": row.scene.devices,
+        **_speeds(row.scene),
         "bin": row.scene.bin_type or "all",
         "policy": row.policy,
         "orders": row.scene.orders,
@@ -58,9 +59,14 @@ def _row(row: Row) -> dict[str, Any]:
     }
 
 
+def _speeds(scene: Scene | Summary) -> dict[str, Any]:
+    return {"speeds": list(scene.speeds)} if scene.speeds else {}
+
+
 def _summary(summary: Summary) -> dict[str, Any]:
     return {
         "devices": summary.devices,
+        **_speeds(summary),
         "bin": summary.bin_type or "all",
         "policy": summary.policy,
         **summary.ratios,
@@ -83,14 +89,20 @@ def bin_words(bin_type: int) -> str:
     return "all trials" if bin_type == ALL else f"bin {bin_type}"
 
 
-def device_words(devices: int) -> str:
-    """A number of devices, for a title."""
-    return f"{devices} device{'s' * (devices > 1)}"
+def device_words(scene: Scene | Summary) -> str:
+    """A number of devices, and their speeds if they are unequal, for a title."""
+    count = f"{scene.devices} device{'s' * (scene.devices > 1)}"
+    return f"{count} ({speed_words(scene.speeds)})" if scene.speeds else count
+
+
+def speed_words(speeds: Sequence[float]) -> str:
+    """Relative speeds as they are written on the command line."""
+    return ":".join(f"{100 * speed:g}" for speed in speeds)
 
 
 def _table(scene: Scene, rows: Sequence[Row]) -> Table:
     mine = [row for row in rows if row.scene == scene]
-    where = f"{mine[0].file}, {bin_words(scene.bin_type)}, {device_words(scene.devices)}"
+    where = f"{mine[0].file}, {bin_words(scene.bin_type)}, {device_words(scene)}"
     table = _headed(
         f"{where}: times as fast as FIFO",
         ("policy",),
@@ -119,15 +131,16 @@ def _overall(summaries: Sequence[Summary]) -> Table:
         ("policy",),
         ("bin", "devices", GOOD, "of bound", *OTHERS.values(), "overhead"),
     )
-    last: tuple[int, int] | None = None
+    last: tuple[int, str] | None = None
     for each in summaries:
-        group = (each.bin_type, each.devices)
+        where = speed_words(each.speeds) or str(each.devices)
+        group = (each.bin_type, where)
         if last and group != last:
             table.add_section()
         table.add_row(
             each.policy,
             str(each.bin_type or "all"),
-            str(each.devices),
+            where,
             f"{each.ratios['time_to_good']:.2f}",
             f"{each.bound_share:.0%}",
             *(f"{each.ratios[name]:.2f}" for name in OTHERS),

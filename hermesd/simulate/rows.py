@@ -55,6 +55,7 @@ class Summary:
     ratios: Mapping[str, float]
     bound_share: float
     overhead: float
+    speeds: tuple[float, ...] = ()
 
 
 def rows_of(results: Mapping[Case, Sequence[Result]], names: Mapping[Scene, str]) -> list[Row]:
@@ -99,9 +100,11 @@ def compared(name: str, mine: Sequence[Result], fifo: Sequence[Result]) -> Compa
 
 def summaries_of(rows: Sequence[Row]) -> list[Summary]:
     """Over all files; nothing if there is only one."""
-    groups: dict[tuple[int, int, str], list[Row]] = {}
+    groups: dict[tuple[int, tuple[float, ...], int, str], list[Row]] = {}
     for row in rows:
-        groups.setdefault((row.scene.devices, row.scene.bin_type, row.policy), []).append(row)
+        scene = row.scene
+        group = (scene.devices, scene.speeds, scene.bin_type, row.policy)
+        groups.setdefault(group, []).append(row)
     return [
         Summary(
             devices,
@@ -110,8 +113,9 @@ def summaries_of(rows: Sequence[Row]) -> list[Summary]:
             {name: geometric([row.comparisons[name].ratio for row in group]) for name in FIGURES},
             geometric([row.comparisons["time_to_good"].bound_share for row in group]),
             float(np.mean([row.overhead for row in group])),
+            speeds,
         )
-        for (devices, bin_type, policy), group in groups.items()
+        for (devices, speeds, bin_type, policy), group in groups.items()
         if len(group) > 1
     ]
 
