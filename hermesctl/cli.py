@@ -16,6 +16,7 @@ from hermesctl.commands.completion import completion
 from hermesctl.commands.doctor import doctor
 from hermesctl.commands.preview import preview
 from hermesctl.commands.submit import submit
+from hermesctl.commands.verify import verify_resume
 from hermesctl.commands.watch import best, logs, status, tail, top, why
 from hermesctl.errors import ExitCode, Unreachable
 from hermesctl.options import HeadOption, OutputOption
@@ -52,6 +53,7 @@ app.command(rich_help_panel=_SETUP)(user.login)
 app.command(rich_help_panel=_SETUP)(user.logout)
 app.command(rich_help_panel=_SETUP)(user.context)
 app.command(rich_help_panel=_SETUP)(doctor)
+app.command("verify-resume", rich_help_panel=_SETUP)(verify_resume)
 app.command(rich_help_panel=_SETUP)(completion)
 
 

@@ -33,7 +33,7 @@ class ExitCode(enum.IntEnum):
 
 _MEANINGS = {
     ExitCode.OK: "done",
-    ExitCode.INTERNAL: "a fault of Hermes itself",
+    ExitCode.INTERNAL: "a fault of Hermes itself; of verify-resume: not equal",
     ExitCode.USAGE: "a flag, an argument or a study file that can't be meant",
     ExitCode.NOT_FOUND: "no such study, trial, node, metric or checkpoint",
     ExitCode.REFUSED: "understood and refused; of doctor: something needs mending",

@@ -1,0 +1,136 @@
+"""`hermesctl verify-resume`: whether a suspended trial computes what it would undisturbed."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.status import Status
+
+from hermesctl.certificate import Said, certificate
+from hermesctl.commands.preview import prepare
+from hermesctl.errors import ExitCode, UsageError
+from hermesctl.options import FileArgument, OutputOption, SetOption
+from hermesctl.output import Format, emit
+from hermesctl.submission import Prepared
+from hermesctl.tables import cell, grid, params_text
+from hermesctl.terminal import is_live, say, stderr, stdout
+from hermesctl.text import count, printable
+
+_STYLES = {"equal": "green", "not run": "yellow"}
+
+
+def verify_resume(
+    file: FileArgument,
+    steps: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Compare N + N steps with 2 N undisturbed ones.")
+    ] = 10,
+    suspend_at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="K,K,...",
+            help="Suspend after these steps. Default: the first, the middle, the last but one.",
+            show_default=False,
+        ),
+    ] = None,
+    trial: Annotated[int, typer.Option(min=1, help="Which trial of the study.")] = 1,
+    settings: SetOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Compare a trial that is suspended with one that is not, bit for bit, in each tier.
+
+    It runs here and needs no head. Exit code 1: they part, or the program can't repeat itself.
+
+    Example: hermesctl verify-resume study.yaml --steps 20 --suspend-at 1,20,39
+    """
+    prepared = prepare(file, None, settings, None, None)
+    arguments = ["--steps", str(steps), "--trial", str(trial)]
+    if suspend_at is not None:
+        arguments += ["--suspend-at", _steps(suspend_at)]
+    try:
+        said = asyncio.run(_run(prepared, arguments))
+    except KeyboardInterrupt:
+        say("\ninterrupted; nothing of it runs any more")
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+    document = {key: value for key, value in said.items() if key != "kind"}
+    rows = [_flat(tier) for tier in said["tiers"]]
+    emit(stdout(), output, document, rows, lambda _: _picture(said, file))
+    if not said["equal"]:
+        raise typer.Exit(1)
+
+
+def _steps(text: str) -> str:
+    words = text.replace(" ", "").split(",")
+    if not all(word.isdecimal() and int(word) for word in words):
+        raise UsageError(f"--suspend-at {printable(text)}: expected steps, for example 1,10,19")
+    return ",".join(words)
+
+
+async def _run(prepared: Prepared, arguments: list[str]) -> Said:
+    """The certificate, with the progress shown on the way."""
+    console = stderr()
+    status = Status("starting", console=console) if is_live(console) else None
+    last: Said = {}
+    before = ""
+    if status is not None:
+        status.start()
+    try:
+        async with aclosing(certificate(prepared, arguments)) as saying:
+            async for last in saying:
+                if last["kind"] != "progress":
+                    continue
+                if status is not None:
+                    status.update(f"{last['run']}: step {last['step']} of {last['steps']}")
+                elif last["run"] != before:
+                    before = str(last["run"])
+                    say(before)
+    finally:
+        if status is not None:
+            status.stop()
+    return last
+
+
+def _picture(said: Said, file: Path) -> RenderableType:
+    parameters = params_text(said["parameters"])
+    heading = f"{printable(file.name)}, trial {said['trial']}" + (
+        f": {parameters}" if parameters else ""
+    )
+    facts = f"{count(said['steps'], 'step')}; fidelity {said['fidelity']}: {said['reason']}"
+    table = grid("tier", "verdict", "suspended after", "compared")
+    lines: dict[str, RenderableType] = {}  # of what several tiers share, one is enough
+    for tier in said["tiers"]:
+        style = _STYLES.get(tier["verdict"], "bold red")
+        steps = ", ".join(map(str, tier["suspended_at"]))
+        verdict = cell(tier["verdict"], style)
+        table.add_row(cell(tier["tier"]), verdict, cell(steps), cell(_compared(tier)))
+        if tier["verdict"] == "differs":
+            where = f"{tier['tier']} parts at {_where(tier['difference'])}"
+            lines[where] = cell(where)
+        if tier["why"]:
+            lines.setdefault(tier["why"], cell(f"why: {tier['why']}", "dim"))
+    return Group(cell(heading, "bold"), cell(facts), "", table, *lines.values())
+
+
+def _compared(tier: Said) -> str:
+    if not tier["values"]:
+        return ""
+    state = f", {count(tier['files'], 'file')} of state" if tier["files"] else ", no state"
+    return f"{count(tier['values'], 'value')}{state}"
+
+
+def _where(found: Said) -> str:
+    place = "the final state" if found["step"] is None else f"step {found['step']}"
+    return f"{place}: {found['name']}: {found['before']} undisturbed, {found['after']} suspended"
+
+
+def _flat(tier: Said) -> dict[str, Any]:
+    found = tier["difference"] or {}
+    names = ("step", "name", "before", "after")
+    return {
+        **{k: v for k, v in tier.items() if k != "difference"},
+        **{n: found.get(n) for n in names},
+    }

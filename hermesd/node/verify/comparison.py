@@ -1,0 +1,96 @@
+"""What a run computed, and where two runs part.
+
+Rule: numbers are compared as they were reported, to the last bit; a final state by the sums of its
+files, of which arrays decide alone where a framework keeps them apart from the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+_ARRAYS = ".arrays"
+# What a checkpoint holds beside the program's state.
+_BESIDE = (".hermes-files.json",)
+
+Key = tuple[int, str]
+K = TypeVar("K")
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What was heard of one run. `values` are those of each step and metric, as they were said;
+    more than one where a step was reported again, with something else."""
+
+    values: dict[Key, tuple[str, ...]] = field(default_factory=dict)
+    level: str = "park-only"
+    reason: str = "no boundaries seen yet"
+    step: int = 0
+    ended: bool = False
+    state: dict[str, str] | None = None
+    is_thinned: bool = False
+
+    def hear(self, report: Mapping[str, Any]) -> None:
+        """Keep the points of a report."""
+        self.is_thinned |= len(report["points"]) < int(report["count"])
+        for step, metrics in report["points"]:
+            for name, value in metrics.items():
+                text = value if isinstance(value, str) else repr(float(value))
+                said = self.values.setdefault((int(step), name), (text,))
+                if text not in said:
+                    self.values[int(step), name] = (*said, text)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first place where two runs part: a metric of a step, or a file of the final state."""
+
+    step: int | None
+    name: str
+    before: str
+    after: str
+
+    def __str__(self) -> str:
+        where = "final state" if self.step is None else f"step {self.step}"
+        return f"{where}: {self.name}: {self.before} undisturbed, {self.after} suspended"
+
+
+def state_of(files: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """The sums that stand for a final state, from the `files` of a checkpoint's manifest."""
+    arrays = [name for name in files if name.endswith(_ARRAYS)]
+    chosen = arrays or [name for name in files if name not in _BESIDE]
+    return {name: f"sha256 {files[name]['sha256'][:16]}" for name in sorted(chosen)}
+
+
+def first_difference(before: Outcome, after: Outcome) -> Difference | None:
+    """Where the runs part first; None if nowhere."""
+    keys = before.values.keys() & after.values.keys()
+    if not (before.is_thinned or after.is_thinned):
+        keys = before.values.keys() | after.values.keys()
+    found = _differing(before.values, after.values, sorted(keys))
+    if found is not None:
+        (step, name), one, other = found
+        return Difference(step, name, one, other)
+    if before.step != after.step:
+        return Difference(None, "steps", str(before.step), str(after.step))
+    if before.state is None or after.state is None:
+        return None
+    files = sorted(before.state.keys() | after.state.keys())
+    sums = {name: (value,) for name, value in before.state.items()}
+    others = {name: (value,) for name, value in after.state.items()}
+    differing = _differing(sums, others, files)
+    return None if differing is None else Difference(None, *differing)
+
+
+def _differing(
+    one: Mapping[K, tuple[str, ...]], other: Mapping[K, tuple[str, ...]], keys: Iterable[K]
+) -> tuple[K, str, str] | None:
+    for key in keys:
+        if one.get(key) != other.get(key):
+            return key, _words(one.get(key)), _words(other.get(key))
+    return None
+
+
+def _words(values: tuple[str, ...] | None) -> str:
+    return "nothing" if values is None else " then ".join(values)

@@ -1,0 +1,284 @@
+"""The resume certificate: equal, or where two runs part and why; nothing of it is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hermesd.node import processes
+from hermesd.node.environment import OWNER
+from hermesd.node.verify.comparison import Outcome, first_difference, state_of
+
+# Its state has two parts; `{saved}` is what a checkpoint keeps, `{noise}` what else a step adds.
+PROGRAM = """
+import json, os, pathlib
+import trainer_shim
+trial = trainer_shim.attach()
+state, momentum, step = 1.0, 0.0, 0
+if trial.resume:
+    saved = json.loads((pathlib.Path(trial.resume.path) / "state").read_text())
+    state, step = saved[0], saved[-1]
+    momentum = saved[1] if len(saved) == 3 else 0.0
+def save(folder):
+    (pathlib.Path(folder) / "state").write_text(json.dumps({saved}))
+while step < {steps}:
+    momentum = 0.5 * momentum + 0.1 * state
+    state, step = state - momentum + {noise}, step + 1
+    trial.report(step, loss=state, save={save})
+"""
+WHOLE, FORGETFUL = "[state, momentum, step]", "[state, step]"
+NOISE = "int.from_bytes(os.urandom(2), 'big') / 1e6"
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    """A study file beside a program that tests write."""
+    path = tmp_path / "study" / "study.yaml"
+    path.parent.mkdir()
+    path.write_text("program: train.py\nmethod: grid\nparameters:\n  lr: {values: [0.1, 0.2]}\n")
+    return path
+
+
+def program(
+    study: Path, *, saved: str = WHOLE, noise: str = "0.0", steps: int = 12, save: str = "save"
+) -> None:
+    (study.parent / "train.py").write_text(
+        PROGRAM.replace("{saved}", saved)
+        .replace("{noise}", noise)
+        .replace("{steps}", str(steps))
+        .replace("{save}", save)
+    )
+
+
+def hermesctl(study: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "hermesctl.cli", "verify-resume", str(study), *words]
+    environment = {**os.environ, "COLUMNS": "200"}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+
+def certificate(study: Path, *words: str, code: int = 0) -> dict[str, Any]:
+    run = hermesctl(study, "-o", "json", *words)
+    assert run.returncode == code, run.stdout + run.stderr
+    found: dict[str, Any] = json.loads(run.stdout)
+    return found
+
+
+def test_an_exact_resume_is_certified(study: Path) -> None:
+    program(study)
+    found = certificate(study, "--steps", "4", "--suspend-at", "1,2,5,8")
+    assert found["equal"]
+    assert (found["steps"], found["fidelity"]) == (8, "author")
+    assert [one["tier"] for one in found["tiers"]] == ["park", "checkpoint"]
+    for tier in found["tiers"]:
+        assert (tier["verdict"], tier["values"], tier["files"]) == ("equal", 8, 1)
+        assert tier["suspended_at"] == [1, 2, 5, 8]
+
+
+def test_a_program_that_ends_by_itself_is_compared_to_its_end(study: Path) -> None:
+    program(study, steps=7)
+    found = certificate(study)
+    assert (found["equal"], found["steps"]) == (True, 7)
+    assert found["tiers"][1]["suspended_at"] == [1, 4, 6]
+    table = hermesctl(study, "--trial", "2", "--steps", "2")
+    assert "study.yaml, trial 2: lr=0.2" in table.stdout
+    assert "checkpoint  equal    1, 2, 3" in table.stdout
+
+
+def test_where_a_forgetful_resume_parts_is_shown_with_both_values(study: Path) -> None:
+    program(study, saved=FORGETFUL)
+    found = certificate(study, "--steps", "4", "--suspend-at", "3", code=1)
+    park, checkpoint = found["tiers"]
+    assert (park["verdict"], checkpoint["verdict"]) == ("equal", "differs")
+    assert not found["equal"]
+    difference = checkpoint["difference"]
+    assert (difference["step"], difference["name"]) == (4, "loss")
+    state, momentum = 1.0, 0.0
+    for _ in range(3):
+        momentum = 0.5 * momentum + 0.1 * state
+        state -= momentum
+    assert float(difference["before"]) == state - (0.5 * momentum + 0.1 * state)
+    assert float(difference["after"]) == state - 0.1 * state
+    assert checkpoint["why"] == "author: the program saves and restores itself"
+    table = hermesctl(study, "--steps", "4", "--suspend-at", "3")
+    assert table.returncode == 1
+    parts = f"step 4: loss: {difference['before']} undisturbed, {difference['after']} suspended"
+    assert parts in table.stdout
+
+
+def test_a_program_that_cannot_repeat_itself_is_never_called_exact(study: Path) -> None:
+    program(study, noise=NOISE)
+    found = certificate(study, "--steps", "4", code=1)
+    assert not found["equal"]
+    for tier in found["tiers"]:
+        assert tier["verdict"] == "cannot repeat itself"
+        assert tier["why"].startswith("two undisturbed runs part: step 1: loss: ")
+
+
+def test_what_can_only_be_parked_is_only_parked(study: Path) -> None:
+    program(study, save="None")
+    found = certificate(study, "--steps", "4")
+    park, checkpoint = found["tiers"]
+    assert (park["verdict"], park["files"], checkpoint["verdict"]) == ("equal", 0, "not run")
+    assert checkpoint["why"] == "park-only: the program reports without save="
+
+
+def test_a_program_that_fails_by_itself_is_no_matter_of_resumes(study: Path) -> None:
+    (study.parent / "train.py").write_text("print('so far')\n1 / 0\n")
+    run = hermesctl(study)
+    assert run.returncode == 1
+    assert "the program fails undisturbed: ZeroDivisionError: division by zero" in run.stderr
+    assert "so far" in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "refusal"),
+    [
+        (["--suspend-at", "99"], "--suspend-at: 99: expected steps from 1 to 12"),
+        (["--suspend-at", "a"], "--suspend-at a: expected steps"),
+        (["--trial", "3"], "--trial: 3: expected from 1 to 2"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(study: Path, words: list[str], refusal: str) -> None:
+    program(study)
+    run = hermesctl(study, *words)
+    assert run.returncode == 2
+    assert refusal in run.stderr
+
+
+def owned_by(folder: Path) -> set[int]:
+    """The processes whose trial lies below a folder."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal():
+            continue
+        try:
+            owner = processes.started_with(int(entry.name), OWNER)
+        except OSError:
+            continue
+        if owner is not None and Path(owner).is_relative_to(folder):
+            found.add(int(entry.name))
+    return found
+
+
+def test_ctrl_c_ends_all_that_it_started(study: Path, tmp_path: Path) -> None:
+    program(study, steps=10**9)
+    temporary = tmp_path / "t"
+    temporary.mkdir()
+    run = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "hermesctl.cli",
+            "verify-resume",
+            str(study),
+            "--steps",
+            "500000000",
+        ],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    while not list(temporary.glob("*/trials/verify/1/events.jsonl")):
+        assert run.poll() is None
+    assert owned_by(temporary)
+    os.killpg(run.pid, signal.SIGINT)
+    _, errors = run.communicate()
+    assert run.returncode == 130
+    assert "nothing of it runs any more" in errors
+    assert owned_by(temporary) == set()
+    assert list(temporary.iterdir()) == []
+
+
+KERAS = """
+import keras, numpy as np, tensorflow as tf
+rng = np.random.default_rng()
+x = rng.normal(size=(60, 4)).astype("float32")
+{data}
+model = keras.Sequential([keras.layers.Dense(5), keras.layers.Dropout(0.3), keras.layers.Dense(1)])
+model.compile("adam", "mse")
+model.fit({fit}, epochs=2, verbose=0)
+"""
+
+
+@pytest.mark.tensorflow
+@pytest.mark.timeout(400)
+def test_a_keras_program_is_certified(study: Path) -> None:
+    fit = "x, x.sum(axis=1), batch_size=10, validation_split=0.2, shuffle=True"
+    text = KERAS.replace("{data}", "").replace("{fit}", fit)
+    (study.parent / "train.py").write_text(text)
+    found = certificate(study, "--suspend-at", "1,5,9")
+    assert found["equal"]
+    assert (found["steps"], found["fidelity"]) == (10, "exact")
+    assert [one["verdict"] for one in found["tiers"]] == ["equal", "equal"]
+    assert all(one["values"] > 10 and one["files"] == 1 for one in found["tiers"])
+
+
+@pytest.mark.tensorflow
+@pytest.mark.timeout(400)
+def test_data_augmented_in_parallel_are_not_called_exact(study: Path) -> None:
+    """Which element draws which numbers is chance: the runs part, or may be equal by luck."""
+    data = (
+        "data = tf.data.Dataset.from_tensor_slices((x, x.sum(axis=1))).repeat(8)\n"
+        "noisy = lambda x, y: (x + tf.random.normal(tf.shape(x)), y)\n"
+        "data = data.map(noisy, num_parallel_calls=8, deterministic=False).batch(20)"
+    )
+    text = KERAS.replace("{data}", data).replace("{fit}", "data")
+    (study.parent / "train.py").write_text(text)
+    run = hermesctl(study, "-o", "json")
+    found = json.loads(run.stdout)
+    assert found["fidelity"] == "park-only"
+    assert found["tiers"][1]["verdict"] in ("cannot repeat itself", "not run")
+
+
+# -- comparing -----------------------------------------------------------------------------------
+
+
+def outcome(*values: Any, step: int = 3, **fields: Any) -> Outcome:
+    heard = Outcome(step=step, **fields)
+    points = [[at, {"loss": value}] for at, value in enumerate(values, 1)]
+    heard.hear({"points": points, "count": len(points)})
+    return heard
+
+
+def test_the_last_bit_counts_and_nan_is_itself() -> None:
+    one = outcome(0.1, "nan", 0.3)
+    assert first_difference(one, outcome(0.1, "nan", 0.3)) is None
+    found = first_difference(one, outcome(0.1, "nan", 0.1 + 0.2))
+    assert found is not None
+    assert str(found) == ("step 3: loss: 0.3 undisturbed, 0.30000000000000004 suspended")
+
+
+def test_a_step_that_is_reported_twice_must_agree_with_itself() -> None:
+    twice = outcome(0.1, 0.2)
+    twice.hear({"points": [[2, {"loss": 0.25}]], "count": 1})
+    found = first_difference(outcome(0.1, 0.2), twice)
+    assert found is not None
+    assert found.after == "0.2 then 0.25"
+
+
+def test_missing_steps_are_a_difference_unless_reports_were_thinned() -> None:
+    whole, short = outcome(0.1, 0.2), outcome(0.1)
+    found = first_difference(whole, short)
+    assert found is not None
+    assert (found.step, found.after) == (2, "nothing")
+    short.hear({"points": [], "count": 1})
+    assert first_difference(whole, short) is None
+
+
+def test_a_state_is_its_arrays_where_they_are_apart() -> None:
+    files = {name: {"sha256": name * 20} for name in ("keras.arrays", "keras.state", "model.keras")}
+    assert list(state_of(files)) == ["keras.arrays"]
+    assert list(state_of({"a": files["keras.state"], ".hermes-files.json": {}})) == ["a"]
+    one = outcome(0.1, state={"a": "1"})
+    found = first_difference(one, outcome(0.1, state={"a": "2"}))
+    assert found is not None
+    assert (found.step, found.name) == (None, "a")
+    assert first_difference(one, outcome(0.1)) is None, "what was not saved is not compared"
