@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import ClassVar, Literal
 
 from hermesd.core.model import Quantum
@@ -30,7 +31,8 @@ from hermesd.policy.pace import settled
 UNPROBED, PROBED, REACHED = 0.0, 1.0, 2.0
 # Where it counts when a trial is good, no later quantum is longer than this share of its length.
 QUANTUM_SHARE = 0.1
-# First losses so many times apart are on different scales; fewer than these say nothing.
+# First losses so many times apart, a tenth at either end left out, may be on different scales;
+# fewer than these say nothing.
 SPREAD, ENOUGH = 3.0, 4
 
 
@@ -54,8 +56,7 @@ class BestFirst:
     as policies see it: lower is better, so for a maximised signal its negative.
 
     `scale = "relative"` ranks by the loss over the size of the trial's own first loss, for trials
-    whose losses are on different scales. `auto` finds out whether they are: if the largest of some
-    first losses is more than three times the smallest, leaving out a tenth at either end.
+    whose losses are on different scales. `auto` finds out whether they are (see `scales_differ`).
     """
 
     name: ClassVar[str] = "best_first"
@@ -148,12 +149,24 @@ class BestFirst:
 
 
 def scales_differ(trials: Sequence[Trial]) -> bool:
-    """Whether the first losses of these trials differ by more than `SPREAD` times.
+    """Whether the losses of these trials are on different scales.
 
+    First losses differ by more than `SPREAD` times then, and the range of the losses of the first
+    quantum with them: a penalty that is added to a loss moves the former only. The range must
+    grow by the square root of that at least, between the halves of lower and higher first losses.
     Only losses above 0 have a scale: an accuracy, or a likelihood of either sign, has none.
     """
-    starts = sorted(loss for loss in map(start_loss, trials) if loss < math.inf)
-    if len(starts) < ENOUGH or starts[0] <= 0:
+    known = sorted(
+        (start_loss(trial), trial.first.high - trial.first.low)
+        for trial in trials
+        if trial.first is not None and start_loss(trial) < math.inf
+    )
+    if len(known) < ENOUGH or known[0][0] <= 0:
         return False
-    tail = len(starts) // 10
-    return starts[-1 - tail] > SPREAD * starts[tail]
+    tail, half = len(known) // 10, len(known) // 2
+    if known[-1 - tail][0] <= SPREAD * known[tail][0]:
+        return False
+    (low, narrow), (high, wide) = (
+        map(median, zip(*part, strict=True)) for part in (known[:half], known[-half:])
+    )
+    return bool(wide * math.sqrt(low) > narrow * math.sqrt(high))

@@ -177,3 +177,11 @@ def test_what_is_not_above_zero_has_no_scale() -> None:
 def test_a_target_is_a_loss_as_it_stands_whatever_the_scales() -> None:
     policy = BestFirst(target=1.7)
     assert policy.suited(study(1.0, 2.0, 3.0, 30.0)) == policy
+
+
+def test_a_penalty_that_is_added_to_the_loss_is_no_scale() -> None:
+    fall = [5.0 - n / 20 for n in range(30)]
+    added = [trained(n, [loss + more for loss in fall]) for n, more in enumerate((0, 1, 40, 90))]
+    scaled = [trained(n, [loss * by for loss in fall]) for n, by in enumerate((1, 2, 9, 19))]
+    assert not scales_differ(added)
+    assert scales_differ(scaled)
