@@ -39,11 +39,12 @@ NONE_EARLIER = (
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What is expected, or why nothing is; `likeness` is the earlier study's, `busy` the number
-    of other studies that share the devices."""
+    """What is expected, or why nothing is; `likeness` is the earlier study's. So many devices are
+    `attached` and could take it, and so many other studies, which share them, are `busy`."""
 
     expected: Mapping[str, Any] | None
     likeness: str = ""
+    attached: int = 0
     busy: int = 0
     reason: str = ""
 
@@ -86,7 +87,7 @@ async def _forecast(client: AsyncClient, spec: StudySpec, policy: str, trials: i
     words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
     expected = await simulated(study.id, client.export(study), "forecast", *words)
     busy = sum(not other.finished for other in studies)
-    return Forecast(expected, likeness, busy)
+    return Forecast(expected, likeness, devices, busy)
 
 
 def nearest(studies: Sequence[Study], spec: Mapping[str, Any]) -> tuple[Study, str] | None:
@@ -147,6 +148,8 @@ def forecast_view(forecast: Forecast) -> RenderableType:
     if expected is None:
         return cell(forecast.reason, "dim")
     devices = count(expected["devices"], "device")
+    if not forecast.attached:
+        devices += " (none is attached now)"
     earlier = f"{expected['study']} ({count(expected['trained'], 'trial')}, {forecast.likeness})"
     table = grid("expected", ">first good trial", ">best within 2 %", ">best trained", ">all done")
     for policy in expected["policies"]:

@@ -12,6 +12,8 @@ from hermesctl.tables import cell, grid
 from hermesctl.text import count, duration, number, percent, printable
 
 Said: TypeAlias = Mapping[str, Any]
+# A pick that ends so near the best, as a share of the way from the start, is as good as it.
+NEAR = 0.02
 
 
 def replay_view(replay: Said, wide: bool) -> RenderableType:
@@ -45,10 +47,11 @@ def verdict(replay: Said, policy: Said) -> str:
         return f"{ended}; right: the best, {replay['best']}, stands first, {fate}"
     fate = "is among them" if given_up["best_held_back"] else "does not stand first"
     regret, share = given_up["regret"], given_up["regret_share"]
+    judged = "nearly right" if share is not None and share <= NEAR else "wrong"
     worse = "ends without a loss" if regret is None else f"ends {number(regret)} worse"
     way = "" if share is None else f" ({percent(share)} of the way from the start)"
     return (
-        f"{ended}; wrong: the best, {replay['best']}, {fate}, and {given_up['pick']}, which"
+        f"{ended}; {judged}: the best, {replay['best']}, {fate}, and {given_up['pick']}, which"
         f" then stands first, {worse}{way}"
     )
 

@@ -14,7 +14,15 @@ from typer.testing import CliRunner
 from hermesctl import forecast as forecasting
 from hermesctl.cli import app
 from hermesctl.errors import ExitCode
-from hermesctl.forecast import NONE_EARLIER, label_of, nearest, overlap, program
+from hermesctl.forecast import (
+    NONE_EARLIER,
+    Forecast,
+    forecast_view,
+    label_of,
+    nearest,
+    overlap,
+    program,
+)
 from hermesctl.from_wire import study as study_of
 from hermesctl.records import Study, TrialState
 from hermesd.pb.hermes.v1 import control_pb2 as pb
@@ -22,6 +30,7 @@ from hermesd.pb.hermes.v1 import types_pb2 as types
 from tests.head.heads import world
 from tests.hermesctl.fake_head import FakeHead, trial
 from tests.hermesctl.past_study import falling, hermesctl, trained
+from tests.hermesctl.test_render import shown
 from tests.study_specs import plugin, spec
 
 COMPLETED = types.TRIAL_STATE_COMPLETED
@@ -138,3 +147,16 @@ def test_a_policy_keeps_the_settings_of_the_study() -> None:
         "asha:eta=2,min_rung=0.25,winner=true,marks=25:50:"
     )
     assert label_of("fifo", spec()) == "fifo"
+
+
+def test_it_says_on_what_it_counts() -> None:
+    span = {"median": 20.0, "least": 10.0, "most": 60.0}
+    same = {"median": 5.0, "least": 5.0, "most": 5.0}
+    policy = {"policy": "asha", "first_good": same, "near_best": same, "best": span}
+    policies = [policy | {"all_done": span}]
+    expected = {"study": "digits", "trained": 4, "devices": 1, "policies": policies}
+    told = shown(forecast_view(Forecast(expected, "the same program", attached=0, busy=2)))
+    assert "on 1 device (none is attached now), going by digits (4 trials, the same" in told
+    assert "5.0 s" in told
+    assert "20.0 s (10.0 s … 1 min)" in told
+    assert "later, as 2 unfinished studies will share the devices" in told

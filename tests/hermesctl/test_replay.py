@@ -76,5 +76,6 @@ def test_the_verdict_says_whether_it_was_wrong() -> None:
         "asha would have ended 3 of 4; wrong: the best, s/1, does not stand first, and s/2, which"
         " then stands first, ends 0.5 worse (12.5 % of the way from the start)"
     )
+    assert "; nearly right: the best, s/1," in said(pick="s/2", regret=0.1, regret_share=0.02)
     assert said(pick="s/2", regret=None, regret_share=None).endswith("ends without a loss")
     assert said(held_back=0) == "asha holds no trial back: it would have ended none"
