@@ -20,7 +20,8 @@ from typing import TypeAlias
 
 from hermesctl.address import embedded_head, short_state_directory
 from hermesctl.connection import Connection
-from hermesctl.errors import HermesError, Unreachable, UsageError
+from hermesctl.errors import HermesError, Refused, Unreachable, UsageError
+from hermesctl.invocation import command
 from hermesctl.text import printable
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 
@@ -60,8 +61,8 @@ async def start(
     """Start the embedded head and node unless they run; returns once the head answers.
 
     The result is the process, or None if it ran already. `slots` is the number of CPU slots.
-    Raises HermesError, with the end of its log, when it ends before it answers, UsageError when
-    the state directory can't be written.
+    Raises HermesError, with the end of its log, when it ends before it answers, Refused where a
+    head of its own has the state directory, UsageError when that can't be written.
     """
     state = short_state_directory(environment)
     try:
@@ -74,6 +75,12 @@ async def start(
     async with _alone(state):
         if (await find(environment)).answers:
             return None
+        if await _answers(state / "head" / "head.sock"):
+            raise Refused(
+                f"your own hermesd head runs, and keeps what it knows in {state / 'head'} as the "
+                "embedded one would: leave --local away, and this finds it; "
+                f"{command('node ls')} shows its nodes, and hermesd node adds this machine"
+            )
         if say is not None:
             say(f"starting a head and a node for you (log: {state / 'local.log'})")
         flags = [] if slots is None else ["--slots", str(slots)]

@@ -32,6 +32,9 @@ STEADY_SECONDS = 30.0
 NODE_STOP_SECONDS = 120.0
 HEAD_STOP_SECONDS = 15.0
 HOPELESS_EXIT = 2
+IN_THE_WAY_EXIT = 4
+# One that is still ending has its time; longer than that it is somebody's own.
+IN_THE_WAY_SECONDS = 30.0
 
 log = structlog.get_logger()
 
@@ -54,6 +57,7 @@ class Child:
     async def keep(self, folder: Path, changed: Callable[[], None]) -> None:
         """Run it, again and again, until `stop`. Raises LocalRefused if it refuses to start."""
         backoff = BACKOFF_SECONDS[0]
+        in_the_way_since: float | None = None
         while not self.stopping:
             started = asyncio.get_running_loop().time()
             code = await self._run_once(folder, changed)
@@ -63,7 +67,12 @@ class Child:
             log.warning("ended", process=self.name, code=code)
             if code == HOPELESS_EXIT:
                 raise LocalRefused(f"the {self.name} refuses to start: its reason is above")
-            if asyncio.get_running_loop().time() - started > STEADY_SECONDS:
+            now = asyncio.get_running_loop().time()
+            if code != IN_THE_WAY_EXIT:
+                in_the_way_since = None
+            elif now - (in_the_way_since := in_the_way_since or started) >= IN_THE_WAY_SECONDS:
+                raise LocalRefused(f"another {self.name} is in the way: its words are above")
+            if now - started > STEADY_SECONDS:
                 backoff = BACKOFF_SECONDS[0]
             await asyncio.sleep(backoff)
             backoff = min(backoff * 2, BACKOFF_SECONDS[1])

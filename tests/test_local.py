@@ -17,7 +17,10 @@ from pathlib import Path
 import grpc
 import pytest
 
+from hermesd import local
 from hermesd.head import schema
+from hermesd.head.statedir import owned
+from hermesd.local import Child, LocalRefused
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import control_pb2_grpc
 
@@ -175,3 +178,15 @@ async def test_its_number_is_known_while_a_child_does_not_get_on_its_feet(folder
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             os.kill(int(lock.read()), signal.SIGTERM)
         assert await local.process.wait() == 0
+
+
+async def test_a_head_that_stays_in_the_way_is_given_up_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is still ending is waited for; this one is somebody's own."""
+    folder = tmp_path / "head"
+    with owned(folder):
+        child = Child("head", ("head", "--state", str(folder), "--embedded"), 1.0)
+        monkeypatch.setattr(local, "IN_THE_WAY_SECONDS", 0.0)
+        with pytest.raises(LocalRefused, match="another head is in the way"):
+            await child.keep(tmp_path, lambda: None)

@@ -122,6 +122,21 @@ async def test_separate_daemons_run_a_study_with_nothing_but_defaults(home: Home
 
 
 @pytest.mark.timeout(60)
+async def test_a_head_without_a_node_says_how_to_add_one(home: Home) -> None:
+    (home.project / "train.py").write_text(SCRIPT)
+    submit = ("submit", "train.py", "--grid", "rate=0.5,0.25")
+    async with home.daemon("head") as head:
+        await until(head, "READY=1")
+        code, said = await home.hermesctl(*submit, "--local")
+        assert code == 4
+        assert "your own hermesd head runs" in " ".join(said.split())
+        for words in (submit, ("status",)):
+            code, said = await home.hermesctl(*words)
+            assert code == 0, said
+            assert "it has no node; hermesd node adds this machine" in " ".join(said.split())
+
+
+@pytest.mark.timeout(60)
 async def test_whoever_has_no_token_is_told_which_file_was_looked_for(home: Home) -> None:
     missing = str(home.folder / "nowhere" / "token")
     async with home.daemon("head") as head:

@@ -54,7 +54,7 @@ class FakeHead(control_pb2_grpc.ControlServiceServicer):
         self.output = b""
         self.checkpoint: list[pb.DownloadCheckpointResponse] = []
         self.exported = [b'{"study": 1}\n', b'{"trial": 1}\n']
-        self.nodes: list[pb.Node] = []
+        self.nodes = [pb.Node(id="box", connected=True)]
         self.version = client_version()
         self.identical_to = ""
         self.submitted: dict[str, Any] = {}  # more of what a submitted study is

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 
 from hermesctl import AsyncClient, local
 from hermesctl.cli import app
-from hermesctl.errors import ExitCode, HermesError, Unreachable
+from hermesctl.errors import ExitCode, HermesError, Refused, Unreachable
 
 STAND_IN = Path(__file__).with_name("local_head.py")
 
@@ -111,6 +112,19 @@ async def test_one_that_is_coming_back_is_waited_for(
     loser, winner = spawned
     assert loser.returncode == 4
     assert (await local.find(os.environ)).pid == winner.pid
+
+
+async def test_a_head_of_ones_own_is_left_alone(
+    spawned: list[subprocess.Popen[bytes]], state: Path
+) -> None:
+    """It keeps the very state that the embedded one would."""
+    (state / "head").mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as own:
+        own.bind(str(state / "head" / "head.sock"))
+        own.listen()
+        with pytest.raises(Refused, match=r"your own hermesd head runs.* leave --local away"):
+            await local.start(os.environ)
+    assert spawned == []
 
 
 async def test_a_foreign_process_with_a_known_number_is_left_alone(state: Path) -> None:
