@@ -23,8 +23,8 @@ QUICK = {
     "slowdown": ["--pairs", "2"],
     "switches": ["--park", "20", "--checkpoint", "2"],
 }
-# What benchmarks share, and those that need an environment of their own.
-NO_BENCHMARKS = {"__main__", "live", "peers", "report"}
+# What benchmarks share, and those that need an environment or curves of their own.
+NO_BENCHMARKS = {"__main__", "live", "peers", "premise", "report"}
 
 
 def main() -> None:

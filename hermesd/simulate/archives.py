@@ -51,8 +51,8 @@ PAPER: Mapping[str, Timing] = MappingProxyType(
 OTHERWISE = Timing(60.0, 1.0)
 
 
-def read_archive(path: Path, loss: Loss) -> Curves:
-    """Every usable training of an archive.
+def read_archive(path: Path, loss: Loss, iterations: int | None = JOB_ITERATIONS) -> Curves:
+    """Every usable training of an archive, of trainings the first so many iterations or all.
 
     Raises:
         Refused: the file cannot be read, has neither layout, or not the loss that was asked for.
@@ -66,7 +66,7 @@ def read_archive(path: Path, loss: Loss) -> Curves:
     if "sec_per_step" in arrays:
         return _logged_runs(path, arrays, loss)
     if "step_s" in arrays or "cfg" in arrays:
-        return _trainings(path, arrays, loss)
+        return _trainings(path, arrays, loss, iterations)
     layouts = "the arrays base, total, step_s and cfg, or loss, length and sec_per_step"
     raise _refused(path, f"{layouts}; it has {', '.join(sorted(arrays)) or 'none'}")
 
@@ -106,9 +106,9 @@ def _same_length(path: Path, **arrays: Floats) -> None:
 # -- trainings: base, total [N, T], step_s [N], cfg [N, 4] ----------------------------------------
 
 
-def _trainings(path: Path, arrays: Mapping[str, Any], loss: Loss) -> Curves:
-    """Every trial's first 1,000 iterations, in the seconds of the model it stands for."""
-    curves = _array(path, arrays, loss, 2)[:, :JOB_ITERATIONS]
+def _trainings(path: Path, arrays: Mapping[str, Any], loss: Loss, iterations: int | None) -> Curves:
+    """Every trial's first iterations, in the seconds of the model it stands for."""
+    curves = _array(path, arrays, loss, 2)[:, :iterations]
     measured, settings = _array(path, arrays, "step_s", 1), _array(path, arrays, "cfg", 2)
     _same_length(path, **{loss: curves, "step_s": measured, "cfg": settings})
     if settings.shape[1] != 4:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from hermesd.refusal import FieldError, Refused
-from hermesd.simulate.archives import read_archive
+from hermesd.simulate.archives import JOB_ITERATIONS, read_archive
 from hermesd.simulate.curves import Curves, Loss
 from hermesd.simulate.exports import read_export
 
 ZIP = b"PK"
 
 
-def read(path: Path, loss: Loss = "base") -> Curves:
-    """Every usable training of a file.
+def read(path: Path, loss: Loss = "base", iterations: int | None = JOB_ITERATIONS) -> Curves:
+    """Every usable training of a file; `iterations` is `read_archive`'s.
 
     Raises:
         Refused: the file cannot be read, has no layout that is known, or not the loss asked for.
@@ -29,7 +29,7 @@ def read(path: Path, loss: Loss = "base") -> Curves:
         expected = f"a file of recorded curves ({error.strerror})"
         raise Refused(FieldError("curves", str(path), expected)) from None
     if archive:
-        stock = read_archive(path, loss)
+        stock = read_archive(path, loss, iterations)
         if not stock.jobs:
             raise Refused(FieldError("curves", str(path), "at least one training with losses"))
         return stock
