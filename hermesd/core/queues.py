@@ -16,6 +16,10 @@ from hermesd.core.trial import Trial
 Answer = TypeVar("Answer")
 
 
+class Unanswered(Exception):
+    """A policy raised when people asked; says what."""
+
+
 class Queues:
     """What the studies' policies and placements say, asked in one place."""
 
@@ -65,12 +69,12 @@ class Queues:
             self._queues.pop(study_id, None)
             return question(self._queue(study_id))
 
-    def peek(self, study_id: StudyId, question: Callable[[StudyQueue], Answer]) -> Answer | None:
-        """Like `ask`, for people: a policy that raises changes nothing, and None is said."""
+    def peek(self, study_id: StudyId, question: Callable[[StudyQueue], Answer]) -> Answer:
+        """Like `ask`, for people: a policy that raises changes nothing. Raises Unanswered."""
         try:
             return question(self._queue(study_id))
-        except Exception:
-            return None
+        except Exception as error:
+            raise Unanswered(f"{type(error).__name__}: {error}") from error
 
     def order(
         self,

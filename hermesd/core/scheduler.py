@@ -29,7 +29,7 @@ from hermesd.core.model import (
 )
 from hermesd.core.placement import Placement
 from hermesd.core.policy import Policy
-from hermesd.core.queues import Queues
+from hermesd.core.queues import Queues, Unanswered
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.core.undisturbed import undisturbed
@@ -228,19 +228,22 @@ class Scheduler:
 
     def next_up(self, study_id: StudyId, count: int, now: Time) -> tuple[TrialId, ...]:
         """The waiting trials that would run next, most deserving first."""
-        order = self._queues.peek(
-            study_id, lambda queue: queue.order(count, (), lambda trial: True, now)
-        )
-        waiting = [t for t in order or () if self.state.trials[t].phase is Phase.WAITING]
+        try:
+            order = self._queues.peek(
+                study_id, lambda queue: queue.order(count, (), lambda trial: True, now)
+            )
+        except Unanswered:
+            return ()  # nobody knows; `explain` says why
+        waiting = [t for t in order if self.state.trials[t].phase is Phase.WAITING]
         return tuple(waiting[:count])
 
     def explain(self, trial_id: TrialId, now: Time) -> Explanation:
         """Why a trial runs or waits, in its policy's words."""
         trial = self.state.trials[trial_id]
         study_id = trial.spec.study
-        ranking = self._queues.peek(study_id, lambda queue: list(queue.ranking(now))) or []
-        place = next((i for i, (t, _) in enumerate(ranking, 1) if t.id == trial_id), None)
         policy = self.state.policy_of(study_id).name
+        ranking, trouble = self._ranking(study_id, now)
+        place = next((i for i, (t, _) in enumerate(ranking, 1) if t.id == trial_id), None)
         if trial.phase.final:
             summary = f"{trial_id} is {trial.phase}: {trial.reason or 'the program ended well'}"
         elif trial.paused:
@@ -252,14 +255,26 @@ class Scheduler:
                 f" machine's fault ({trial.reason})"
             )
         else:
-            words = next((w for t, w in ranking if t.id == trial_id), "not ranked")
             where = f" on {trial.run.devices[0]}" if trial.run else ""
-            summary = (
-                f"{trial_id} is {trial.phase}{where}; {policy} ranks it {place} of"
-                f" {len(ranking)}: {words}"
-            )
+            summary = f"{trial_id} is {trial.phase}{where}"
+            if place is not None:
+                words = ranking[place - 1][1]
+                summary += f"; {policy} ranks it {place} of {len(ranking)}: {words}"
+            elif not trouble:
+                summary += f"; {policy} does not rank it"
+            summary += trouble
         rows = tuple((t.id, words, t.phase) for t, words in ranking)
         return Explanation(summary, rows, self._last.get(trial_id, ""), policy)
+
+    def _ranking(self, study_id: StudyId, now: Time) -> tuple[list[tuple[Trial, str]], str]:
+        """The study's trials in the order of its policy, and what to say if that has raised."""
+        study, fallen = self.state.studies[study_id], self.state.fallen.get(study_id)
+        trouble = f"; its own policy, {study.policy.name}, has raised {fallen}" if fallen else ""
+        try:
+            return self._queues.peek(study_id, lambda queue: list(queue.ranking(now))), trouble
+        except Unanswered as error:
+            name = self.state.policy_of(study_id).name
+            return [], f"; {name} raised when it was asked for its ranking: {error}{trouble}"
 
 
 def _patience(trial: Trial, deadline: float) -> float:

@@ -322,6 +322,9 @@ def test_a_policy_that_raises_gives_way_to_first_in_first_out(
     monkeypatch.setattr(playbook, "make_policy", make)
     book = play(trials=2, policy=Plugin("broken")).expect("launch s/0#1 on n/0")
     assert book.state.fallen == {"s": "ZeroDivisionError: no mercy"}
+    assert book.scheduler.explain("s/1", 0.0).summary.endswith(
+        "; its own policy, broken, has raised ZeroDivisionError: no mercy"
+    )
 
 
 # -- questions -----------------------------------------------------------------------------------
@@ -337,6 +340,23 @@ def test_next_up_and_why() -> None:
     assert "launched on n/0" in book.scheduler.explain("s/0", 0.0).last_decision
     book.tell(completed("s/0#1"))
     assert "completed" in book.scheduler.explain("s/0", 0.0).summary
+
+
+def test_why_says_that_a_policy_has_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked by a person it changes nothing: it may well be able to decide."""
+
+    class Speechless(Fifo):
+        def words(self, trial: Trial) -> str:
+            raise ZeroDivisionError("no words")
+
+    book = play(trials=2).tell(started("s/0#1"))
+    monkeypatch.setattr(Fifo, "words", Speechless.words)
+    why = book.scheduler.explain("s/1", 0.0)
+    assert why.summary == (
+        "s/1 is waiting; fifo raised when it was asked for its ranking: ZeroDivisionError: no words"
+    )
+    assert why.ranking == ()
+    assert book.state.fallen == {}
 
 
 def test_the_first_report_of_a_new_process_says_nothing_of_its_speed() -> None:
