@@ -20,11 +20,12 @@ QUICK = {
     "decisions": ["1000"],
     "fidelity": ["--epochs", "1", "--policies", "best_first"],
     "journal": ["--trials", "1000", "--points", "100000"],
+    "scale": ["100", "1000"],
     "slowdown": ["--pairs", "2"],
     "switches": ["--park", "20", "--checkpoint", "2"],
 }
 # What benchmarks share, and those that need an environment or curves of their own.
-NO_BENCHMARKS = {"__main__", "live", "peers", "premise", "report"}
+NO_BENCHMARKS = {"__main__", "live", "peers", "premise", "report", "treadmill"}
 
 
 def main() -> None:

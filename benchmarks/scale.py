@@ -1,0 +1,90 @@
+"""What a decision costs against the size of the study, for every policy, and how much memory.
+
+`python -m benchmarks.scale [trials ...]`; without sizes 100, 1,000, 10,000 and 100,000 trials, on
+16 devices for each hundred. `cold_ms` is the first decision over all trials, which fills every
+device; `decision_us` one at the end of a quantum, and `grows` how many times as long that takes as
+for the size before. Both with trials that never ran (`new`) and with trials that all had a first
+quantum (`trained`). `memory_mb` is the most that the process ever had, Python and numpy included.
+
+Rule: each row is measured in a process of its own. A policy whose decision grows with the study
+has a cost that is quadratic in it over the whole study; that shows in `grows`, and is not hidden.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import time
+
+from benchmarks.report import median, publish, quantile
+from benchmarks.treadmill import Treadmill
+from hermesd.policy import POLICIES
+
+SIZES = (100, 1_000, 10_000, 100_000)
+DEVICES_PER_TRIAL = 0.16
+STEPS, SECONDS = 500, 1.0
+COLUMNS = [
+    "policy",
+    "trials",
+    "devices",
+    "state",
+    "cold_ms",
+    "decision_us",
+    "decision_p99_us",
+    "grows",
+    "memory_mb",
+]
+
+
+def measure(policy: str, trials: int, state: str) -> list[float]:
+    """Devices, milliseconds of the cold decision, microseconds of others, and megabytes."""
+    devices = max(1, round(DEVICES_PER_TRIAL * trials))
+    treadmill = Treadmill(policy, trials, devices, state == "trained")
+    seconds: list[float] = []
+    until = time.perf_counter() + SECONDS
+    for count, (_, decisions) in enumerate(treadmill.steps(), 1):
+        seconds += decisions
+        if count == STEPS or time.perf_counter() > until:
+            break
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return [
+        devices,
+        treadmill.cold_seconds * 1e3,
+        median(seconds) * 1e6,
+        quantile(seconds, 0.99) * 1e6,
+        memory,
+    ]
+
+
+def apart(policy: str, trials: int, state: str) -> list[float]:
+    """The same, in a process of its own."""
+    words = [sys.executable, "-m", "benchmarks.scale", "one", policy, str(trials), state]
+    done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
+    found: list[float] = json.loads(done.stdout)
+    return found
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["one"]:
+        name, size, begun = sys.argv[2:]
+        print(json.dumps(measure(name, int(size), begun)))
+        return
+    sizes = [int(word) for word in sys.argv[1:]] or list(SIZES)
+    rows: list[list[str | float]] = []
+    for state in ("new", "trained"):
+        for policy in sorted(POLICIES):
+            before = 0.0
+            for trials in sizes:
+                devices, cold, decision, p99, memory = apart(policy, trials, state)
+                grows: str | float = decision / before if before else ""
+                rows.append(
+                    [policy, trials, int(devices), state, cold, decision, p99, grows, memory]
+                )
+                before = decision
+    publish("scale", COLUMNS, rows)
+
+
+if __name__ == "__main__":
+    main()

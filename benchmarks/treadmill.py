@@ -1,0 +1,146 @@
+"""The production scheduler under a load that does not end: for benchmarks of its decisions.
+
+A step is what the head does when a quantum ends: fold the report and the end, decide, fold the
+release, decide again. Only its own work is timed; the node's part takes no time.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+
+from hermesd.core.commands import Command, Launch, Suspend
+from hermesd.core.events import (
+    NodeJoined,
+    QuantumEnded,
+    Reported,
+    RunStarted,
+    RunSuspended,
+    Submitted,
+)
+from hermesd.core.history import Use
+from hermesd.core.losses import QuantumLosses, chunked
+from hermesd.core.model import (
+    Device,
+    Goal,
+    MetricMode,
+    Plugin,
+    Program,
+    RunId,
+    Stage,
+    StopRule,
+    Study,
+    Tier,
+    TrialSpec,
+)
+from hermesd.core.placement import make_placement
+from hermesd.core.scheduler import Scheduler
+from hermesd.core.state import State
+from hermesd.policy import make_policy
+
+PLANNED, A_QUANTUM = 1_000, 50
+OPTIMIZERS, RATES = ("sgd", "adam", "rmsprop"), tuple(10.0**-n for n in range(1, 6))
+
+
+def study(policy: str, trials: int) -> Submitted:
+    """A study of `trials` trials under a policy, each with three hyper-parameters."""
+    program = Program(("python", "train.py"), "python", "", "")
+    spec = Study(
+        "bench", "me", "default", "loss", Goal.MINIMIZE, MetricMode.LAST, "loss", Goal.MINIMIZE,
+        Plugin(policy), Plugin("free"), program, StopRule(), 0.0, "", b"",
+    )  # fmt: skip
+    members = tuple(
+        TrialSpec(f"bench/{n}", "bench", n, (Stage(None, _values(n)),), ("python",), n)
+        for n in range(trials)
+    )
+    return Submitted(spec, members, "request")
+
+
+def _values(number: int) -> tuple[tuple[str, str | float | int], ...]:
+    return (
+        ("optimizer", OPTIMIZERS[number % 3]),
+        ("lr", RATES[number // 3 % 5]),
+        ("units", number // 15 % 64),
+    )
+
+
+def losses(number: int, first: int, count: int) -> list[float]:
+    """A trial's losses: 1 / k to a floor, each trial at a pace of its own."""
+    pace = 0.2 + number * 7_919 % 1_000 / 1_000
+    return [0.1 / pace + 5.0 / (1 + pace * step / 20) for step in range(first, first + count)]
+
+
+class Treadmill:
+    """A study with its devices; the first decision is made, and `cold_seconds` is what it took.
+
+    With `trained`, every trial has had its first quantum before that.
+    """
+
+    def __init__(self, policy: str, trials: int, devices: int, trained: bool = False) -> None:
+        self.scheduler = Scheduler(State(), make_policy, make_placement)
+        self.now = 0.0
+        self.scheduler.observe(study(policy, trials), self.now)
+        names = tuple(Device(f"n/cpu:{i}", "n", "cpu", 1 << 34, (i,)) for i in range(devices))
+        self.scheduler.observe(NodeJoined("n", "boot", names, ()), self.now)
+        if trained:
+            self._train()
+        # A daemon's state was made long before: no collection is due for it.
+        gc.collect()
+        begun = time.perf_counter()
+        commands = self.scheduler.decide(self.now)
+        self.cold_seconds = time.perf_counter() - begun
+        self._running: deque[RunId] = deque()
+        self._start(commands)
+        self.scheduler.decide(self.now)
+
+    def _train(self) -> None:
+        for trial in list(self.scheduler.state.trials.values()):
+            values = losses(trial.spec.number, 1, A_QUANTUM)
+            chunks = chunked(1, values)
+            seen = QuantumLosses().with_chunks(chunks)
+            self.scheduler.state.put(
+                replace(
+                    trial, step=A_QUANTUM, planned_steps=PLANNED, curve=chunks, quanta=1,
+                    first=seen, latest=seen, served_seconds=1.0, step_seconds={"cpu": 0.02},
+                    use=Use(busy_seconds=1.0),
+                )
+            )  # fmt: skip
+
+    def _start(self, commands: list[Command]) -> list[RunId]:
+        """What a node says to launches, at once."""
+        launched = [command.run for command in commands if isinstance(command, Launch)]
+        for run in launched:
+            step = self.scheduler.state.trials[run.trial].step
+            self.scheduler.observe(RunStarted(run, step, 0.1, PLANNED), self.now)
+        self._running.extend(launched)
+        return launched
+
+    def steps(self) -> Iterator[tuple[float, list[float]]]:
+        """For each end of a quantum, the seconds of all that and those of each decision."""
+        scheduler = self.scheduler
+        while True:
+            run = self._running.popleft()
+            trial = scheduler.state.trials[run.trial]
+            assert trial.run is not None
+            values = losses(trial.spec.number, trial.step + 1, A_QUANTUM)
+            chunks, step = chunked(trial.step + 1, values), trial.step + A_QUANTUM
+            self.now += 0.1
+            begun = time.perf_counter()
+            scheduler.observe(Reported(run, step, chunks, busy_seconds=1.0), self.now)
+            scheduler.observe(QuantumEnded(run, trial.run.grant, step), self.now)
+            commands, decisions = self._decided()
+            if any(isinstance(command, Suspend) for command in commands):
+                scheduler.observe(RunSuspended(run, Tier.PARK, step, None, 0.01), self.now)
+                commands, more = self._decided()
+                decisions += more
+            yield time.perf_counter() - begun, decisions
+            if not self._start(commands):
+                self._running.append(run)
+
+    def _decided(self) -> tuple[list[Command], list[float]]:
+        begun = time.perf_counter()
+        commands = self.scheduler.decide(self.now)
+        return commands, [time.perf_counter() - begun]
