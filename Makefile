@@ -1,10 +1,12 @@
 # make demo        a search on this machine: 16 trials share its CPU slots, ending in a leaderboard
 # make test        the tests            make check  linters, types, import contracts, fresh protos
-# make test-exact  suspends at many more boundaries of real frameworks, for minutes
+# make test-exact  suspends at every boundary of real frameworks, for many minutes: in parts with
+#                  SHARD=1/4; what has passed at this commit is not run again
 # make bench       the benchmarks       make proto  regenerate hermesd/pb     make clean  start over
 
 PYTHON ?= python3
 BIN    := .venv/bin
+SHARD  ?= 1/1
 STAMPS := .venv/.stamps
 
 .PHONY: demo test test-exact check bench proto clean
@@ -17,7 +19,9 @@ test: $(STAMPS)/dev
 	$(BIN)/python -m pytest -m 'not slow'
 
 test-exact: $(STAMPS)/dev
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -p tests.trainer_shim.exactness --shard $(SHARD) tests/trainer_shim \
+	|| [ $$? = 5 ]                       # 5: all of it has passed before
+	$(BIN)/python -m tests.trainer_shim.exactness_table
 
 check: $(STAMPS)/dev
 	$(BIN)/ruff check
