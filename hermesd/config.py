@@ -197,6 +197,9 @@ class NodeConfig(_Daemon):
     head: Target = Field(default_factory=lambda: f"unix:{state_home() / 'head' / 'head.sock'}")
     # What a head that is not embedded wants to see; unset: `node-token` beside its socket.
     token_file: FilePath | None = None
+    # Where other nodes fetch checkpoints: host:port as they reach it. Unset: once joined, any port
+    # of the address that leads to the head; else a socket, for the nodes of this machine.
+    transfer: Address | None = None
     # The cores of each CPU slot; a number means as many slots of one core; none: no CPU slots.
     cpu_slots: Slots = Field(default_factory=lambda: tuple((core,) for core in usable_cores()))
     gpus: bool = True

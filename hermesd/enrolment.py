@@ -128,18 +128,19 @@ class Membership:
         return self.folder / "membership.json"
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """For a channel with the option `channel_options` to the head."""
-        authority, key, certificate = (
-            (self.folder / name).read_bytes()
-            for name in ("authority.crt", "member.key", "member.crt")
-        )
-        return grpc.ssl_channel_credentials(authority, key, certificate)
+        """For a channel with `channel_options` to the head or a node."""
+        return grpc.ssl_channel_credentials(*self._files())
 
     def seconds_to_renewal(self, now: datetime.datetime) -> float:
         """Until the certificate is in the last third of its life; 0 if it is by now."""
         certificate = x509.load_pem_x509_certificate((self.folder / "member.crt").read_bytes())
         begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
         return max(0.0, (begin + (end - begin) * _RENEWED_AT - now).total_seconds())
+
+    def server_credentials(self) -> grpc.ServerCredentials:
+        """For a port that takes those alone whom the same head knows."""
+        authority, key, certificate = self._files()
+        return grpc.ssl_server_credentials([(key, certificate)], authority, True)
 
     async def renew(self, channel: grpc.aio.Channel) -> None:
         """Have a newer certificate given, over a channel that was opened with the present one.
@@ -151,15 +152,28 @@ class Membership:
         response = await stub.Renew(request, timeout=CALL_SECONDS)
         write_private(self.folder / "member.crt", response.certificate)
 
+    def _files(self) -> tuple[bytes, bytes, bytes]:
+        """The authority's certificate, key, certificate."""
+        authority, key, certificate = (
+            (self.folder / name).read_bytes()
+            for name in ("authority.crt", "member.key", "member.crt")
+        )
+        return authority, key, certificate
+
     def _key(self) -> ec.EllipticCurvePrivateKey:
         key = serialization.load_pem_private_key((self.folder / "member.key").read_bytes(), None)
         assert isinstance(key, ec.EllipticCurvePrivateKey)
         return key
 
 
-def channel_options() -> list[tuple[str, str]]:
-    """What a channel to a head of its own authority needs, whatever its address."""
-    return [("grpc.ssl_target_name_override", SERVER_NAME)]
+def server_name(node: str) -> str:
+    """What a node is called in its certificate by those who fetch from it."""
+    return f"{node}.node.hermes"
+
+
+def channel_options(name: str = SERVER_NAME) -> list[tuple[str, str]]:
+    """What a channel to a server of the head's authority needs, whatever its address."""
+    return [("grpc.ssl_target_name_override", name)]
 
 
 def enrol(head: str, token: str, name: str, folder: Path) -> Membership:

@@ -14,6 +14,7 @@ from hermesd.core.model import (
     Checkpoint,
     Fidelity,
     Goal,
+    NodeId,
     Program,
     RunId,
     Scalar,
@@ -40,8 +41,20 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """A node that has a checkpoint, where it gives it away (empty: it is not there), the ticket."""
+
+    node: NodeId
+    address: str
+    ticket: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Assignment:
-    """A Launch with everything a node must know to carry it out; `identity` is its study's."""
+    """A Launch with everything a node must know to carry it out; `identity` is its study's.
+
+    `sources` are the other nodes that have the checkpoint and are there.
+    """
 
     launch: Launch
     checkpoint: Checkpoint | None
@@ -49,6 +62,7 @@ class Assignment:
     durability_seconds: float
     suspend_deadline_seconds: float
     identity: str = ""
+    sources: tuple[Source, ...] = ()
 
     @property
     def run(self) -> RunId:

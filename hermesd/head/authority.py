@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,15 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from hermesd.enrolment import SERVER_NAME, Identity, key_pem, uri_of, write_private
+from hermesd.enrolment import (
+    SERVER_NAME,
+    Identity,
+    Role,
+    key_pem,
+    server_name,
+    uri_of,
+    write_private,
+)
 
 AUTHORITY_LIFE = datetime.timedelta(days=3650)
 CERTIFICATE_LIFE = datetime.timedelta(days=90)
@@ -51,9 +60,9 @@ class Authority:
     def server_pair(self) -> tuple[bytes, bytes]:
         """Key and certificate for the head's own port, fresh at each start; PEM."""
         key = ec.generate_private_key(ec.SECP256R1())
-        names = x509.SubjectAlternativeName([x509.DNSName(SERVER_NAME)])
-        usage = ExtendedKeyUsageOID.SERVER_AUTH
-        signed = self._sign(key.public_key(), SERVER_NAME, names, usage, AUTHORITY_LIFE)
+        names = [x509.DNSName(SERVER_NAME)]
+        usages = [ExtendedKeyUsageOID.SERVER_AUTH]
+        signed = self._sign(key.public_key(), SERVER_NAME, names, usages, AUTHORITY_LIFE)
         return key_pem(key), signed.public_bytes(serialization.Encoding.PEM)
 
     def issue(self, identity: Identity, request: x509.CertificateSigningRequest) -> bytes:
@@ -88,9 +97,12 @@ class Authority:
     ) -> bytes:
         key = request.public_key()
         assert isinstance(key, ec.EllipticCurvePublicKey)
-        names = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(uri_of(identity))])
-        usage = ExtendedKeyUsageOID.CLIENT_AUTH
-        signed = self._sign(key, identity.name, names, usage, CERTIFICATE_LIFE)
+        names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(uri_of(identity))]
+        usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
+        if identity.role is Role.NODE:  # other nodes fetch checkpoints from it
+            names.append(x509.DNSName(server_name(identity.name)))
+            usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
+        signed = self._sign(key, identity.name, names, usages, CERTIFICATE_LIFE)
         serials = (*before, signed.serial_number)[-_COUNTED:]
         self._ledger[identity] = Issued(serials, signed.not_valid_after_utc.timestamp())
         self._write_ledger()
@@ -100,15 +112,15 @@ class Authority:
         self,
         key: ec.EllipticCurvePublicKey,
         subject: str,
-        names: x509.SubjectAlternativeName,
-        usage: x509.ObjectIdentifier,
+        names: Sequence[x509.GeneralName],
+        usages: Sequence[x509.ObjectIdentifier],
         life: datetime.timedelta,
     ) -> x509.Certificate:
         return (
             _builder(subject, self.certificate.subject, key, life)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(names, critical=False)
-            .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+            .add_extension(x509.SubjectAlternativeName(names), critical=False)
+            .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
             .sign(self._key, hashes.SHA256())
         )
 

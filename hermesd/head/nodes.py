@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -21,23 +22,23 @@ from hermesd.core.events import (
     NodeSilent,
     Reported,
 )
-from hermesd.core.model import NodeId, StudyId
-from hermesd.core.node_messages import Order, assignment
+from hermesd.core.model import Checkpoint, NodeId, StudyId
+from hermesd.core.node_messages import Order, Source, assignment
 from hermesd.head.blobs import Blobs
 from hermesd.head.clock import boottime
 from hermesd.head.foresight import Foresight
+from hermesd.head.greeting import hello
 from hermesd.head.loop import Head
 from hermesd.head.monitor import with_usage
 from hermesd.head.ownership import foreign, its_own, unneeded
 from hermesd.head.refusals import NotFound, NotNow
 from hermesd.head.relay import Relay
 from hermesd.head.session import SILENCE_SECONDS, Session
-from hermesd.head.versions import compatible
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2_grpc
 from hermesd.refusal import FieldError, Refused, shown
+from hermesd.ticket import ticket
 
-HELLO_SECONDS = 10.0
 WATCH_SECONDS = 1.0
 
 log = structlog.get_logger()
@@ -114,11 +115,28 @@ class Sessions:
                 trial = state.trials[command.run.trial]
                 checkpoint = trial.checkpoint if command.checkpoint else None
                 study = state.studies[trial.spec.study]
-                return assignment(command, study, trial.spec, checkpoint)
+                order = assignment(command, study, trial.spec, checkpoint)
+                return replace(order, sources=self._sources(command, checkpoint))
             case Bind():
                 return None
             case _:
                 return command
+
+    def _sources(self, launch: Launch, checkpoint: Checkpoint | None) -> tuple[Source, ...]:
+        """Who else has the checkpoint that the launch restores. One that is away for now counts:
+        rather than to begin anew the run is tried again later."""
+        if checkpoint is None:
+            return ()
+        state = self.head.state
+        target = state.slots[launch.devices[0]].device.node
+        known = [node for node in checkpoint.nodes if node in state.nodes and node != target]
+        found = []
+        for node in (node for node in known if state.nodes[node].boot_id):
+            session = self.find(node)
+            address = session.transfer_address if session else ""
+            key = session.transfer_key if session else b""
+            found.append(Source(node, address, ticket(key, checkpoint.trial, checkpoint.id)))
+        return tuple(found)
 
 
 class NodeService(node_pb2_grpc.NodeServiceServicer):
@@ -150,8 +168,8 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
     async def Attach(  # type: ignore[override]  # a handler may write instead of yielding
         self, request_iterator: AsyncIterator[pb.AttachRequest], context: Any
     ) -> None:
-        joined = await _hello(request_iterator)
-        session = Session(joined.node, context.peer())
+        said, joined = await hello(request_iterator)
+        session = Session(joined.node, context.peer(), said.transfer_address, said.transfer_key)
         self._sessions.reserve(session)
         reason = "the stream ended"
         try:
@@ -243,33 +261,6 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
             return
         series = with_usage(event, points) if isinstance(event, Reported) else ()
         session.acknowledge(sequence, await self._head.post(event, series))
-
-
-async def _hello(requests: AsyncIterator[pb.AttachRequest]) -> NodeJoined:
-    """The first message. Raises Refused, NotNow."""
-    try:
-        async with asyncio.timeout(HELLO_SECONDS):
-            first = await anext(aiter(requests))
-    except (StopAsyncIteration, TimeoutError):
-        raise Refused(FieldError("hello", "nothing", "a Hello first")) from None
-    kind = first.WhichOneof("message")
-    if kind != "hello":
-        raise Refused(FieldError("hello", kind or "nothing", "a Hello first"))
-    if not compatible(hermesd.__version__, first.hello.version):
-        raise NotNow(
-            f"the head has version {hermesd.__version__}, the node {first.hello.version}:"
-            " they may be one minor version apart"
-        )
-    try:
-        joined = wire.event_from_proto(first)
-    except wire.Malformed as error:
-        raise Refused(FieldError("hello", "malformed", str(error))) from None
-    assert isinstance(joined, NodeJoined)
-    for device in joined.devices:
-        if device.node != joined.node or not device.id.startswith(f"{joined.node}/"):
-            expected = f"a device of {joined.node}, named {joined.node}/…"
-            raise Refused(FieldError("hello.devices", shown(device.id), expected))
-    return joined
 
 
 async def _write(session: Session, context: Any) -> None:

@@ -24,9 +24,14 @@ SILENCE_SECONDS = 5.0
 class Session:
     """The outbox of one stream. `closing` says why it ends, once it does."""
 
-    def __init__(self, node: NodeId, peer: str) -> None:
+    def __init__(
+        self, node: NodeId, peer: str, transfer_address: str = "", transfer_key: bytes = b""
+    ) -> None:
         self.node = node
         self.peer = peer
+        # Where other nodes fetch checkpoints from it; empty: nowhere.
+        self.transfer_address = transfer_address
+        self.transfer_key = transfer_key
         self.heard = boottime()
         self.attached = False
         self.closing: str | None = None

@@ -40,11 +40,25 @@ async def chunks(
     yield pb.FileChunk(ticket=ticket, last=True)
 
 
-async def _checkpoint(folder: TrialFolder, wanted: str) -> AsyncIterator[pb.FileChunk]:
+def checkpoint(folder: TrialFolder, wanted: str) -> Path:
+    """The directory of a checkpoint. Raises FileNotFoundError."""
     directory = wanted.rpartition("@")[2]
     root = folder.checkpoints / directory
     if not directory or "/" in directory or directory.startswith(".") or not root.is_dir():
         raise FileNotFoundError(2, "no such checkpoint", wanted)
+    return root
+
+
+def within(root: Path, name: str) -> Path:
+    """The file of this name below `root`. Raises FileNotFoundError for any other."""
+    path = root / name
+    if not path.resolve().is_relative_to(root.resolve()) or not path.is_file():
+        raise FileNotFoundError(2, "no such file", name)
+    return path
+
+
+async def _checkpoint(folder: TrialFolder, wanted: str) -> AsyncIterator[pb.FileChunk]:
+    root = checkpoint(folder, wanted)
     for path in sorted(p for p in root.rglob("*") if p.is_file() and not p.is_symlink()):
         offset = 0
         while True:
@@ -66,13 +80,13 @@ async def _log(
     start = wanted.offset if wanted.offset >= 0 else max(0, old + new + wanted.offset)
     position = min(start, old + new)
     if position < old:
-        async for data in _rest(before, position):
+        async for data in rest(before, position):
             yield position, data
             position += len(data)
     inode, at = _inode(path), max(0, position - old)
     while True:
         over = ended()
-        async for data in _rest(path if _inode(path) == inode else before, at):
+        async for data in rest(path if _inode(path) == inode else before, at):
             yield position, data
             position, at = position + len(data), at + len(data)
         if _inode(path) != inode:
@@ -83,7 +97,8 @@ async def _log(
             await asyncio.sleep(_POLL_SECONDS)
 
 
-async def _rest(path: Path, offset: int) -> AsyncIterator[bytes]:
+async def rest(path: Path, offset: int) -> AsyncIterator[bytes]:
+    """What is in the file from there on, piece by piece."""
     while data := await asyncio.to_thread(_read, path, offset):
         yield data
         offset += len(data)

@@ -7,6 +7,7 @@ waits.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -34,6 +35,9 @@ from hermesd.node.code import CodeError
 from hermesd.node.crew import Crew
 from hermesd.node.devices.rack import Rack
 from hermesd.node.errands import Errands
+from hermesd.node.fetching import Fetching
+from hermesd.node.folder import TrialFolder
+from hermesd.node.giving import Giving
 from hermesd.node.holdings import tell_holdings
 from hermesd.node.link import Link
 from hermesd.node.outbox import Outbox
@@ -77,6 +81,7 @@ class NodeLoop:
         self._zygotes = Zygotes(config.runtime_path, config.state_dir / "shim")
         beside = rack.beside(usable_cores())
         self._machine = NodeMachine(NodeTerms(rack.cheapest, config.parked_memory_bytes, beside))
+        self._giving = Giving(self._folder)
         self._lease_grace = 120.0
         self._changed = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
@@ -90,6 +95,7 @@ class NodeLoop:
         finally:
             if self._alarm is not None:
                 self._alarm.cancel()
+            await self._giving.stop()
             await self._zygotes.close()
             await self._link.close()
 
@@ -98,7 +104,8 @@ class NodeLoop:
             self._tasks = tasks
             shelf, sockets = self._shelf, self._config.runtime_path
             self._crew = Crew(self._make_site(tasks), shelf.trials, sockets, self._changed.set)
-            self._errands = Errands(tasks, self._outbox, self._crew.folder, self._ended)
+            self._errands = Errands(tasks, self._outbox, self._folder, self._ended)
+            await self._giving.start(self._config)
             await self._crew.adopt()
             tasks.create_task(self._link.run())
             tasks.create_task(
@@ -120,6 +127,7 @@ class NodeLoop:
             zygotes=self._zygotes,
             environ=self._environ,
             snapshot=self._snapshot,
+            bring=functools.partial(Fetching().bring, membership=self._config.membership),
             devices=self._rack.devices,
             device_environment=self._rack.environment,
             release=self._release,
@@ -193,7 +201,7 @@ class NodeLoop:
     def _hello(self) -> pb.AttachRequest:
         """A new stream begins: who we are, what we have, what runs here."""
         self._errands.drop()
-        return wire.hello_to_proto(
+        hello = wire.hello_to_proto(
             NodeJoined(
                 self._config.name,
                 boot_id(),
@@ -203,6 +211,9 @@ class NodeLoop:
                 __version__,
             )
         )
+        hello.hello.transfer_address = self._giving.address
+        hello.hello.transfer_key = self._giving.key
+        return hello
 
     def _heard(self, response: pb.AttachResponse) -> None:
         """One message of the head; what makes no sense is logged and passed over."""
@@ -265,6 +276,10 @@ class NodeLoop:
                 if error.code() not in _TRANSIENT:
                     raise CodeError(f"code snapshot {sha256}: {error.details()}") from None
             await asyncio.sleep(_FETCH_AGAIN_SECONDS)
+
+    def _folder(self, trial: TrialId) -> TrialFolder:
+        """Where a trial's files are. Raises BadTrial."""
+        return self._crew.folder(trial)
 
     def _ended(self, trial: TrialId) -> bool:
         """Whether nothing of the trial runs or is parked here."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hermesd.core.model import Device, DeviceId, NodeId, Time
-from hermesd.core.node_messages import Input
+from hermesd.core.model import Checkpoint, Device, DeviceId, NodeId, Time
+from hermesd.core.node_messages import Input, Source
 from hermesd.node.cgroups import Cgroups
 from hermesd.node.zygotes import Zygotes
 
@@ -30,6 +30,8 @@ class Site:
     environ: Mapping[str, str]
     devices: Mapping[DeviceId, Device]
     snapshot: Callable[[str], Awaitable[Path | None]]
+    # Sees a checkpoint in a folder, from its sources if it is not there.
+    bring: Callable[[Checkpoint, Sequence[Source], Path], Awaitable[None]]
     device_environment: Callable[[DeviceId], Mapping[str, str]]
     release: Callable[[tuple[DeviceId, ...], frozenset[int]], Awaitable[None]]
     say: Callable[[Input], int]

@@ -13,6 +13,7 @@ import structlog
 from hermesd.core.node_actions import Rebuild, Spawn
 from hermesd.core.node_messages import Assignment
 from hermesd.node import hostlink
+from hermesd.node.fetching import NotFetched
 from hermesd.node.folder import TrialFolder
 from hermesd.node.hostlink import HostLink
 from hermesd.node.prepare import NotStarted, Ready, prepare
@@ -26,6 +27,11 @@ async def start(site: Site, folder: TrialFolder, order: Spawn | Rebuild) -> tupl
     await asyncio.to_thread(_begin, folder, order)
     program = order.assignment.work.program
     snapshot = await site.snapshot(program.code_sha256)
+    if order.checkpoint is not None:
+        try:
+            await site.bring(order.checkpoint, order.assignment.sources, folder.checkpoints)
+        except NotFetched as error:
+            raise NotStarted(str(error)) from None
     ready = await asyncio.to_thread(prepare, site, folder, order, snapshot)
     if isinstance(order, Rebuild) and ready.restore is None:
         raise NotStarted("no checkpoint is left to rebuild it from")

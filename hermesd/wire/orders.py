@@ -8,7 +8,7 @@ from hermesd.core.model import (
     Program,
     RunId,
 )
-from hermesd.core.node_messages import Assignment, Order, Upcoming, Work
+from hermesd.core.node_messages import Assignment, Order, Source, Upcoming, Work
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.wire.nouns import (
@@ -92,6 +92,10 @@ def launch_to_proto(order: Assignment) -> pb.Launch:
         durability_seconds=order.durability_seconds,
         suspend_deadline_seconds=order.suspend_deadline_seconds,
         identity=order.identity,
+        sources=[
+            pb.Source(node=source.node, address=source.address, ticket=source.ticket)
+            for source in order.sources
+        ],
     )
 
 
@@ -129,6 +133,7 @@ def launch_from_proto(message: pb.Launch) -> Assignment:
         message.durability_seconds,
         message.suspend_deadline_seconds,
         message.identity,
+        tuple(Source(one.node, one.address, one.ticket) for one in message.sources),
     )
 
 

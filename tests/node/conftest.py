@@ -19,7 +19,7 @@ from hermesd.config import NodeConfig
 from hermesd.core.commands import Launch, Suspend
 from hermesd.core.events import NodeJoined, Reported, RunStarted, RunSuspended
 from hermesd.core.model import Checkpoint, Goal, Program, Quantum, RunId, Tier
-from hermesd.core.node_messages import Assignment, Order, Series, Work
+from hermesd.core.node_messages import Assignment, Order, Series, Source, Work
 from hermesd.node import cgroups
 from hermesd.node.daemon import group_name, run_node
 from hermesd.pb.hermes.v1 import node_pb2 as pb
@@ -47,6 +47,7 @@ class Head(node_pb2_grpc.NodeServiceServicer):
         self.goodbyes: list[str] = []
         self.held: list[pb.Holding] = []
         self.blobs: dict[str, bytes] = {}
+        self.hello = pb.Hello()
         self.deaf = False
         self.lease_seconds = 600.0
         self._out: asyncio.Queue[pb.AttachResponse | None] = asyncio.Queue()
@@ -74,6 +75,7 @@ class Head(node_pb2_grpc.NodeServiceServicer):
     ) -> None:
         match request.WhichOneof("message"):
             case "hello":
+                self.hello = request.hello
                 welcome = pb.Welcome(head_version="test", lease_seconds=600, lease_grace_seconds=5)
                 out.put_nowait(pb.AttachResponse(welcome=welcome))
             case "heartbeat":
@@ -276,6 +278,7 @@ def launch(head: Head, tmp_path: Path) -> Callable[..., RunId]:
         data: tuple[str, ...] = (),
         python: str = sys.executable,
         identity: str = "",
+        sources: tuple[Source, ...] = (),
     ) -> RunId:
         code = blob({"train.py": program})
         name = hashlib.sha256(code).hexdigest()
@@ -291,7 +294,7 @@ def launch(head: Head, tmp_path: Path) -> Callable[..., RunId]:
         )
         source = Program(argv, python, name, str(tmp_path), (), data)
         work = Work(source, (("lr", 0.1),), "loss", goal, 7)
-        head.send(Assignment(order, checkpoint, work, 60.0, 10.0, identity))
+        head.send(Assignment(order, checkpoint, work, 60.0, 10.0, identity, sources))
         return run
 
     return send

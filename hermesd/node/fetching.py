@@ -1,0 +1,143 @@
+"""A checkpoint that another node has, brought here before its trial goes on here.
+
+Rule: what comes is a checkpoint only when all of it is what its manifest says, and that is the one
+which the head knows; what was cut off goes on where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import grpc
+import structlog
+
+from hermesd.core.model import Checkpoint
+from hermesd.core.node_messages import Source
+from hermesd.enrolment import Membership, channel_options, server_name
+from hermesd.node import checkpoints
+from hermesd.node.checkpoints import MANIFEST, MANIFEST_LIMIT_BYTES, Damaged
+from hermesd.node.giving import AT_ONCE
+from hermesd.pb.hermes.v1 import transfer_pb2 as pb
+from hermesd.pb.hermes.v1 import transfer_pb2_grpc
+
+TRIES = 3
+_PAUSE_SECONDS = 1.0
+
+log = structlog.get_logger()
+
+
+class NotFetched(Exception):
+    """No node that has the checkpoint gave it; says why."""
+
+
+class Fetching:
+    """What is brought here, at most two checkpoints at a time."""
+
+    def __init__(self) -> None:
+        self._turns = asyncio.Semaphore(AT_ONCE)
+
+    async def bring(
+        self,
+        checkpoint: Checkpoint,
+        sources: Sequence[Source],
+        folder: Path,
+        membership: Membership | None,
+    ) -> None:
+        """See the checkpoint below `folder`. Raises NotFetched, OSError."""
+        name = checkpoint.id.rpartition("@")[2]
+        if (folder / name / MANIFEST).exists() or not sources:
+            return
+        reasons = []
+        async with self._turns:
+            for source in sources:
+                if not source.address:
+                    reasons.append(f"{source.node} is away")
+                    continue
+                try:
+                    await _from(source, checkpoint, folder, membership)
+                except (grpc.aio.AioRpcError, Damaged, ValueError) as error:
+                    said = error.details() if isinstance(error, grpc.aio.AioRpcError) else error
+                    reasons.append(f"{source.node} at {source.address}: {said}")
+                    continue
+                log.info("checkpoint fetched", checkpoint=checkpoint.id, node=source.node)
+                return
+        raise NotFetched(f"checkpoint {checkpoint.id} could not be had: {'; '.join(reasons)}")
+
+
+async def _from(
+    source: Source, checkpoint: Checkpoint, folder: Path, membership: Membership | None
+) -> None:
+    name = checkpoint.id.rpartition("@")[2]
+    partial = folder / f"{name}.fetched.partial"
+    partial.mkdir(parents=True, exist_ok=True)
+    async with _channel(source, membership) as channel:
+        stub = transfer_pb2_grpc.TransferServiceStub(channel)
+        wanted = pb.FetchRequest(
+            trial=checkpoint.trial, checkpoint=checkpoint.id, ticket=source.ticket
+        )
+        manifest = partial / MANIFEST
+        manifest.unlink(missing_ok=True)
+        await _file(stub, wanted, MANIFEST, manifest, MANIFEST_LIMIT_BYTES)
+        for file, expected in sorted(json.loads(manifest.read_bytes())["files"].items()):
+            target = partial / file
+            if not target.resolve().is_relative_to(partial.resolve()):
+                raise Damaged(f"{file} lies outside")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            await _file(stub, wanted, file, target, int(expected["bytes"]))
+    try:
+        found = await asyncio.to_thread(checkpoints.verified, partial)
+        if checkpoint.sha256 and found.sha256 != checkpoint.sha256:
+            raise Damaged(f"it is {found.sha256}, the head knows {checkpoint.sha256}")
+    except Damaged:
+        shutil.rmtree(partial)
+        raise
+    os.rename(partial, folder / name)
+
+
+async def _file(
+    stub: transfer_pb2_grpc.TransferServiceAsyncStub,
+    wanted: pb.FetchRequest,
+    name: str,
+    target: Path,
+    limit_bytes: int,
+) -> None:
+    """Bring one file, going on where an earlier try was cut off."""
+    request = pb.FetchRequest()
+    request.CopyFrom(wanted)
+    request.file = name
+    left = TRIES
+    while True:
+        request.offset = begun = _size(target)
+        try:
+            async for piece in stub.Fetch(request):
+                await asyncio.to_thread(_append, target, piece.data, limit_bytes)
+            return
+        except grpc.aio.AioRpcError as error:
+            left = TRIES if _size(target) > begun else left - 1
+            if error.code() is not grpc.StatusCode.UNAVAILABLE or not left:
+                raise
+        await asyncio.sleep(_PAUSE_SECONDS)
+
+
+def _append(target: Path, data: bytes, limit_bytes: int) -> None:
+    with open(target, "ab") as file:
+        if file.tell() + len(data) > limit_bytes:
+            raise Damaged(f"{target.name} is longer than {limit_bytes} bytes")
+        file.write(data)
+
+
+def _size(target: Path) -> int:
+    return target.stat().st_size if target.exists() else 0
+
+
+def _channel(source: Source, membership: Membership | None) -> grpc.aio.Channel:
+    proxy = [("grpc.enable_http_proxy", 0)]
+    if membership is None:
+        return grpc.aio.insecure_channel(source.address, options=proxy)
+    options = [*proxy, *channel_options(server_name(source.node))]
+    return grpc.aio.secure_channel(source.address, membership.credentials(), options=options)

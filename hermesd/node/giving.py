@@ -1,0 +1,82 @@
+"""Checkpoints for other nodes: a port of this node's own, that takes the head's tickets alone.
+
+Rule: at most two files at a time, in pieces of a quarter of a MiB; the head is not in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+
+from hermesd import ticket
+from hermesd.config import NodeConfig
+from hermesd.core.model import TrialId
+from hermesd.node import files
+from hermesd.node.folder import BadTrial, TrialFolder
+from hermesd.pb.hermes.v1 import transfer_pb2 as pb
+from hermesd.pb.hermes.v1 import transfer_pb2_grpc
+
+AT_ONCE = 2
+
+
+class Giving(transfer_pb2_grpc.TransferServiceServicer):
+    """The servicer and its server; `address` is where it serves, once started."""
+
+    def __init__(self, folder: Callable[[TrialId], TrialFolder]) -> None:
+        self.key = ticket.new_key()
+        self.address = ""
+        self._folder = folder
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._server: grpc.aio.Server | None = None
+
+    async def start(self, config: NodeConfig) -> None:
+        """Serve where the settings say. Raises RuntimeError if that address is taken."""
+        self._server = server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        transfer_pb2_grpc.add_TransferServiceServicer_to_server(self, server)
+        membership = config.membership
+        if membership is None:
+            path = config.runtime_path / "transfer.sock"
+            path.unlink(missing_ok=True)
+            self.address = f"unix:{path}"
+            server.add_insecure_port(self.address)
+        else:
+            host, _, port = (config.transfer or f"{_own_address(config.head)}:0").rpartition(":")
+            credentials = membership.server_credentials()
+            bound = server.add_secure_port(f"{host}:{port}", credentials)
+            self.address = f"{host}:{bound}"
+        await server.start()
+
+    async def stop(self) -> None:
+        """Serve no more."""
+        if self._server is not None:
+            await self._server.stop(None)
+
+    async def Fetch(
+        self, request: pb.FetchRequest, context: Any
+    ) -> AsyncIterator[pb.FetchResponse]:
+        if not ticket.is_good(request.ticket, self.key, request.trial, request.checkpoint):
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "not a ticket for this")
+        try:
+            path = files.checkpoint(self._folder(request.trial), request.checkpoint)
+            file = files.within(path, request.file)
+        except (OSError, BadTrial) as error:
+            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+        async with self._turns:
+            async for data in files.rest(file, request.offset):
+                yield pb.FetchResponse(data=data)
+
+
+def _own_address(head: str) -> str:
+    """This machine's address on the way to the head: the one by which its like reach it, too."""
+    host, _, port = head.rpartition(":")
+    family, kind, _, _, address = socket.getaddrinfo(
+        host.strip("[]"), int(port), type=socket.SOCK_DGRAM
+    )[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(address)  # of a datagram socket: nothing is sent
+        own = str(probe.getsockname()[0])
+    return f"[{own}]" if ":" in own else own

@@ -1,0 +1,179 @@
+"""A checkpoint of another node comes whole or not at all, and only with the head's ticket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from hermesd.config import NodeConfig
+from hermesd.core.events import NodeJoined, RunCompleted, RunFailed, RunSuspended
+from hermesd.core.model import Checkpoint, RunId, Tier
+from hermesd.core.node_messages import Source
+from hermesd.enrolment import Membership, enrol
+from hermesd.node import checkpoints
+from hermesd.node.fetching import Fetching, NotFetched
+from hermesd.node.folder import TrialFolder
+from hermesd.node.giving import Giving
+from hermesd.pb.hermes.v1 import enrol_pb2, transfer_pb2_grpc
+from hermesd.pb.hermes.v1 import transfer_pb2 as pb
+from hermesd.ticket import ticket
+from tests.head.test_enrol import Open
+from tests.head.test_enrol import head as enrolling
+from tests.node.conftest import Head, Node
+from tests.node.test_checkpoints import build
+
+TRIAL = "digits/1"
+__all__ = ["enrolling"]
+
+
+class Giver:
+    """A node with one checkpoint of a trial, and where it gives it away."""
+
+    def __init__(self, root: Path) -> None:
+        self.folder = TrialFolder(root / "trials", root / "run", TRIAL)
+        self.folder.checkpoints.mkdir(parents=True)
+        found = checkpoints.verified(build(self.folder.checkpoints, "s5", 5))
+        identifier = f"{TRIAL}@s5"
+        self.checkpoint = Checkpoint(
+            identifier, TRIAL, 1, 5, found.sha256, found.size_bytes, ("a",)
+        )
+        self.giving = Giving(lambda _: self.folder)
+
+    def source(self, node: str = "a") -> Source:
+        word = ticket(self.giving.key, TRIAL, self.checkpoint.id)
+        return Source(node, self.giving.address, word)
+
+
+@pytest.fixture
+async def giver(tmp_path: Path) -> AsyncIterator[Giver]:
+    giver = Giver(tmp_path / "a")
+    (tmp_path / "a" / "run").mkdir()
+    await giver.giving.start(NodeConfig(name="a", state_dir=tmp_path / "a"))
+    yield giver
+    await giver.giving.stop()
+
+
+async def bring(giver: Giver, target: Path, *sources: Source) -> None:
+    await Fetching().bring(giver.checkpoint, sources or (giver.source(),), target, None)
+
+
+async def test_it_is_what_the_other_node_has(giver: Giver, tmp_path: Path) -> None:
+    await bring(giver, tmp_path / "b")
+    assert checkpoints.verified(tmp_path / "b" / "s5").sha256 == giver.checkpoint.sha256
+    assert [path.name for path in (tmp_path / "b").iterdir()] == ["s5"]
+    await giver.giving.stop()
+    await bring(giver, tmp_path / "b")  # it is there: nobody is asked
+
+
+async def test_what_was_cut_off_goes_on_where_it_was(giver: Giver, tmp_path: Path) -> None:
+    partial = tmp_path / "b" / "s5.fetched.partial"
+    partial.mkdir(parents=True)
+    (partial / "weights.bin").write_bytes(b"w" * 700)
+    await bring(giver, tmp_path / "b")
+    assert checkpoints.verified(tmp_path / "b" / "s5").step == 5
+
+
+@pytest.mark.parametrize("harm", ["other", "longer", "flip"])
+async def test_nothing_comes_of_what_is_not_the_known_one(
+    giver: Giver, tmp_path: Path, harm: str
+) -> None:
+    weights = giver.folder.checkpoints / "s5" / "weights.bin"
+    match harm:
+        case "other":
+            giver.checkpoint = replace(giver.checkpoint, sha256="0" * 64)
+        case "longer":
+            weights.write_bytes(weights.read_bytes() + b"x")
+        case "flip":
+            weights.write_bytes(b"v" + weights.read_bytes()[1:])
+    with pytest.raises(NotFetched, match="digits/1@s5 could not be had: a at unix:"):
+        await bring(giver, tmp_path / "b")
+    assert list(checkpoints.newest(tmp_path / "b")) == []
+
+
+async def test_the_next_source_is_asked(giver: Giver, tmp_path: Path) -> None:
+    await bring(giver, tmp_path / "b", Source("away", "", b""), giver.source())
+    assert (tmp_path / "b" / "s5").is_dir()
+    wrong = replace(giver.source(), ticket=b"guessed")
+    with pytest.raises(NotFetched, match="away is away; a at"):
+        await bring(giver, tmp_path / "c", Source("away", "", b""), wrong)
+
+
+@pytest.mark.parametrize("file", ["../../../identity", "/etc/passwd", "nothing", ""])
+async def test_a_ticket_is_for_the_files_of_one_checkpoint(giver: Giver, file: str) -> None:
+    async def fetch(checkpoint: str, file: str) -> Any:
+        async with grpc.aio.insecure_channel(giver.giving.address) as channel:
+            stub: Any = transfer_pb2_grpc.TransferServiceStub(channel)
+            word = giver.source().ticket
+            request = pb.FetchRequest(trial=TRIAL, checkpoint=checkpoint, ticket=word, file=file)
+            return await stub.Fetch(request).code()
+
+    assert await fetch(giver.checkpoint.id, file) is grpc.StatusCode.NOT_FOUND
+    assert await fetch(f"{TRIAL}@s6", "manifest.json") is grpc.StatusCode.PERMISSION_DENIED
+
+
+async def test_between_machines_each_side_must_be_a_node_of_the_head(
+    enrolling: Open, tmp_path: Path
+) -> None:
+    async def joined(name: str) -> Membership:
+        token = await enrolling.invite(enrol_pb2.IDENTITY_ROLE_NODE)
+        folder = tmp_path / name / "membership"
+        return await asyncio.to_thread(enrol, enrolling.address, token, name, folder)
+
+    await joined("a")
+    mine = await joined("b")
+    giver = Giver(tmp_path / "a")
+    await giver.giving.start(NodeConfig(name="a", state_dir=tmp_path / "a"))
+    assert giver.giving.address.startswith("127.0.0.1:")
+    try:
+        await Fetching().bring(giver.checkpoint, (giver.source(),), tmp_path / "x", mine)
+        assert (tmp_path / "x" / "s5").is_dir()
+        other = (giver.source("c"),)  # it is not the node that it is taken for
+        with pytest.raises(NotFetched):
+            await Fetching().bring(giver.checkpoint, other, tmp_path / "y", mine)
+        with pytest.raises(NotFetched):
+            await Fetching().bring(giver.checkpoint, (giver.source(),), tmp_path / "y", None)
+    finally:
+        await giver.giving.stop()
+
+
+async def test_a_trial_goes_on_at_another_node_where_it_was(
+    head: Head,
+    config: NodeConfig,
+    node: Node,
+    running: Callable[..., Awaitable[RunId]],
+    suspended: Callable[..., Awaitable[RunSuspended]],
+    launch: Callable[..., RunId],
+    tmp_path: Path,
+) -> None:
+    first = await running(argv=("python", "train.py", "100000", "0.005"))
+    ended = await suspended(first, Tier.CHECKPOINT)
+    checkpoint = ended.checkpoint
+    assert checkpoint is not None
+    there = head.hello
+    word = ticket(there.transfer_key, checkpoint.trial, checkpoint.id)
+    steps = str(checkpoint.step + 3)
+    other = config.model_copy(update={"name": "n2", "state_dir": tmp_path / "node2"})
+    async with Node(other):
+        after = len(head.events)
+        await head.hears(NodeJoined, after=after - 1)
+        again: dict[str, Any] = {
+            "checkpoint": checkpoint,
+            "device": "n2/cpu0",
+            "argv": ("python", "train.py", steps, "0.005"),
+        }
+        away = launch(attempt=2, sources=(Source("n1", "", word),), **again)
+        failed = await head.hears(RunFailed, away, after)
+        assert failed.error_kind == "not_started"
+        assert "n1 is away" in failed.detail
+        run = launch(attempt=3, sources=(Source("n1", there.transfer_address, word),), **again)
+        done = await head.hears(RunCompleted, run, after)
+        assert done.step == checkpoint.step + 3
+        folder = TrialFolder(other.state_dir / "trials", other.runtime_path, TRIAL)
+        total = float(sum(range(1, done.step + 1)))
+        assert f"done {done.step} {total}" in folder.output.read_text()
