@@ -105,24 +105,31 @@ def pace(leader: Track, trial: Trial, loss: float) -> float:
     return leader.step_of(loss) / trial.step
 
 
-def good_soon(order: Order, share: float, field: Field) -> GoodSoon | None:
+def path_of(order: Order, leader: Trial) -> Track | None:
+    """The track of the leader on the scale of the order; None if its losses are not all finite."""
+    unit = order.unit(leader)
+    curve: Sequence[Chunk] = leader.curve
+    if unit != 1.0:
+        curve = [chunk._replace(total=chunk.total / unit) for chunk in curve]
+    if not curve or not all(math.isfinite(chunk.total) for chunk in curve):
+        return None
+    return track(curve)
+
+
+def good_soon(order: Order, share: float, field: Field, most: float = MOST) -> GoodSoon | None:
     """The ranking for a field; None where plain best first is right.
 
-    That is before the leader is good, where nothing can be foretold, and where too many would be
-    good.
+    That is before the leader is good, where nothing can be foretold, and where more than `most` of
+    the trials would be good.
     """
     leader = field.leader
     if not leader.planned_steps:
         return None
-    unit, planned = order.unit(leader), leader.planned_steps
-    curve: Sequence[Chunk] = leader.curve
-    if unit != 1.0:
-        curve = [chunk._replace(total=chunk.total / unit) for chunk in curve]
+    path, planned = path_of(order, leader), leader.planned_steps
     begins = [start_loss(trial) / order.unit(trial) for trial in (leader, *field.sample)]
     begins = [begin for begin in begins if math.isfinite(begin)]
-    if not begins or not all(math.isfinite(chunk.total) for chunk in curve):
+    if not begins or path is None:
         return None
-    path = track(curve)
     levels = [(trial, order.level(trial)) for trial in field.sample if trial.step]
     paces = [
         (pace(path, trial, level), trial.planned_steps or planned)
@@ -137,6 +144,6 @@ def good_soon(order: Order, share: float, field: Field) -> GoodSoon | None:
     if not order.level(leader) <= good < math.inf:
         return None
     reached = path.step_of(good)
-    if sum(reached <= each * length for each, length in paces) > MOST * len(paces):
+    if sum(reached <= each * length for each, length in paces) > most * len(paces):
         return None
     return GoodSoon(order, path, good, reached, planned)

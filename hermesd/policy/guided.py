@@ -1,180 +1,143 @@
-"""Best first, with the probes ordered by a model of the loss over the hyper-parameters.
+"""Best first, with the probes ordered by a model of the trials over their hyper-parameters.
 
-After a few probes a ridge regression on the trials' parameters predicts what the others would
-show. The unprobed trial with the best prospects is probed next, unless even its prospects are
-worse than the best trial that waits: then that one trains on.
+A trial is judged by its pace along the curve of the one that leads: how many of the leader's steps
+one of its own was worth. What paces the others would have is read off a Gaussian process, and one
+of them is probed whenever it may be faster than the fastest that was probed and is not good yet.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
-from typing import ClassVar, NamedTuple, TypeAlias
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hermesd.core.model import Scalar, TrialId
+from hermesd.core.model import TrialId
 from hermesd.core.plugins import require
-from hermesd.core.policy import Claim, View
+from hermesd.core.policy import Claim, Field, Ranking, View
 from hermesd.core.trial import Trial
 from hermesd.policy.best_first import BestFirst
-from hermesd.policy.curve import loss_or_inf, start_loss
+from hermesd.policy.good_soon import GOOD, NEVER, good_soon, path_of
+from hermesd.policy.pace import Track
+from hermesd.policy.surrogate import Prospect, positions, prospects
 
-Floats: TypeAlias = NDArray[np.float64]
-Codes: TypeAlias = NDArray[np.int64]
-
-# A number with more values than this in the study is told apart by that many bands of its rank.
-BANDS = 8
-# The regression's cost grows with the cube of the probes: it learns from so many at most.
+# Inverting takes time with the cube of the probes: it is learned from so many at most.
 MOST_PROBES = 200
-# What a pair of values counts beside a single one.
-PAIR = 0.1
-# z = log(LEAST + share of the way from the best loss to a typical first loss, 0 to MOST).
-LEAST, MOST = 0.05, 3.0
-
-
-class Prospect(NamedTuple):
-    """What a trial would show if it was probed: a z, lower is better, and its uncertainty."""
-
-    mean: float
-    deviation: float
+# What is known of where the good end is read off so many trials.
+SAMPLED = 64
+# Slownesses are logarithms of 1 / pace. This is that of a trial that shows nothing; where all
+# that were probed are good, or never will be, one that may be below this bar is probed next.
+SLOWEST, BAR = 4.0, 1.0
+# How far the process is believed about a trial that was probed: its neighbours were seen as well.
+BELIEF = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class Guided:
-    """`best_first`, but probes by prospect: the least mean - `caution` x deviation first.
+    """`best_first`, but a trial is probed only if it promises to be among the fastest.
 
-    The first `first_probes` go in order of submission. A trial whose prospect exceeds the z of the
-    best waiting trial by more than `margin` is not probed before that one has trained on. `ridge`
-    is the penalty of the regression, on the parameters' values and on each pair of them.
+    The first `first_probes` go in order of submission. Then the trials that are not good yet are
+    in order of their slowness: those that were probed by what they showed and their neighbours
+    did, the others by what is expected less `caution` deviations.
     """
 
     name: ClassVar[str] = "guided"
     probe_share: float = 0.02
     first_probes: int = 4
     caution: float = 1.0
-    margin: float = 0.05
-    ridge: float = 0.5
 
     def __post_init__(self) -> None:
         BestFirst(self.probe_share)
         require(self.first_probes >= 2, "first_probes", self.first_probes, "2 or more")
         require(0 <= self.caution < math.inf, "caution", self.caution, "0 or more")
-        require(math.isfinite(self.margin), "margin", self.margin, "a finite number")
-        require(0 < self.ridge < math.inf, "ridge", self.ridge, "a number above 0")
 
-    def plan(self, view: View) -> Sequence[Claim]:
-        """Promising probes, then the probed by loss, then the probes that promise too little."""
-        order = BestFirst(self.probe_share, good=0.0)
+    def plan(self, view: View) -> Iterator[Claim]:
+        """Every candidate, most deserving first."""
         everyone = [*view.trials, *view.finished]
+        order = BestFirst(self.probe_share).suited(_some([t for t in everyone if t.curve]))
         probed = [trial for trial in everyone if order.probed(trial)]
         candidates = [trial for trial in view.trials if trial.candidate]
-        known = sorted((t for t in candidates if order.probed(t)), key=loss_or_inf)
+        known = sorted((t for t in candidates if order.probed(t)), key=order.score)
         unknown = [trial for trial in candidates if not order.probed(trial)]
-        if len(probed) < self.first_probes or not unknown:
-            return [
-                Claim(trial.id, order.quantum(trial, view.facts), order.words(trial))
-                for trial in (*unknown, *known)
-            ]
-        z = standings(probed)
-        prospects = self._prospects(everyone, probed, z, unknown)
-        bounds = {t.id: p.mean - self.caution * p.deviation for t, p in prospects}
-        best = min((z[trial.id] for trial in known), default=math.inf)
-        unknown.sort(key=lambda trial: bounds[trial.id])
-        worth = bisect_right(unknown, best + self.margin, key=lambda trial: bounds[trial.id])
-        claims = []
-        for trial in (*unknown[:worth], *known, *unknown[worth:]):
-            words = order.words(trial)
-            if trial.id in bounds:
-                words = f"{words}, prospect {bounds[trial.id]:.3g} against {best:.3g}"
-            claims.append(Claim(trial.id, order.quantum(trial, view.facts), words))
-        return claims
+        leader = min(probed, key=order.level, default=None)
+        path = path_of(order, leader) if leader is not None else None
+        if leader is None or path is None or len(probed) < self.first_probes:
+            for trial in (*unknown, *known):
+                yield Claim(trial.id, order.quantum(trial, view.facts), order.words(trial))
+            return
+        slowness = {trial.id: _slowness(order, path, trial) for trial in probed}
+        expected = _expected(everyone, probed, slowness, [*known, *unknown])
+        for trial in known:
+            mean = expected[trial.id].mean
+            slowness[trial.id] += BELIEF * (mean - slowness[trial.id])
+        for trial in unknown:
+            prospect = expected[trial.id]
+            slowness[trial.id] = prospect.mean - self.caution * prospect.deviation
+        first, later = _split(order, leader, probed, known, slowness)
+        unknown.sort(key=lambda trial: slowness[trial.id])
+        bar = slowness[first[0].id] if first else BAR
+        worth = bisect_right(unknown, bar, key=lambda trial: slowness[trial.id])
+        for trial in (*unknown[:worth], *first, *later, *unknown[worth:]):
+            pace = math.exp(-slowness[trial.id])
+            words = f"{order.words(trial)}, {pace:.2g} of the leader's pace"
+            yield Claim(trial.id, order.quantum(trial, view.facts), words)
 
     def words(self, trial: Trial) -> str:
         return BestFirst(self.probe_share).words(trial)
 
-    def _prospects(
-        self,
-        everyone: Sequence[Trial],
-        probed: Sequence[Trial],
-        z: dict[TrialId, float],
-        unknown: Sequence[Trial],
-    ) -> list[tuple[Trial, Prospect]]:
-        """What the regression on the probed trials expects of the unknown ones."""
-        place = {trial.id: row for row, trial in enumerate(everyone)}
-        table = codes(everyone)
-        thinned = probed[:: 1 + (len(probed) - 1) // MOST_PROBES]
-        seen = table[[place[trial.id] for trial in thinned]]
-        asked = table[[place[trial.id] for trial in unknown]]
-        values = np.array([z[trial.id] for trial in thinned])
-        return list(zip(unknown, regression(seen, values, asked, self.ridge), strict=True))
+
+def _some(trials: Sequence[Trial]) -> Sequence[Trial]:
+    """Evenly many of them, `SAMPLED` at most."""
+    return trials[:: max(1, -(-len(trials) // SAMPLED))]
 
 
-def standings(probed: Sequence[Trial]) -> dict[TrialId, float]:
-    """z = log(.05 + clip((loss - best) / (typical first loss - best), 0, 3)), of each."""
-    losses = [loss_or_inf(trial) for trial in probed]
-    best = min(losses)
-    begins = [loss for loss in map(start_loss, probed) if math.isfinite(loss)]
-    span = median(begins) - best if begins and math.isfinite(best) else 0.0
-    if span <= 0:
-        return {trial.id: 0.0 for trial in probed}
-    shares = ((loss - best) / span for loss in losses)
-    return {
-        trial.id: math.log(LEAST + min(MOST, max(0.0, share)))
-        for trial, share in zip(probed, shares, strict=True)
-    }
+def _slowness(order: BestFirst, path: Track, trial: Trial) -> float:
+    """How many times as many steps as the leader it needs for the same loss, as a logarithm."""
+    level = order.level(trial)
+    if not math.isfinite(level) or not trial.step:
+        return SLOWEST
+    return min(SLOWEST, -math.log(max(path.step_of(level), 0.5) / trial.step))
 
 
-def codes(trials: Sequence[Trial]) -> Codes:
-    """Each trial's parameters as whole numbers, equal where values are (or lie in one band)."""
-    rows = [dict(trial.spec.parameters) for trial in trials]
-    names = sorted({name for row in rows for name in row})
-    columns = [_coded([row.get(name, "") for row in rows]) for name in names]
-    return np.array(columns, dtype=np.int64).reshape(len(names), len(rows)).T
+def _expected(
+    everyone: Sequence[Trial],
+    probed: Sequence[Trial],
+    slowness: Mapping[TrialId, float],
+    asked: Sequence[Trial],
+) -> dict[TrialId, Prospect]:
+    """What the process expects of each trial that is asked about."""
+    row = {trial.id: place for place, trial in enumerate(everyone)}
+    table = positions(everyone)
+    learned = probed[:: 1 + (len(probed) - 1) // MOST_PROBES]
+    found = prospects(
+        table[[row[trial.id] for trial in learned]],
+        np.array([slowness[trial.id] for trial in learned]),
+        table[[row[trial.id] for trial in asked]],
+    )
+    return {trial.id: prospect for trial, prospect in zip(asked, found, strict=True)}
 
 
-def _coded(values: Sequence[Scalar]) -> list[int]:
-    """One parameter's values as whole numbers."""
-    distinct = {str(value): value for value in values}
-    numbers = sorted(float(v) for v in distinct.values() if not isinstance(v, bool | str))
-    if len(distinct) <= BANDS or len(numbers) < len(distinct):
-        number = {text: code for code, text in enumerate(sorted(distinct))}
-        return [number[str(value)] for value in values]
-    return [bisect_right(numbers, float(value)) * BANDS // (len(numbers) + 1) for value in values]
+def _split(
+    order: BestFirst,
+    leader: Trial,
+    probed: Sequence[Trial],
+    known: Sequence[Trial],
+    slowness: Mapping[TrialId, float],
+) -> tuple[list[Trial], list[Trial]]:
+    """Those probed trials that hurry, and those that do not: the good ones and the hopeless.
 
-
-def regression(seen: Codes, z: Floats, asked: Codes, ridge: float) -> list[Prospect]:
-    """Ridge regression on one-hot values and on all pairs of them, in its dual form.
-
-    The deviation is that of the Bayesian reading, with the prior's size such that it explains the
-    variance of `z`.
+    Until the leader is good that is all of them, the lowest loss first.
     """
-    own = float(_kernel_of(np.array(float(seen.shape[1]))))
-    inverse = np.linalg.inv(_kernel(seen, seen) + ridge * np.eye(len(seen)))
-    across = _kernel(asked, seen)
-    mean = float(z.mean())
-    means = mean + across @ inverse @ (z - mean)
-    size = float(z.var()) / (own + ridge)
-    explained = ((across @ inverse) * across).sum(axis=1)
-    deviations = np.sqrt(size * np.maximum(own - explained, 0.0))
-    return [Prospect(float(m), float(d)) for m, d in zip(means, deviations, strict=True)]
-
-
-def _kernel(left: Codes, right: Codes) -> Floats:
-    """How alike each pair of rows is."""
-    agree = np.zeros((len(left), len(right)))
-    for column in range(left.shape[1]):
-        agree += left[:, column][:, None] == right[:, column][None, :]
-    return _kernel_of(agree)
-
-
-def _kernel_of(agree: Floats) -> Floats:
-    """Trials that agree in s parameters share s values and s (s - 1) / 2 pairs of values.
-
-    That is the product of their one-hot features, which are never written down.
-    """
-    return agree + PAIR * agree * (agree - 1) / 2
+    adapted = good_soon(order, order.good, Field(leader, _some(probed)), most=1.0)
+    if adapted is None or not known:
+        return list(known), []
+    ranking: Ranking = adapted.facing(known[0])
+    kinds = {trial.id: ranking.score(trial)[0] for trial in known}
+    fastest = sorted(known, key=lambda trial: slowness[trial.id])
+    good = [trial for trial in known if kinds[trial.id] == GOOD]
+    hopeless = [trial for trial in fastest if kinds[trial.id] == NEVER]
+    first = [trial for trial in fastest if kinds[trial.id] not in (GOOD, NEVER)]
+    return first, [*good, *hopeless]
