@@ -231,6 +231,7 @@ def next_commands(study: str, best: Trial | None = None, *, ended: bool = False)
         longer = command(f"study extend {study} --set epochs={_more_epochs(best)}")
         rows += [(longer, "train on, where the program takes --epochs")]
     if ended:
+        rows += [(command(f"study replay {study}"), "what another policy would have made of it")]
         rows += [(command(f"study export {study} --to {study}.json"), "everything, as JSON Lines")]
     else:
         rows += [(command(f"study stop {study}"), "end it; the results stay")]

@@ -222,6 +222,8 @@ def test_ids_are_completed(head: FakeHead) -> None:
 
     assert complete("study show di") == ["digits"]
     assert complete("trial show digits/") == ["digits/1", "digits/2"]
+    assert complete("study replay digits --policy best") == ["best_first"]
+    assert complete("study replay digits --policy asha,best") == ["asha,best_first"]
     assert "status" in complete("st")
 
 
