@@ -16,6 +16,7 @@ from hermesd.core.assignment import Assignment, Issue
 from hermesd.core.binding import bind
 from hermesd.core.commands import Bind, Command, Kill, Launch, Release, Renew, Stop, Suspend
 from hermesd.core.events import Event, NodeLost
+from hermesd.core.foresight import upcoming
 from hermesd.core.invariants import check_trials
 from hermesd.core.model import (
     NodeId,
@@ -27,6 +28,7 @@ from hermesd.core.model import (
     Time,
     TrialId,
 )
+from hermesd.core.node_messages import Upcoming
 from hermesd.core.placement import Placement
 from hermesd.core.policy import Policy
 from hermesd.core.queues import Queues, Unanswered
@@ -236,6 +238,10 @@ class Scheduler:
             return ()  # nobody knows; `explain` says why
         waiting = [t for t in order if self.state.trials[t].phase is Phase.WAITING]
         return tuple(waiting[:count])
+
+    def upcoming(self, now: Time) -> dict[NodeId, Upcoming]:
+        """What each node may prepare for; see `foresight`."""
+        return upcoming(self.state, self._queues, now)
 
     def explain(self, trial_id: TrialId, now: Time) -> Explanation:
         """Why a trial runs or waits, in its policy's words."""
