@@ -170,7 +170,11 @@ class Supervisor(LiveTrial):
     def heard(self, message: Message) -> None:
         """One frame from the agent."""
         kind = message.get("kind")
-        if kind == "at_boundary":
+        if kind == "at_boundary" and message["cause"] == "request" and self._suspension is None:
+            # Frozen from outside, since it came too late, and let go on: it heard of that only now.
+            if self.worker is not None:
+                self.worker.tell("resume", attempt=self.attempt)
+        elif kind == "at_boundary":
             self.run.holds(message["step"])
             if self._suspension is None:
                 self._suspension = Suspension(self, "park", message["cause"], 0.0)

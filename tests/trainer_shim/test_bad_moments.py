@@ -1,0 +1,178 @@
+"""Things that go wrong at the worst moment: deadlines that pass, kills and full disks in the
+middle of a save, a restore, or a rebuild ahead of its turn."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.trainer_shim.conftest import MakeTrial
+from tests.trainer_shim.driving import Trial
+from tests.trainer_shim.test_host import FOREVER, LOOP, expected
+from trainer_shim import snapshot
+
+
+def is_there(path: Path) -> None:
+    """Wait for a file."""
+    while not path.exists():
+        pass
+
+
+def saved_at(trial: Trial, step: int) -> str:
+    """Let the trial train to a step and be saved there, parked; the checkpoint's path."""
+    trial.start(limit=step)
+    trial.until("parked")
+    trial.send("checkpoint", id=f"at-{step}")
+    return str(trial.until("checkpointed")["path"])
+
+
+def test_a_step_that_outlasts_the_deadline_is_parked_from_outside_and_goes_on(
+    make_trial: MakeTrial,
+) -> None:
+    script = LOOP.replace(
+        "    state, step = state",
+        "    if step == 5:\n        open('stuck', 'w').close()\n"
+        "        while not pathlib.Path('over').exists(): pass\n    state, step = state",
+    )
+    trial = make_trial(script, "10").launch()
+    trial.start()
+    work = trial.directory / "work"
+    is_there(work / "stuck")
+    trial.suspend("park", deadline=0.2)
+    parked = trial.until("parked")
+    assert not parked["at_boundary"]
+    assert parked["step"] == 5
+    # Nothing of the wait is called training: it is the price of this suspend.
+    assert parked["boundary_seconds"] == 0.0
+    (work / "over").touch()
+    trial.resume()
+    trial.until("completed")
+    assert trial.losses() == expected(10)
+
+
+def slow_to_save(word: str) -> str:
+    """The program whose save takes until it is told to go on."""
+    wait = f"while not pathlib.Path('{word}').exists(): pass"
+    return LOOP.replace(
+        "def save(folder):\n",
+        "def save(folder):\n    if step > 3:\n        open('saving', 'w').close()\n"
+        f"        {wait}\n",
+    )
+
+
+def test_kill_9_during_a_save_leaves_the_checkpoint_before_it(make_trial: MakeTrial) -> None:
+    trial = make_trial(slow_to_save("never"), "10").launch()
+    before = saved_at(trial, 3)
+    trial.resume(limit=6)
+    trial.until("parked")
+    trial.send("demote", id="at-6")
+    work = trial.directory / "work"
+    is_there(work / "saving")
+    trial.attach(after=trial.events[-1]["seq"])
+    os.kill(trial.attached["worker_pid"], signal.SIGKILL)
+    assert trial.until("failed")["error_kind"] == "signal"
+    newest = snapshot.newest_verified(str(trial.checkpoints))
+    assert newest is not None
+    assert newest["path"] == before, "what was half written does not count"
+    (work / "never").touch()
+    trial.start(restore=before)
+    trial.until("completed")
+    assert trial.losses() == expected(10)
+
+
+def test_kill_9_during_a_restore_costs_that_attempt_alone(make_trial: MakeTrial) -> None:
+    script = LOOP.replace(
+        "trial = trainer_shim.attach()",
+        "import os, time\n"
+        "if 'HERMES_ATTEMPT' in os.environ and os.environ['HERMES_ATTEMPT'] == '2':\n"
+        "    print(os.getpid(), file=open('restoring', 'w'), flush=True)\n"
+        "    time.sleep(1000)\n"
+        "trial = trainer_shim.attach()",
+    )
+    trial = make_trial(script, "10").launch()
+    path = saved_at(trial, 4)
+    trial.send("kill")
+    trial.until("suspended")
+    trial.start(restore=path)
+    note = trial.directory / "work" / "restoring"
+    is_there(note)
+    while not note.read_text().endswith("\n"):
+        pass
+    os.kill(int(note.read_text()), signal.SIGKILL)
+    failed = trial.until("failed")
+    assert failed["error_kind"] == "signal"
+    trial.start(restore=path)
+    assert trial.until("started")["step"] >= 4
+    trial.until("completed")
+    assert trial.losses() == expected(10)
+
+
+@pytest.mark.parametrize("when", ["running", "parked"])
+def test_a_disk_that_is_full_in_a_save_costs_the_save_alone(
+    make_trial: MakeTrial, when: str
+) -> None:
+    script = "import resource\n" + LOOP.replace(
+        "def save(folder):\n",
+        "def save(folder):\n    limits = (1, resource.RLIM_INFINITY) if step > 4 else"
+        " (resource.RLIM_INFINITY,) * 2\n    resource.setrlimit(resource.RLIMIT_FSIZE, limits)\n",
+    ).replace("print(", "0 and print(")
+    trial = make_trial(script, "10" if when == "parked" else FOREVER).launch()
+    before = saved_at(trial, 4)
+    trial.resume(limit=8 if when == "parked" else None)
+    if when == "running":
+        trial.until("resumed")
+        trial.suspend("checkpoint")
+        parked = trial.until("parked", "suspended")
+        assert parked["kind"] == "parked", "it keeps its progress in memory"
+        assert "no checkpoint" in parked["cause"]
+    else:
+        trial.until("parked")
+        trial.send("demote", id="at-8")
+        assert "no checkpoint" in trial.until("parked")["cause"]
+        trial.resume()
+        trial.until("completed", "failed")
+        assert trial.losses() == expected(10)
+    newest = snapshot.newest_verified(str(trial.checkpoints))
+    assert newest is not None
+    assert newest["path"] == before
+
+
+def test_what_is_rebuilt_trains_nothing_before_it_is_let_go(make_trial: MakeTrial) -> None:
+    trial = make_trial(LOOP, "10").launch()
+    path = saved_at(trial, 4)
+    trial.send("kill")
+    trial.until("suspended")
+    heard = len(trial.events)
+    trial.attempt += 1
+    trial.send("start", restore=path, limit_step=None, hold=True)
+    held = trial.until("parked")
+    assert (held["step"], held["cause"]) == (4, "rebuilt")
+    kinds = {event["kind"] for event in trial.events[heard:]}
+    assert not kinds & {"started", "reported", "resumed"}
+    trial.attempt += 1
+    trial.send("resume", limit_step=None)
+    started = trial.until("started")
+    assert started["attempt"] == trial.attempt
+    trial.until("completed")
+    assert trial.losses() == expected(10)
+
+
+def test_kill_9_of_what_is_rebuilt_is_told_and_the_checkpoint_serves(
+    make_trial: MakeTrial,
+) -> None:
+    trial = make_trial(LOOP, "10").launch()
+    path = saved_at(trial, 4)
+    trial.send("kill")
+    trial.until("suspended")
+    trial.attempt += 1
+    trial.send("start", restore=path, limit_step=None, hold=True)
+    trial.until("parked")
+    assert trial.attach()["worker_pid"] is not None
+    os.kill(trial.attached["worker_pid"], signal.SIGKILL)
+    trial.until("failed")
+    trial.start(restore=path)
+    trial.until("completed")
+    assert trial.losses() == expected(10)
