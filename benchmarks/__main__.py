@@ -19,6 +19,7 @@ from benchmarks import report
 QUICK = {
     "decisions": ["1000"],
     "fidelity": ["--epochs", "1", "--policies", "best_first"],
+    "hermes2021": ["--iterations", "60", "--bins", "1", "--runs", "2"],
     "journal": ["--trials", "1000", "--points", "100000"],
     "scale": ["100", "1000"],
     "slowdown": ["--pairs", "2"],
