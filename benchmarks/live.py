@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -64,13 +65,16 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Lived:
-    """A run: its export, what happened by it, and how loaded the machine was before it."""
+    """A run: its export, what happened by it, and how loaded the machine was before it.
+
+    `lead` is the seconds from the start of the daemons to the submission.
+    """
 
     export: Path
     exported: Exported
     outcome: Outcome
     load: float
-    at: str
+    lead: float
 
     @property
     def busy(self) -> float:
@@ -103,7 +107,7 @@ def kept(wanted: Wanted, where: Path) -> Lived | None:
     said = json.loads(about.read_text())
     if said["fingerprint"] != wanted.fingerprint():
         return None
-    return _lived(export, said["load"], said["at"])
+    return _lived(export, said["load"], said["lead"])
 
 
 def live(wanted: Wanted, where: Path) -> Lived:
@@ -116,6 +120,7 @@ def live(wanted: Wanted, where: Path) -> Lived:
     print(f"running {wanted.name}", file=sys.stderr, flush=True)
     load, at = os.getloadavg()[0], datetime.now(UTC).isoformat(timespec="seconds")
     about.unlink(missing_ok=True)
+    begun = time.monotonic()
     with (
         tempfile.TemporaryDirectory(prefix="hermes-") as name,
         own_head(Path(name), wanted.slots) as hermes,
@@ -123,10 +128,11 @@ def live(wanted: Wanted, where: Path) -> Lived:
         study = wanted.study()
         if wanted.warm:
             finished(hermes, {**study, **_one_step(wanted.spec)}, wanted.directory)
+        lead = time.monotonic() - begun
         done = finished(hermes, study, wanted.directory)
         export.write_bytes(b"".join(hermes.export(done)))
-    lived = _lived(export, load, at)
-    said = {"fingerprint": wanted.fingerprint(), "load": load, "at": at}
+    lived = _lived(export, load, lead)
+    said = {"fingerprint": wanted.fingerprint(), "load": load, "at": at, "lead": lead}
     about.write_text(json.dumps(said, indent=1) + "\n")
     return lived
 
@@ -154,12 +160,12 @@ def finished(hermes: Client, study: Mapping[str, object], directory: Path) -> st
     return submission.study
 
 
-def _lived(export: Path, load: float, at: str) -> Lived:
+def _lived(export: Path, load: float, lead: float) -> Lived:
     exported = open_export(export)
     left = [trial.id for trial in exported.trials if trial.phase is not Phase.COMPLETED]
     if left:
         raise ValueError(f"{export}: not completed: {', '.join(left)}")
-    return Lived(export, exported, happened(exported), load, at)
+    return Lived(export, exported, happened(exported), load, lead)
 
 
 def _plain(value: object) -> object:

@@ -1,0 +1,102 @@
+"""What a tool's diary comes to: how soon good trials were found, and what was given up wrongly.
+
+Rule: which trials are good is read off the loop that trains all to their end: the best quarter, by
+the lowest validation loss of any epoch. Times are seconds since the tool was started.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from typing import NamedTuple
+
+GOOD_SHARE = 0.25
+
+
+class Note(NamedTuple):
+    """A trial finished an epoch."""
+
+    trial: int
+    epoch: int
+    val_loss: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """The trials trained to their end: their losses, which are good by the loss `theta`, and the
+    one that ends lowest."""
+
+    losses: dict[int, tuple[float, ...]]
+    theta: float
+    good: tuple[int, ...]
+    best: int
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """A tool's figures; None for what it never came to.
+
+    `first_good` and `mean_good` are the times at which good trials came to be good, `found` how
+    many of them did; `best` when the best trial was trained to its end. `regret` is how much
+    higher the lowest final loss of the fully trained trials is than that of all; `killed_good`
+    counts the good trials that were not trained to their end. `differs` is the largest difference
+    of a loss from the same epoch's in the loop.
+    """
+
+    first_good: float | None
+    mean_good: float | None
+    found: int
+    best: float | None
+    total: float
+    regret: float | None
+    trained: int
+    killed_good: int
+    epochs: int
+    differs: float
+
+
+def read_diary(path: Path, begun: float) -> list[Note]:
+    """The notes of a diary, as seconds since `begun`."""
+    entries = map(json.loads, path.read_text().splitlines())
+    return [Note(e["trial"], e["epoch"], e["val_loss"], e["at"] - begun) for e in entries]
+
+
+def truth_of(notes: Iterable[Note]) -> Truth:
+    """What is true of the trials, by a loop that trained all of them to their end."""
+    losses: dict[int, list[float]] = {}
+    for note in sorted(notes, key=lambda note: note.epoch):
+        losses.setdefault(note.trial, []).append(note.val_loss)
+    lows = {trial: min(theirs) for trial, theirs in losses.items()}
+    theta = sorted(lows.values())[max(1, round(GOOD_SHARE * len(lows))) - 1]
+    good = tuple(sorted(trial for trial, low in lows.items() if low <= theta))
+    best = min(losses, key=lambda trial: (losses[trial][-1], trial))
+    return Truth({trial: tuple(theirs) for trial, theirs in losses.items()}, theta, good, best)
+
+
+def race_of(notes: Sequence[Note], truth: Truth, total: float) -> Race:
+    """The figures of a tool."""
+    ends = {note.trial: note for note in notes if note.epoch == len(truth.losses[note.trial])}
+    reached: dict[int, float] = {}
+    for note in sorted(notes, key=lambda note: note.seconds):
+        if note.trial in truth.good and truth.losses[note.trial][note.epoch - 1] <= truth.theta:
+            reached.setdefault(note.trial, note.seconds)
+    lowest = truth.losses[truth.best][-1]
+    finals = [truth.losses[trial][-1] for trial in ends]
+    return Race(
+        first_good=min(reached.values(), default=None),
+        mean_good=mean(reached.values()) if reached else None,
+        found=len(reached),
+        best=ends[truth.best].seconds if truth.best in ends else None,
+        total=total,
+        regret=min(finals) - lowest if finals else None,
+        trained=len(ends),
+        killed_good=len(set(truth.good) - set(ends)),
+        epochs=len(notes),
+        differs=max(
+            abs(note.val_loss - truth.losses[note.trial][note.epoch - 1]) for note in notes
+        ),
+    )
