@@ -60,6 +60,9 @@ def _head(replay: Said) -> RenderableType:
     trials, devices = count(replay["trials"], "trial"), count(replay["devices"], "device")
     best = f"{replay['best']}, {replay['signal']} {number(replay['best_loss'])}"
     lines = [cell(f"{replay['study']}: {trials} on {devices}; the best is {best}", "bold")]
+    if replay["untrained"]:
+        words = f"{count(replay['untrained'], 'trial')} without a loss so far: left out"
+        lines.append(cell(words, "yellow"))
     if replay["partly"]:
         words = (
             f"{replay['partly']} of them not trained to their end: what they would have shown"

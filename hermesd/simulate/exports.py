@@ -45,13 +45,15 @@ class Exported:
     """A study and what is known of its past.
 
     `trials` are those that were trained at all, by number; each is the job at its place in
-    `curves`. `entries` are their launches, starts, reports and completions with their times.
+    `curves`. So many others are `untrained`: they reported no loss. `entries` are the launches,
+    starts, reports and completions with their times.
     """
 
     study: Study
     trials: tuple[Trial, ...]
     curves: Curves
     entries: tuple[tuple[Time, Entry], ...]
+    untrained: int
 
 
 @dataclass(slots=True)
@@ -94,6 +96,7 @@ def open_export(path: Path) -> Exported:
         tuple(trial for trial, _ in trained),
         Curves(path.stem, _jobs(trained, lines.entries), _switch(lines), whole=True),
         tuple(lines.entries),
+        len(curves) - len(trained),
     )
 
 

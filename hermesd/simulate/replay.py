@@ -92,7 +92,8 @@ class Happened:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A study under other policies; `partly` trials were trained, but not to their end.
+    """A study under other policies. `partly` of its `trials` were trained, but not to their end;
+    `untrained` others have shown no loss and are left out.
 
     `best` ends with the best value of the signal of those that were trained.
     """
@@ -103,6 +104,7 @@ class Replay:
     trials: int
     iterations: int
     partly: int
+    untrained: int
     best: str
     best_loss: float
     happened: Happened
@@ -129,6 +131,7 @@ def replay(path: Path, chosen: Sequence[Contender], devices: int | None) -> Repl
         trials=len(exported.trials),
         iterations=sum(job.steps for job in order.jobs),
         partly=sum(trial.phase is not Phase.COMPLETED for trial in exported.trials),
+        untrained=exported.untrained,
         best=exported.trials[best].id,
         best_loss=_sign(exported) * float(order.jobs[best].smoothed[-1]),
         happened=_happened(exported, order),

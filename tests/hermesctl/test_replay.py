@@ -11,9 +11,9 @@ from typing import Any
 from hermesctl.errors import ExitCode
 from hermesctl.replay_views import verdict
 from hermesd.pb.hermes.v1 import types_pb2 as types
-from tests.head.heads import world
-from tests.hermesctl.past_study import LATE, falling, hermesctl, trained
-from tests.study_specs import plugin
+from tests.head.heads import Node, world
+from tests.hermesctl.past_study import LATE, STEPS, falling, hermesctl, trained
+from tests.study_specs import plugin, spec
 
 ASHA = "asha:eta=2,min_rung=5,max_rung=20"
 FIFO = types.Schedule(policy=plugin("fifo"))
@@ -79,3 +79,21 @@ def test_the_verdict_says_whether_it_was_wrong() -> None:
     assert "; nearly right: the best, s/1," in said(pick="s/2", regret=0.1, regret_share=0.02)
     assert said(pick="s/2", regret=None, regret_share=None).endswith("ends without a loss")
     assert said(held_back=0) == "asha holds no trial back: it would have ended none"
+
+
+async def test_a_study_that_goes_on_is_replayed_as_far_as_it_has_come(tmp_path: Path) -> None:
+    async with world(tmp_path / "head") as head:
+        node = Node(head)
+        await node.hello()
+        await head.submit(spec({"lr": {"values": [1.0, 2.0, 3.0]}}, schedule=FIFO))
+        launch = await node.start()
+        await node.report(launch, 1, falling(3.0))
+        await node.complete(launch, STEPS)
+        await node.report(await node.start(), 1, LATE[:20])
+        await node.settle()
+        told = await hermesctl(head, "study", "replay", "digits", "--policy", ASHA)
+        node.call.cancel()
+    assert told.code == ExitCode.OK, told.stderr
+    assert "digits: 2 trials on 1 device; the best is digits/1" in told.stdout
+    assert "1 trial without a loss so far: left out" in told.stdout
+    assert "1 of them not trained to their end" in told.stdout

@@ -162,9 +162,12 @@ def test_an_unfinished_study_is_replayed_as_far_as_it_is_known(tmp_path: Path) -
     waiting["trial"]["phase"] = "waiting"
     waiting["trial"]["finished"] = None
     lines[4] = json.dumps(waiting)
-    path.write_text("\n".join(lines))
+    never = {"type": "trial", "trial": waiting["trial"] | {"step": 0}}
+    never["trial"]["spec"]["id"] = "s/4"
+    path.write_text("\n".join([*lines, json.dumps(never)]))
     told = replay(path, contenders("asha"), None)
-    assert (told.partly, told.happened.figures.makespan) == (1, 39.0)
+    assert (told.trials, told.partly, told.untrained) == (4, 1, 1)
+    assert told.happened.figures.makespan == 39.0
 
 
 def test_a_policy_that_is_not_installed_is_not_simulated_again(tmp_path: Path) -> None:
