@@ -21,7 +21,7 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _CPU_TIMES = slice(
     11, 15
 )  # among the fields from the state on: own and children's, user and system
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_OWN_MEMORY = ("RssAnon:", "RssShmem:")
 
 
 def become_subreaper() -> None:
@@ -58,6 +58,7 @@ class WorkGroup:
         self._events = _file(cgroup, "cgroup.events")
         self._killer = _file(cgroup, "cgroup.kill")
         self._procs = _file(cgroup, "cgroup.procs")
+        self._memory = _file(cgroup, "memory.stat") if self._v2 is not None else None
         self._oom = _file(cgroup, "memory.events") or _file(cgroup, "memory.oom_control")
 
     def freeze(self) -> bool:
@@ -98,11 +99,13 @@ class WorkGroup:
                     os.sched_setaffinity(thread, cores)
 
     def memory_bytes(self) -> int:
-        """Resident memory of the group; pages that several processes share count for each."""
-        pages = 0
-        for pid in self.members():
-            pages += int((_read(f"/proc/{pid}/statm").split() or ["0", "0"])[1])
-        return pages * _PAGE_BYTES
+        """What the group holds that only its end gives back: no pages of files, which the kernel
+        drops at need. A memory cgroup counts what processes share once, and for the first of them;
+        without one it counts for each."""
+        if self._memory is not None:
+            counts = dict(line.split() for line in _read(self._memory).splitlines())
+            return sum(int(counts.get(name, 0)) for name in ("anon", "shmem"))
+        return sum(_own_memory_bytes(pid) for pid in self.members())
 
     def cpu_seconds(self) -> float:
         """CPU time of the group's processes, and of those that they have waited for."""
@@ -169,6 +172,11 @@ def _stopped(pid: int) -> bool:
         if fields is not None and fields[0] not in "TtZX":
             return False
     return True
+
+
+def _own_memory_bytes(pid: int) -> int:
+    lines = map(str.split, _read(f"/proc/{pid}/status").splitlines())
+    return sum(int(words[1]) for words in lines if words[0] in _OWN_MEMORY) << 10
 
 
 def _threads(pid: int) -> list[int]:

@@ -13,6 +13,8 @@ import signal
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+_OWN_MEMORY = ("RssAnon:", "RssShmem:")
+
 
 async def exited(pid: int) -> None:
     """Wait for the end of a process, ours or not; at once when there is none."""
@@ -66,12 +68,13 @@ def started_with(pid: int, variable: str) -> str | None:
 
 
 def resident_bytes(pids: Iterable[int]) -> int:
-    """What these processes hold in memory; what they share counts for each."""
-    pages = 0
+    """What these processes hold in memory, less pages of files; what they share counts for each."""
+    kilobytes = 0
     for pid in pids:
         with contextlib.suppress(OSError):
-            pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
+            lines = map(str.split, Path(f"/proc/{pid}/status").read_text().splitlines())
+            kilobytes += sum(int(words[1]) for words in lines if words[0] in _OWN_MEMORY)
+    return kilobytes << 10
 
 
 def bind(pids: Iterable[int], cores: Iterable[int]) -> None:
