@@ -92,9 +92,9 @@ class Free:
     """Any device: the one on which the trial gets furthest, as far as speeds were measured.
 
     What counts is the seconds that a device costs: for iterations slower than on the fastest kind,
-    as many as the trial has behind it (no more than it has ahead), and for getting there. A kind
-    that was not measured yet counts as the fastest, and is so measured soon. With `equal` speeds
-    all kinds are alike.
+    as many as the trial has behind it (no more than it has ahead), and for getting there. A trial
+    that runs may move inside its node. A kind that was not measured yet counts as the fastest, and
+    is so measured soon. With `equal` speeds all kinds are alike.
     """
 
     name: ClassVar[str] = "free"
@@ -102,7 +102,8 @@ class Free:
     speeds: Literal["measured", "equal"] = "measured"
 
     def gain(self, trial: Trial, here: Device, there: Device, facts: Facts) -> float:
-        if not self._unequal(facts) or failed_on(trial, there.id):
+        # It may be parked on its way, and what is parked does not leave its node.
+        if not self._unequal(facts) or failed_on(trial, there.id) or here.node != there.node:
             return 0.0
         saved = _delay(trial, here, facts) - _delay(trial, there, facts)
         return saved - switch_seconds(trial, facts)

@@ -16,6 +16,7 @@ class Ground:
     """The devices and trials that compute at this moment, and what was trained so far."""
 
     def __init__(self) -> None:
+        self.slowness: dict[DeviceId, float] = {}  # where iterations take longer: so many times
         self.devices: dict[DeviceId, RunId] = {}
         self.trials: dict[TrialId, RunId] = {}
         self.begun: set[RunId] = set()
@@ -38,6 +39,11 @@ class Ground:
         self.begun.add(run)
         self.trials[run.trial] = run
         self.devices.update(dict.fromkeys(devices, run))
+
+    def slowness_of(self, run: RunId) -> float:
+        """How many times as long as recorded a run's iterations take, where it computes."""
+        on = (device for device, holder in self.devices.items() if holder == run)
+        return max((self.slowness.get(device, 1.0) for device in on), default=1.0)
 
     def train(self, trial: TrialId, seconds: float) -> None:
         """A trial was trained for so long."""

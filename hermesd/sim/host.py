@@ -188,7 +188,7 @@ class Host:
     def _first_boundary(self) -> None:
         fresh, self._started = not self._started, True
         self.voice.say(Started(self.run, self.step))
-        self._training.go(self._agenda.now)
+        self._training.go(self._agenda.now, self._ground.slowness_of(self.run))
         if fresh:
             for fact in self.standing():
                 self.voice.say(fact)
@@ -198,7 +198,7 @@ class Host:
             self._at_boundary()
 
     def _plan_work(self) -> None:
-        period = max(pace.REPORT_SECONDS, self._training.recording.step_seconds)
+        period = max(pace.REPORT_SECONDS, self._training.step_seconds)
         self._turns.after(min(period, self._training.seconds_left(self._agenda.now)), self._work)
 
     def _work(self) -> None:

@@ -11,21 +11,22 @@ from hermesd.sim.curves import Recording
 
 
 class Training:
-    """Iterations done, while it goes on and while it stands."""
+    """Iterations done, while it goes on and while it stands; `step_seconds` is what one takes."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
         self._base = 0
         self._reported = 0
         self._since: Time | None = None
+        self.step_seconds = recording.step_seconds
 
     def restore(self, step: int) -> None:
         """Stand at a step, all before it reported."""
         self._base = self._reported = step
 
-    def go(self, now: Time) -> None:
-        """Iterations are done from now on."""
-        self._since = now
+    def go(self, now: Time, slowness: float) -> None:
+        """Iterations are done from now on, each in so many times what was recorded."""
+        self._since, self.step_seconds = now, slowness * self.recording.step_seconds
 
     def stand(self, now: Time) -> None:
         """No more iterations; what was begun of one is lost."""
@@ -42,7 +43,7 @@ class Training:
         """Iterations done by now."""
         if self._since is None:
             return self._base
-        done = max(0.0, now - self._since) / self.recording.step_seconds
+        done = max(0.0, now - self._since) / self.step_seconds
         return min(self._base + math.floor(done + 1e-6), self.recording.steps)
 
     def over(self, now: Time) -> bool:
@@ -51,13 +52,13 @@ class Training:
     def seconds_left(self, now: Time) -> float:
         """Until the last iteration is done."""
         assert self._since is not None
-        whole = (self.recording.steps - self._base) * self.recording.step_seconds
+        whole = (self.recording.steps - self._base) * self.step_seconds
         return max(0.0, self._since + whole - now)
 
     def seconds_to_boundary(self, now: Time) -> float:
         """Until the running iteration is done."""
         assert self._since is not None
-        one, gone = self.recording.step_seconds, now - self._since
+        one, gone = self.step_seconds, now - self._since
         if gone <= 0:
             return one - gone
         return one * (math.floor(gone / one + 1e-6) + 1) - gone
@@ -74,5 +75,5 @@ class Training:
             step,
             chunked(before + 1, losses),
             (("loss", losses[-1]),),
-            busy_seconds=(step - before) * self.recording.step_seconds,
+            busy_seconds=(step - before) * self.step_seconds,
         )

@@ -198,7 +198,8 @@ class World:
         a disk that rots are not its fault.
         """
         each = self.work[host.run.trial].recording.step_seconds
-        bound = self._durability + SAVE_SECONDS + 2 * each + 0.1
+        slowest = max(self.ground.slowness.values(), default=1.0)
+        bound = self._durability + SAVE_SECONDS + 2 * slowest * each + 0.1
         folder = host.folder
         if host.voice.heard_seconds < bound or not host.can_be_rebuilt or folder.damaged:
             return

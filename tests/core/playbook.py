@@ -98,10 +98,16 @@ def submitted(trials: int = 1, name: str = "s", **changes: Any) -> Submitted:
 
 
 def joined(
-    devices: int = 1, node: str = "n", boot: str = "b1", live: Sequence[LiveRun] = ()
+    devices: int = 1,
+    node: str = "n",
+    boot: str = "b1",
+    live: Sequence[LiveRun] = (),
+    kinds: Sequence[str] = ("cpu",),
 ) -> NodeJoined:
-    """A node's Hello, with devices n/0, n/1 ..."""
-    named = tuple(Device(f"{node}/{i}", node, "cpu", 1 << 30) for i in range(devices))
+    """A node's Hello, with devices n/0, n/1 ... of these kinds by turns."""
+    named = tuple(
+        Device(f"{node}/{i}", node, kinds[i % len(kinds)], 1 << 30) for i in range(devices)
+    )
     return NodeJoined(node, boot, named, tuple(live))
 
 

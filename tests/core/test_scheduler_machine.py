@@ -69,6 +69,13 @@ PLUGINS = [
 NODES = ("n", "m")
 TRIALS = [f"{study}/{number}" for study in "st" for number in range(3)]
 
+PLACEMENTS = [
+    Plugin("free"),
+    Plugin("free", (("speeds", "equal"),)),
+    Plugin("homes", (("G_thres", 2), ("rebalance", "node"))),
+    Plugin("swap", (("G_thres", 2),)),
+]
+
 plugins = st.sampled_from(PLUGINS)
 some_trials = st.lists(st.sampled_from(TRIALS), min_size=1, max_size=3, unique=True).map(tuple)
 nodes = st.sampled_from(NODES)
@@ -179,7 +186,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(
         name=st.sampled_from("st"),
         policy=plugins,
-        placement=st.sampled_from([Plugin("free"), Plugin("homes", (("G_thres", 2),))]),
+        placement=st.sampled_from(PLACEMENTS),
         tier=st.sampled_from([None, Tier.CHECKPOINT]),
         max_steps=st.sampled_from([None, None, 8]),
     )
@@ -241,7 +248,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 stray = self.run_of(trial_id, data.draw(attempts))
                 word = data.draw(st.sampled_from(["starting", "running", "parked", "ended"]))
                 live.append(LiveRun(stray, word, (f"{node}/0",)))
-        self.tell(joined(devices, node, boot, live))
+        self.tell(joined(devices, node, boot, live, kinds=("cpu", "slow")))
 
     @rule(node=nodes)
     def silence(self, node: NodeId) -> None:
@@ -282,9 +289,16 @@ class SchedulerMachine(RuleBasedStateMachine):
         step=steps,
         losses=st.lists(st.sampled_from([0.5, 1.0, 4.0, float("inf")]), max_size=3),
         finite=st.integers(0, 9),
+        seconds=st.sampled_from([0.1, 10.0]),
     )
     def reports(
-        self, trial: TrialId, offset: int, step: int, losses: list[float], finite: int
+        self,
+        trial: TrialId,
+        offset: int,
+        step: int,
+        losses: list[float],
+        finite: int,
+        seconds: float,
     ) -> None:
         name = str(self.run_of(trial, offset))
         event = reported(
@@ -292,7 +306,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             step,
             losses,
             metrics=(("loss", 1.0),),
-            busy_seconds=0.1,
+            busy_seconds=seconds,
             not_finite=finite == 0,
         )
         self.tell(event)

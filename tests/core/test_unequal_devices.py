@@ -146,6 +146,7 @@ def test_moving_is_worth_what_it_saves_less_the_switch() -> None:
     assert gain(costly, slow, fast, facts) == pytest.approx(30.0 - 35.0)
     failed = Failure(1, fast.id, "exception", "it broke", "", 7, 0.0)
     assert gain(replace(fresh, failures=(failed,)), slow, fast, facts) == 0.0
+    assert gain(fresh, slow, replace(fast, node="m"), facts) == 0.0
 
 
 def test_a_waiting_trial_stays_at_its_files_unless_speed_pays_for_the_copy() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from random import Random
 
 from hermesd.core.events import Submitted
 from hermesd.core.model import (
     Device,
+    DeviceId,
     Fidelity,
     Goal,
     MetricMode,
@@ -38,6 +40,8 @@ POLICIES = [
     Plugin("asha", (("eta", 2),)),
 ]
 PLACEMENTS = [Plugin("free"), Plugin("free"), Plugin("homes"), Plugin("homes", (("G_thres", 2),))]
+REBALANCED = [Plugin("homes", (("rebalance", "node"),)), Plugin("swap"), Plugin("free")]
+SLOWNESS = 4.0
 
 
 def curve(random: Random) -> Recording:
@@ -76,9 +80,34 @@ def world(seed: int, faults: Faults) -> World:
             park_only = not gpus and random.random() < 0.2
             fidelity = Fidelity.PARK_ONLY if park_only else Fidelity.EXACT
             work[spec.id] = Work(curve(random), fidelity)
+    unequal, slow = Random(f"kinds {seed}"), list[DeviceId]()
+    if unequal.random() < 0.4:
+        submissions, boxes, slow = _unequal(submissions, boxes, unequal)
     made = World(seed, submissions, work, boxes, LEASE, faults)
+    made.ground.slowness.update(dict.fromkeys(slow, SLOWNESS))
     Storm(made)
     return made
+
+
+def _unequal(
+    submissions: list[Submitted], boxes: list[Box], random: Random
+) -> tuple[list[Submitted], list[Box], list[DeviceId]]:
+    """The same with some devices of a slow kind, and placements that go by that; who is slow."""
+    slow = [each.id for box in boxes for each in box.devices if random.random() < 0.5]
+    kinds = [
+        replace(
+            box,
+            devices=tuple(
+                replace(each, kind="slow") if each.id in slow else each for each in box.devices
+            ),
+        )
+        for box in boxes
+    ]
+    studies = [
+        replace(each, study=replace(each.study, placement=random.choice(REBALANCED)))
+        for each in submissions
+    ]
+    return studies, kinds, slow
 
 
 def _study(name: str, random: Random) -> Study:

@@ -61,7 +61,8 @@ def test_undisturbed_nothing_fails_and_the_whole_curve_is_known() -> None:
             assert trial.metrics["loss"].last == recording.losses[-1]
             trained = recording.steps * recording.step_seconds
             # Between nodes a checkpoint does not travel yet: there a trial starts over.
-            assert len(pool.boxes) > 1 or math.isclose(trial.use.busy_seconds, trained)
+            alike = len(pool.boxes) == 1 and not pool.ground.slowness
+            assert not alike or math.isclose(trial.use.busy_seconds, trained)
 
 
 def test_a_seed_decides_everything() -> None:
