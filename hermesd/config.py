@@ -24,6 +24,7 @@ from pydantic import (
 )
 
 from hermesd.enrolment import Membership
+from hermesd.memory import usable_memory
 
 NODE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -204,7 +205,7 @@ class NodeConfig(_Daemon):
     cpu_slots: Slots = Field(default_factory=lambda: tuple((core,) for core in usable_cores()))
     gpus: bool = True
     # Parked trials beyond this are written to disk.
-    parked_memory_bytes: Bytes = Field(default_factory=lambda: _physical_memory() // 2)
+    parked_memory_bytes: Bytes = Field(default_factory=lambda: usable_memory() // 2)
     # Working copies, checkpoints and output together.
     disk_budget_bytes: Bytes = 50 * GIB
 
@@ -248,7 +249,3 @@ class NodeConfig(_Daemon):
     @property
     def runtime_path(self) -> Path:
         return self.runtime_dir or self.state_dir / "run"
-
-
-def _physical_memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
