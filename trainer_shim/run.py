@@ -257,4 +257,4 @@ class Run:
             last = {"checkpoint": self.last_saved, "metrics": self._last_values}
             self._said = {"kind": "completed", **last}
         outcome = outcome_of_status(status, killed_for_memory, self._said)
-        return {"step": self.step, **outcome}
+        return {"step": self.step, "restored_from": self._restore, **outcome}

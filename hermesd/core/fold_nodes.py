@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from hermesd.core import progress
+from hermesd.core.blame import blamed
 from hermesd.core.change import replace
 from hermesd.core.events import DeviceFailed, NodeJoined, NodeLost, NodeSilent, RunFailed
 from hermesd.core.model import LiveRun, Node, NodeId, Phase, RunId, Slot, Time
@@ -95,7 +96,7 @@ def _forget_runs(
             else:
                 lost = RunFailed(run.id, "lost", reason, "", trial.step)
                 study, elsewhere = state.studies[trial.spec.study], untried(state, trial)
-                trial = progress.blamed(trial, lost, study, elsewhere, now)
+                trial = blamed(trial, lost, study, elsewhere, now)
                 trial = progress.fall_back(trial)
             state.put(progress.released(trial, now))
         elif run is None and kept and kept.run not in live and state.parked_on(trial) == node_id:

@@ -43,7 +43,7 @@ def fold_run_event(state: Tables, event: RunEvent, now: Time) -> None:
         case _ if not current:
             raise Rejected(f"{event.run} is not the present run of {trial.id}")
         case RunStarted():
-            _started(state, trial, event)
+            _started(state, trial, event, now)
         case Reported():
             _reported(state, trial, event)
         case QuantumEnded() | MilestonePassed():
@@ -97,14 +97,14 @@ def _demoted(state: Tables, trial: Trial, event: RunSuspended) -> None:
     state.put(progress.fall_back(trial) if behind else trial)
 
 
-def _started(state: Tables, trial: Trial, event: RunStarted) -> None:
+def _started(state: Tables, trial: Trial, event: RunStarted, now: Time) -> None:
     if trial.phase not in (Phase.STARTING, Phase.SUSPENDING):
         raise Rejected(f"{event.run} is {trial.phase} already")
     tier = trial.kept.tier if trial.kept else None
     tier = Tier.CHECKPOINT if tier is None and trial.checkpoint else tier
     if tier is not None:
         _measure(state, trial, resume_seconds=event.start_seconds)
-    state.put(progress.started(trial, event, tier))
+    state.put(progress.started(trial, event, tier, now))
 
 
 def _measure(state: Tables, trial: Trial, **seconds: float) -> None:

@@ -11,6 +11,8 @@ from hermesd.core.model import Checkpoint, DeviceId, Phase, RunId, Tier, Time, T
 # Failures for which the program cannot be blamed: its process could not be made, or went with its
 # machine.
 MACHINES_FAULT = frozenset({"lost", "not_started"})
+# A checkpoint's: the trial goes on from the one before.
+RESTORE = "restore"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,16 @@ class Failure:
     def machines(self) -> bool:
         """Whether it was the machine's fault and not the program's."""
         return self.error_kind in MACHINES_FAULT
+
+    @property
+    def restores(self) -> bool:
+        """Whether it was a checkpoint that could not be used."""
+        return self.error_kind == RESTORE
+
+    @property
+    def programs(self) -> bool:
+        """Whether it was the program's own fault."""
+        return not (self.machines or self.restores)
 
 
 @dataclass(frozen=True, slots=True)

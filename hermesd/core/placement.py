@@ -30,12 +30,13 @@ def fits(trial: Trial, study: Study, device: Device, kept_on: str | None) -> boo
 
 def failed_on(trial: Trial, device: DeviceId) -> bool:
     """Whether the trial failed on the device before: it goes elsewhere where it can."""
-    return any(failure.device == device for failure in trial.failures)
+    return any(old.device == device and not old.restores for old in trial.failures)
 
 
 def suspected(trial: Trial, device: DeviceId) -> bool:
     """Whether the trial rather waits than runs there again: a machine's fault may happen once."""
-    there = [failure for failure in trial.failures if failure.device == device]
+    failures = (failure for failure in trial.failures if not failure.restores)
+    there = [failure for failure in failures if failure.device == device]
     return len(there) > 1 or any(not failure.machines for failure in there)
 
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import fields
 
+from hermesd.core.blame import blamed, set_back
 from hermesd.core.change import replace
 from hermesd.core.events import Reported, RunFailed, RunStarted, RunSuspended
-from hermesd.core.history import Ending, Failure, Kept, MetricSummary, Result, SwitchCost
+from hermesd.core.history import Ending, Kept, MetricSummary, Result, SwitchCost
 from hermesd.core.losses import QuantumLosses, extend, truncate
 from hermesd.core.model import Checkpoint, Phase, Study, Tier, Time
 from hermesd.core.trial import Trial
 
-# The program can be what brings its machine down: the machine's faults count a little, until a
-# checkpoint shows that the trial gets on.
-MISFORTUNES_PER_FAILURE = 10
 # Seconds per step on a device kind: the newest report weighs this much.
 STEP_SECONDS_WEIGHT = 0.2
 
@@ -33,7 +31,7 @@ def close_quantum(trial: Trial) -> Trial:
     )
 
 
-def started(trial: Trial, event: RunStarted, tier: Tier | None) -> Trial:
+def started(trial: Trial, event: RunStarted, tier: Tier | None, now: Time) -> Trial:
     """Training goes on from `event.step`; `tier` is the one it was resumed from, None if fresh."""
     costs, use = trial.costs, trial.use
     # A first start is no switch: every schedule pays it once.
@@ -41,6 +39,8 @@ def started(trial: Trial, event: RunStarted, tier: Tier | None) -> Trial:
         cost = replace(costs.get(tier, SwitchCost()), resume_seconds=event.start_seconds)
         costs = {**costs, tier: cost}
         use = replace(use, overhead_seconds=use.overhead_seconds + event.start_seconds)
+    if trial.checkpoint is not None and event.step < trial.checkpoint.step:
+        trial = set_back(trial, event, trial.checkpoint, now)
     if event.step < trial.step:
         trial = back_at(trial, event.step)
     return replace(
@@ -241,41 +241,3 @@ def failed(trial: Trial, event: RunFailed, study: Study, untried: bool, now: Tim
     if trial.current.count:
         trial = close_quantum(trial)
     return released(fall_back(trial), now)
-
-
-def blamed(trial: Trial, event: RunFailed, study: Study, untried: bool, now: Time) -> Trial:
-    """The trial with a failure of its present run noted, and its end if that was the last try.
-
-    It is the last at the study's `max_failures`, and at once when the same error comes at the
-    same step a second time: the program's own fault then. What is the machine's fault counts
-    apart, up to ten times as often, and anew whenever a checkpoint has moved on. No single device
-    ends a trial that is allowed more than one failure while another is `untried`.
-    """
-    run = trial.run
-    assert run is not None
-    failure = Failure(
-        run.id.attempt,
-        run.devices[0],
-        event.error_kind,
-        event.detail,
-        event.signature,
-        event.step,
-        now,
-    )
-    repeated = bool(event.signature) and any(
-        (old.signature, old.step) == (event.signature, event.step) for old in trial.failures
-    )
-    trial = replace(trial, failures=(*trial.failures, failure), reason=event.detail)
-    if failure.machines:
-        trial = replace(trial, misfortunes=trial.misfortunes + 1)
-        last = trial.misfortunes >= MISFORTUNES_PER_FAILURE * study.max_failures
-        words = f"{trial.misfortunes} times without getting on"
-    else:
-        tries = sum(not old.machines for old in trial.failures)
-        last = repeated or tries >= study.max_failures
-        words = "the same error at the same step twice" if repeated else "no tries left"
-    devices = {old.device for old in trial.failures}
-    sure = not untried or len(devices) >= min(2, study.max_failures)
-    if last and sure and not trial.ending:
-        trial = replace(trial, ending=Ending(Phase.FAILED, f"{event.detail} ({words})"))
-    return trial

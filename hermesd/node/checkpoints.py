@@ -2,7 +2,8 @@
 
 Rule: only manifests are parsed (size-limited JSON); the files are hashed and never opened as
 what they are. A directory that does not verify is passed over, never removed as if it were
-superseded, unless two newer ones verify.
+superseded, unless two newer ones verify. One that a program could not go on from twice is set
+aside.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from hermesd.node.frames import Frame
 MANIFEST = "manifest.json"
 MANIFEST_LIMIT_BYTES = 16 << 20
 KEPT = 2
+_REFUSED = ".refused"  # in a checkpoint that a program could not go on from once
+_SET_ASIDE = "unusable"
 
 
 class Damaged(Exception):
@@ -86,6 +89,24 @@ def prune(folder: Path) -> None:
     order = _by_progress(folder)
     for path in order[order.index(kept[-1]) + 1 :]:
         shutil.rmtree(path, ignore_errors=True)
+
+
+def refuse(folder: Path, name: str) -> bool:
+    """A program could not go on from this checkpoint; whether it is set aside for that.
+
+    It is the second time: at the first it may have been something else that the program missed
+    when it was run again. The last that was set aside is kept for whoever wants to know.
+    """
+    path = next((path for path in folder.iterdir() if path.name == Path(name).name), None)
+    if path is None:
+        return False
+    if not (path / _REFUSED).exists():
+        (path / _REFUSED).touch()
+        return False
+    shutil.rmtree(folder.parent / _SET_ASIDE, ignore_errors=True)
+    (folder.parent / _SET_ASIDE).mkdir()
+    path.rename(folder.parent / _SET_ASIDE / path.name)
+    return True
 
 
 def _by_progress(folder: Path) -> list[Path]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from pathlib import Path
 
 import structlog
 
+from hermesd.core.history import RESTORE
 from hermesd.core.node_messages import Assignment, Gone, HostFact, Left, Saved
 from hermesd.node import checkpoints
 from hermesd.node.folder import TrialFolder
@@ -65,9 +67,14 @@ class Hearing:
         elif kind == "parked":
             self._remember_parked()
         elif kind in _OUTCOMES:
+            if frame.get("error_kind") == RESTORE:
+                await self._refuse(frame)
             await site.release(self.assignment.launch.devices, frozenset({self.worker_pid}))
         self.seen = sequence
-        self._marks.append((site.say(fact) if fact is not None else 0, sequence))
+        told = site.say(fact) if fact is not None else 0
+        if kind == "started":
+            told = await self._say_restored(frame) or told
+        self._marks.append((told, sequence))
         if isinstance(fact, Saved | Left):
             site.tasks.create_task(self._prune())
 
@@ -101,6 +108,31 @@ class Hearing:
     def _fact(self, frame: Frame) -> HostFact | None:
         work = self.assignment.work
         return fact_of(frame, self._folder.trial, work.signal_goal, work.signal, self._site.node)
+
+    async def _refuse(self, frame: Frame) -> None:
+        """The next attempt is not to fail of the same checkpoint for ever."""
+        name, folder = str(frame.get("restored_from") or ""), self._folder.checkpoints
+        try:
+            if await asyncio.to_thread(checkpoints.refuse, folder, name):
+                log.error("checkpoint set aside", trial=self._folder.trial, checkpoint=name)
+        except OSError as error:
+            log.warning("checkpoint not set aside", trial=self._folder.trial, error=str(error))
+
+    async def _say_restored(self, frame: Frame) -> int:
+        """Where a run has begun, if that is another checkpoint than the one it was to go on from.
+
+        Told after its start, which lets the head forget the one that could not be used.
+        """
+        wanted, name = self.assignment.checkpoint, Path(str(frame.get("restored_from") or "")).name
+        if wanted is None or not name or name == wanted.id.rpartition("@")[2]:
+            return 0
+        try:
+            found = await asyncio.to_thread(checkpoints.verified, self._folder.checkpoints / name)
+        except checkpoints.Damaged as error:
+            log.warning("checkpoint damaged", error=str(error))
+            return 0
+        run = self.assignment.run
+        return self._site.say(Saved(run, checkpoint_of(found.frame, run, self._site.node)))
 
     def _remember_parked(self) -> None:
         try:

@@ -52,6 +52,28 @@ def test_any_damage_is_seen(tmp_path: Path, harm: str) -> None:
     assert list(checkpoints.newest(tmp_path)) == []
 
 
+def test_one_that_was_refused_twice_is_set_aside(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints"
+    old, new = build(folder, "s5", 5), build(folder, "s9", 9)
+    assert not checkpoints.refuse(folder, "s9")
+    assert [found.path for found in checkpoints.newest(folder)] == [new, old]
+    assert checkpoints.refuse(folder, "s9")
+    assert [found.path for found in checkpoints.newest(folder)] == [old]
+    assert checkpoints.verified(tmp_path / "unusable" / "s9").step == 9
+    assert not checkpoints.refuse(folder, "s5")
+    assert checkpoints.refuse(folder, "s5")
+    assert [path.name for path in (tmp_path / "unusable").iterdir()] == ["s5"]
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "s9", "../checkpoints"])
+def test_only_a_checkpoint_is_set_aside(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "checkpoints"
+    build(folder, "s5", 5)
+    for _ in range(3):
+        assert not checkpoints.refuse(folder, name)
+    assert [found.step for found in checkpoints.newest(folder)] == [5]
+
+
 def test_the_newest_come_first_and_the_damaged_are_passed_over(tmp_path: Path) -> None:
     for step in (10, 5, 20):
         build(tmp_path, f"s{step}", step)

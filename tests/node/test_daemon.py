@@ -322,6 +322,7 @@ async def test_a_damaged_checkpoint_falls_back_to_the_one_before(
         path.write_bytes(path.read_bytes()[:-1] + b"x")
     third = launch(attempt=3, checkpoint=newer)
     assert (await head.hears(RunStarted, third)).step == older.step
+    assert (await head.hears(Checkpointed, third)).checkpoint.id == older.id
     await suspended(third, Tier.CHECKPOINT)
     (folder / newer.id.rpartition("@")[2] / "manifest.json").unlink()
 

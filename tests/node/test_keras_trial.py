@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from hermesd.core.events import FidelityKnown, RunCompleted, RunStarted, RunSuspended
+from hermesd.core.events import FidelityKnown, RunCompleted, RunFailed, RunStarted, RunSuspended
 from hermesd.core.model import Fidelity, RunId, Tier
 
 from .conftest import CPU1, Head, Node
@@ -21,6 +21,14 @@ model = keras.Sequential([keras.layers.Dense(4, activation="tanh"), keras.layers
 model.compile("adam", "mse")
 model.fit(x, x.sum(1), batch_size=8, epochs=int(sys.argv[1]), verbose=0)
 print("weights", repr(float(sum(w.sum() for w in model.get_weights()))))
+"""
+# How often the program was run in its working directory.
+BEFORE = """
+import pathlib
+import sys
+runs = pathlib.Path("runs")
+before = len(runs.read_text()) if runs.exists() else 0
+runs.write_text("x" * (before + 1))
 """
 LONG = ("python", "train.py", "150")
 
@@ -58,6 +66,31 @@ async def test_suspended_in_both_tiers_it_ends_as_if_nothing_had_happened(
     assert done.step == 1200
     assert losses(head, "moved/1") == losses(head, "plain/1")
     assert weights(node, "moved/1") == weights(node, "plain/1")
+
+
+@pytest.mark.timeout(240)
+async def test_what_cannot_be_restored_twice_is_set_aside(
+    head: Head,
+    node: Node,
+    launch: Callable[..., RunId],
+    running: Callable[..., Awaitable[RunId]],
+    suspended: Callable[..., Awaitable[RunSuspended]],
+) -> None:
+    """A program that trains on more data each time: it goes on from the beginning."""
+    program = PROGRAM.replace("(64, 8)", "(64 + 8 * before, 8)").replace("import sys", BEFORE)
+    first = await running(program=program, argv=LONG)
+    kept = (await suspended(first, Tier.CHECKPOINT)).checkpoint
+    assert kept is not None
+    for attempt in (2, 3):
+        run = launch(attempt=attempt, program=program, argv=LONG, checkpoint=kept)
+        failed = await head.hears(RunFailed, run)
+        assert failed.error_kind == "restore"
+        assert "data differ" in failed.detail
+    fourth = launch(attempt=4, program=program, argv=LONG, checkpoint=kept)
+    assert (await head.hears(RunStarted, fourth)).step == 0
+    assert (await head.hears(RunCompleted, fourth)).step == 1200
+    unusable = node.config.state_dir / "trials" / "digits" / "1" / "unusable"
+    assert [path.name for path in unusable.iterdir()] == [kept.id.rpartition("@")[2]]
 
 
 def losses(head: Head, trial: str) -> list[tuple[int, float]]:

@@ -269,6 +269,7 @@ def test_a_corrupt_checkpoint_fails_the_restore_and_an_older_one_serves(
     failed = trial.until("failed")
     assert failed["error_kind"] == "restore"
     assert "state.json" in failed["detail"]
+    assert failed["restored_from"] == new
     trial.start(restore=old)
     trial.until("completed")
     assert trial.losses() == expected(20)

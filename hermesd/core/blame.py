@@ -1,0 +1,77 @@
+"""Whose fault it is that a run failed, and when that ends its trial: pure functions of a trial."""
+
+from __future__ import annotations
+
+from hermesd.core.change import replace
+from hermesd.core.events import RunFailed, RunStarted
+from hermesd.core.history import RESTORE, Ending, Failure
+from hermesd.core.model import Checkpoint, Phase, Study, Time
+from hermesd.core.trial import Trial
+
+# The program can be what brings its machine down: the machine's faults count a little, until a
+# checkpoint shows that the trial gets on.
+MISFORTUNES_PER_FAILURE = 10
+# A node keeps two checkpoints, tries each twice and begins anew without: so much, and what it then
+# trained was lost in the same way once more.
+MOST_RESTORES = 12
+
+
+def set_back(trial: Trial, event: RunStarted, lost: Checkpoint, now: Time) -> Trial:
+    """The run began before its checkpoint, which is none then; the node tells which one it used."""
+    assert trial.run is not None
+    how = f"it went on from step {event.step}" if event.step else "it began anew"
+    detail = f"{how}: its checkpoint of step {lost.step} could not be used"
+    attempt, device = event.run.attempt, trial.run.devices[0]
+    failure = Failure(attempt, device, RESTORE, detail, "", event.step, now)
+    trial = replace(trial, checkpoint=None, failures=(*trial.failures, failure), reason=detail)
+    return _ended_if(trial, _restores(trial) >= MOST_RESTORES, detail, "too often")
+
+
+def blamed(trial: Trial, event: RunFailed, study: Study, untried: bool, now: Time) -> Trial:
+    """The trial with a failure of its present run noted, and its end if that was the last try.
+
+    It is the last at the study's `max_failures`, and at once when the same error comes at the
+    same step a second time: the program's own fault then. What is the machine's fault counts
+    apart, up to ten times as often, and anew whenever a checkpoint has moved on; a checkpoint that
+    cannot be restored is set aside, and counts apart as well. No single device ends a trial that is
+    allowed more than one failure while another is `untried`.
+    """
+    run = trial.run
+    assert run is not None
+    failure = Failure(
+        run.id.attempt,
+        run.devices[0],
+        event.error_kind,
+        event.detail,
+        event.signature,
+        event.step,
+        now,
+    )
+    repeated = bool(event.signature) and any(
+        (old.signature, old.step) == (event.signature, event.step) for old in trial.failures
+    )
+    trial = replace(trial, failures=(*trial.failures, failure), reason=event.detail)
+    if failure.machines:
+        trial = replace(trial, misfortunes=trial.misfortunes + 1)
+        last = trial.misfortunes >= MISFORTUNES_PER_FAILURE * study.max_failures
+        words = f"{trial.misfortunes} times without getting on"
+    elif failure.restores:
+        return _ended_if(trial, _restores(trial) >= MOST_RESTORES, event.detail, "too often")
+    else:
+        tries = sum(old.programs for old in trial.failures)
+        last = repeated or tries >= study.max_failures
+        words = "the same error at the same step twice" if repeated else "no tries left"
+    devices = {old.device for old in trial.failures if not old.restores}
+    sure = not untried or len(devices) >= min(2, study.max_failures)
+    return _ended_if(trial, last and sure, event.detail, words)
+
+
+def _restores(trial: Trial) -> int:
+    return sum(old.restores for old in trial.failures)
+
+
+def _ended_if(trial: Trial, last: bool, detail: str, words: str) -> Trial:
+    """The trial, failed for good if that was the last try."""
+    if not last or trial.ending:
+        return trial
+    return replace(trial, ending=Ending(Phase.FAILED, f"{detail} ({words})"))
