@@ -103,6 +103,11 @@ class Quantum:
     exact: bool = False
     milestones: tuple[Milestone, ...] = ()
 
+    def passed(self, loss: float, last: float) -> list[float]:
+        """The percentages of the milestones that a loss passes, those past `last`, in order."""
+        ahead = sorted((each.percent, each.loss) for each in self.milestones)
+        return [percent for percent, below in ahead if percent > last and loss <= below]
+
 
 @dataclass(frozen=True, slots=True)
 class Device:

@@ -128,10 +128,9 @@ class Stay:
         """What a report of the running program means for its quantum; each said once."""
         said: list[MilestonePassed | QuantumEnded] = []
         loss = report.chunks[-1].mean if report.chunks else math.nan
-        for percent, below in sorted((m.percent, m.loss) for m in self.quantum.milestones):
-            if percent > self.passed and loss <= below:
-                self.passed = percent
-                said.append(MilestonePassed(self.run, percent, loss, report.step))
+        for percent in self.quantum.passed(loss, self.passed):
+            self.passed = percent
+            said.append(MilestonePassed(self.run, percent, loss, report.step))
         until, target = self.quantum.until_step, self.quantum.loss
         met = (until is not None and report.step >= until) or (
             target is not None and loss <= target

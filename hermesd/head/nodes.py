@@ -16,7 +16,7 @@ import structlog
 
 import hermesd
 from hermesd import wire
-from hermesd.core.commands import Bind, Command, Kill, Launch, Release, Renew, Stop, Suspend
+from hermesd.core.commands import Bind, Command, Launch
 from hermesd.core.events import (
     NodeJoined,
     NodeSilent,
@@ -24,6 +24,7 @@ from hermesd.core.events import (
 )
 from hermesd.core.model import Checkpoint, NodeId, StudyId
 from hermesd.core.node_messages import Order, Source, assignment
+from hermesd.core.routing import addressee
 from hermesd.head.blobs import Blobs
 from hermesd.head.clock import boottime
 from hermesd.head.foresight import Foresight
@@ -88,17 +89,8 @@ class Sessions:
     def carry_out(self, command: Command) -> None:
         """Queue a command for its node. If none is attached it is said again after its Hello."""
         self._foresight.note(command, self.head)
-        match command:
-            case Bind():
-                return
-            case Kill(node=node) | Release(node=node):
-                pass
-            case Launch() | Renew() | Suspend() | Stop():
-                trial = self.head.state.trials.get(command.run.trial)
-                if trial is None or trial.run is None:
-                    return
-                node = self.head.state.slots[trial.run.devices[0]].device.node
-        if order := self._order(command):
+        node = addressee(self.head.state, command)
+        if node is not None and (order := self._order(command)):
             self._send(node, wire.command_to_proto(order))
 
     def _send(self, node: NodeId, message: pb.AttachResponse) -> bool:

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from hermesd.core.commands import Bind, Command, Kill, Launch, Release, Renew, Stop, Suspend
+from hermesd.core.commands import Command, Launch, Renew
 from hermesd.core.events import Event, NodeJoined, NodeSilent
 from hermesd.core.model import NodeId, Time
 from hermesd.core.node_messages import Leased, assignment
 from hermesd.core.placement import make_placement
+from hermesd.core.routing import addressee
 from hermesd.core.scheduler import LeaseTerms, Scheduler
 from hermesd.core.state import Rejected, State
 from hermesd.policy import make_policy
@@ -178,17 +179,8 @@ class Head:
 
     def send(self, command: Command) -> None:
         """Put a command on its node's stream; without one it is said again after a Hello."""
-        match command:
-            case Bind():
-                return
-            case Kill(node=node) | Release(node=node):
-                pass
-            case Launch() | Renew() | Suspend() | Stop():
-                trial = self.state.trials.get(command.run.trial)
-                if trial is None or trial.run is None:
-                    return
-                node = self.state.slots[trial.run.devices[0]].device.node
-        stream = self.sessions.get(node)
+        node = addressee(self.state, command)
+        stream = self.sessions.get(node) if node is not None else None
         if stream is None or not stream.welcome:
             return
         stream.to_node(self._order(command))

@@ -150,11 +150,8 @@ class Live:
 
     def pass_milestones(self, loss: float | None) -> list[float]:
         """The milestones that this loss passes, each said once."""
-        said = []
-        for milestone in sorted(self.quantum.milestones, key=lambda each: each.percent):
-            if loss is not None and milestone.percent > self.passed and loss <= milestone.loss:
-                self.passed = milestone.percent
-                said.append(milestone.percent)
+        said = [] if loss is None else self.quantum.passed(loss, self.passed)
+        self.passed = max([self.passed, *said])
         return said
 
     def expires(self, step: int, loss: float | None) -> bool:
