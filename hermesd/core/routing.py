@@ -1,0 +1,25 @@
+"""Which node a command is for: one answer for the head and for the simulated one."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from hermesd.core.commands import Bind, Command, Kill, Launch, Release, Renew, Stop, Suspend
+from hermesd.core.model import NodeId
+from hermesd.core.tables import Tables
+
+
+def addressee(state: Tables, command: Command) -> NodeId | None:
+    """The node that carries the command out; None if that is nobody, or its run is over."""
+    match command:
+        case Bind():
+            return None
+        case Kill(node=node) | Release(node=node):
+            return node
+        case Launch() | Renew() | Suspend() | Stop():
+            trial = state.trials.get(command.run.trial)
+            if trial is None or trial.run is None:
+                return None
+            return state.slots[trial.run.devices[0]].device.node
+        case _:
+            assert_never(command)
