@@ -63,7 +63,8 @@ class Loop(Replay):
             plan = self._plans.get(name)
             if plan is None:
                 plan = self._plans[name] = self._planned(context, name)
-            if plan.changes != self.variables.changes or plan.is_given_others(inputs):
+            others = plan.given and plan.is_given_others(inputs)
+            if others or plan.changes != self.variables.changes:
                 self._look_at(plan, inputs)
             if not plan.is_skipped:
                 return original(context, name, inputs, count)
@@ -151,12 +152,15 @@ class Loop(Replay):
                 self._outdate(plan)
                 raise
             if not self.standing.is_obstructed:
-                values = tf_optional.take_apart(outputs or (), plan.optionals)
+                values = outputs or ()
+                if plan.optionals:
+                    values = tf_optional.take_apart(values, plan.optionals)
                 self.journal.answered(plan.label, values, plan.size(values))
         self._outdate(plan)
         if plan.trains:
             self._trained(plan, inputs, outputs)
-        self.look_whether_all_is_told()
+        if self._position is not None:
+            self.look_whether_all_is_told()
         return outputs
 
     def _told(self, plan: Plan) -> Any:

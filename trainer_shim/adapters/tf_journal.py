@@ -103,9 +103,8 @@ class Journal:
         """Turn into bytes what came in since the last time."""
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
         for asked, values in waiting:
-            arrays = [store.as_array(value) for value in values]
-            kinds = tuple(map(store.kind_of, arrays))
-            self._keep((asked, "", kinds), map(store.to_bytes, arrays))
+            pairs = [store.kind_and_bytes(value) for value in values]
+            self._keep((asked, "", tuple([kind for kind, _ in pairs])), [one for _, one in pairs])
 
     def copy(self, count: int) -> tuple[list[Row], bytes, bytes]:
         """What makes this journal again, less what came after the first `count` answers."""
@@ -117,11 +116,11 @@ class Journal:
         values, later = self._values[0], sum(self._sizes[count - self._again :])
         return list(self._listed), self._codes[:count].tobytes(), values[: len(values) - later]
 
-    def _keep(self, row: Row, values: Iterable[bytes]) -> None:
+    def _keep(self, row: Row, values: Iterable[Any]) -> None:
         self._codes.append(self._code(row))
         size = 0
         for value in values:
-            self._tail += memoryview(value)
+            self._tail += value
             size += len(value)
         self._sizes.append(size)
         self.bytes += 4 + size

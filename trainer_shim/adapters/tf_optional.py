@@ -25,8 +25,6 @@ def find(structure: Any) -> dict[int, Any]:
 
 def take_apart(outputs: Sequence[Any], optionals: dict[int, Any]) -> Sequence[Any]:
     """The outputs as tensors of numbers or strings."""
-    if not optionals:
-        return outputs
     values: list[Any] = []
     for position, output in enumerate(outputs):
         if position not in optionals:

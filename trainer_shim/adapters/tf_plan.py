@@ -34,17 +34,17 @@ class Plan:
         self.outdated = -1  # and when what it writes was last said to be stale
         # Resources that may be others the next time: what a trace captures stays.
         every = definition.resources
-        self._given = [one for one in every if given is None or one < given]
+        self.given = [one for one in every if given is None or one < given]
         self._last: list[Any] = []
         self._returns_scalars = False
 
     def is_given_others(self, inputs: Sequence[Any]) -> bool:
         """Whether these are other resources than the last time."""
-        return any(inputs[at] is not one for at, one in zip(self._given, self._last))
+        return any(inputs[at] is not one for at, one in zip(self.given, self._last))
 
     def remember(self, inputs: Sequence[Any]) -> None:
         """These are the resources that were looked at."""
-        self._last = [inputs[at] for at in self._given]
+        self._last = [inputs[at] for at in self.given]
 
     def size(self, values: Sequence[Any]) -> int:
         """About how many bytes it returned."""
@@ -56,8 +56,9 @@ class Plan:
 
     def examples(self, inputs: Sequence[Any]) -> int:
         """The size of the batch, as far as the step is given one."""
-        shape: Sequence[int] = inputs[0].shape if inputs else ()
-        return int(shape[0]) if len(shape) else 0
+        # Not `shape`, whose objects take as long to make as all else here.
+        shape: Sequence[int] = inputs[0]._shape_tuple() if inputs else ()
+        return shape[0] if shape else 0
 
     def checksum(self, inputs: Sequence[Any]) -> int:
         """Of the data that the function was given."""

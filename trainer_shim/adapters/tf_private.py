@@ -59,6 +59,7 @@ NAMES = (
     (CHECKPOINTS, "get_checkpoint_state"),
     (CHECKPOINTS, "CheckpointState"),
     (OPS, "EagerTensor"),
+    (OPS, "EagerTensor._shape_tuple"),
     (OP_REGISTRY, "get"),
 )
 
