@@ -52,15 +52,20 @@ class Said:
     stderr: str
 
 
-async def hermesctl(head: World, *words: str) -> Said:
+async def started(head: World, *words: str) -> asyncio.subprocess.Process:
     """The command line against this head, as a process: it brings a loop of its own."""
     address = f"unix:{head.directory / 'head.sock'}"
-    process = await asyncio.create_subprocess_exec(
+    return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "hermesctl.cli", "--head", address, *words),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "COLUMNS": "240"},
     )
+
+
+async def hermesctl(head: World, *words: str) -> Said:
+    """What the command line says of this head."""
+    process = await started(head, *words)
     stdout, stderr = await process.communicate()
     assert process.returncode is not None
     return Said(process.returncode, stdout.decode(), stderr.decode())

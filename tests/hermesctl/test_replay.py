@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import json
+import signal
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from hermesctl.errors import ExitCode
 from hermesctl.replay_views import verdict
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from tests.head.heads import Node, world
-from tests.hermesctl.past_study import LATE, STEPS, falling, hermesctl, trained
+from tests.hermesctl.past_study import LATE, STEPS, falling, hermesctl, started, trained
 from tests.study_specs import plugin, spec
 
 ASHA = "asha:eta=2,min_rung=5,max_rung=20"
@@ -97,3 +101,18 @@ async def test_a_study_that_goes_on_is_replayed_as_far_as_it_has_come(tmp_path: 
     assert "digits: 2 trials on 1 device; the best is digits/1" in told.stdout
     assert "1 trial without a loss so far: left out" in told.stdout
     assert "1 of them not trained to their end" in told.stdout
+
+
+async def test_an_interrupt_ends_the_simulation_as_well(tmp_path: Path) -> None:
+    async with trained(tmp_path, [falling(3.0), falling(4.0)]) as head:
+        command = await started(head, "study", "replay", "digits")
+        process = psutil.Process(command.pid)
+        while not process.children():
+            assert command.returncode is None
+            await asyncio.sleep(0)
+        simulations = process.children()
+        command.send_signal(signal.SIGINT)
+        said = await command.communicate()
+    assert (command.returncode, *said) == (ExitCode.INTERRUPTED, b"", b"")
+    _, alive = psutil.wait_procs(simulations, timeout=60)
+    assert not alive
