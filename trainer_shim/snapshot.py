@@ -18,6 +18,7 @@ from typing import Any, Union
 VERSION = 1
 MANIFEST = "manifest.json"
 _CHUNK = 1 << 20
+_SYNCED_AT_ONCE = 4 << 20
 
 Buffer = Union[bytes, bytearray, memoryview]
 Fields = dict[str, Any]
@@ -41,15 +42,23 @@ class Builder:
         os.makedirs(self.partial)
 
     def add(self, name: str, parts: Iterable[Buffer]) -> None:
-        """Write one file from its parts, hashed on the way and fsynced."""
-        digest, size = hashlib.sha256(), 0
+        """Write one file from its parts, hashed on the way and fsynced.
+
+        In pieces: a thread that writes or syncs cannot be stopped, and a suspend waits for it.
+        """
+        digest, size, unsynced = hashlib.sha256(), 0, 0
         with open(os.path.join(self.partial, name), "wb", buffering=0) as file:
             for part in parts:
                 view = memoryview(part).cast("B")
-                digest.update(view)
-                size += len(view)
-                while view:
-                    view = view[file.write(view) :]
+                for piece in (view[at : at + _CHUNK] for at in range(0, len(view), _CHUNK)):
+                    digest.update(piece)
+                    size += len(piece)
+                    unsynced += len(piece)
+                    while piece:
+                        piece = piece[file.write(piece) :]
+                    if unsynced >= _SYNCED_AT_ONCE:
+                        os.fdatasync(file.fileno())
+                        unsynced = 0
             os.fsync(file.fileno())
         self._sums[name] = {"sha256": digest.hexdigest(), "bytes": size}
 
