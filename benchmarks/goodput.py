@@ -1,0 +1,191 @@
+"""Goodput: what of the time eight Keras trials that take turns on one core is training.
+
+A trial's training time is its iterations times what one takes in an uninterrupted run without
+Hermes; goodput is that, over the wall time. The quantum counts from the first iteration of a turn.
+The arms: `park`; `checkpoint` (the process ends, and a warm interpreter restores it in its turn);
+`ahead` (the same, rebuilt before its turn on another core; `ahead, same core` on the slot's own);
+and `2021`: save the model, end the process, start Python, import, load, as the first Hermes did.
+All run the network of examples/digits, each beside a stretch of the uninterrupted run.
+`python -m benchmarks.goodput [--quanta 1 2 5 10] [--rounds N] [--quick]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from itertools import cycle
+from pathlib import Path
+
+from benchmarks.report import median, publish
+from benchmarks.turns import CORES, QUIET, SLOT, Hosted, Plain, Program, end_well_when_told_to
+from tests.trainer_shim.driving import ROOT, Zygote
+
+PLAIN_SECONDS = 1.5
+
+PROGRAM = """
+import tensorflow as tf
+from sklearn.datasets import load_digits
+sys.path.insert(0, sys.argv[3])
+from train import build_model
+
+tf.config.threading.set_intra_op_parallelism_threads(1)
+model = load()
+if model is None:
+    model = build_model()
+    model.compile(
+        optimizer=keras.optimizers.Adam(learning_rate=1e-3, weight_decay=1e-3),
+        loss="sparse_categorical_crossentropy", metrics=["accuracy"],
+    )
+digits = load_digits()
+images = digits.images[..., None].astype("float32") / 16
+train(model, images, digits.target, batch_size=32, validation_split=0.2)
+"""
+DIGITS = str(ROOT / "examples" / "digits")
+
+
+class Turns:
+    """Trials that take turns; `prepare` is done for the next one once one has begun."""
+
+    def __init__(
+        self,
+        programs: Sequence[Program],
+        enter: Callable[[int], None],
+        leave: Callable[[int], None],
+        prepare: Callable[[int], None] = lambda number: None,
+        drop: Callable[[int], None] = lambda number: None,
+    ) -> None:
+        self._programs = programs
+        self._enter, self._leave, self._prepare, self._drop = enter, leave, prepare, drop
+        self._turn = cycle(range(len(programs)))
+        self._next = next(self._turn)
+
+    def take(self, quantum: float, count: int) -> tuple[int, float]:
+        """Iterations and wall seconds of so many turns."""
+        self._prepare(self._next)
+        time.sleep(quantum)  # the turn before the first: whoever is prepared has had as long
+        before, begun = sum(each.steps for each in self._programs), time.monotonic()
+        for _ in range(count):
+            present, self._next = self._next, next(self._turn)
+            self._enter(present)
+            self._prepare(self._next)
+            time.sleep(quantum)
+            self._leave(present)
+        seconds = time.monotonic() - begun
+        self._drop(self._next)
+        return sum(each.steps for each in self._programs) - before, seconds
+
+
+def arms(folder: Path, stack: ExitStack, trials: int) -> dict[str, Turns]:
+    """Everything that is compared, ready to go on from what one trial had saved."""
+    zygote = Zygote(folder / "zygote.sock", "keras")
+    stack.callback(zygote.close)
+
+    def hosted(name: str) -> list[Hosted]:
+        return [
+            Hosted(folder / f"{name}{i}", zygote, stack, PROGRAM, DIGITS) for i in range(trials)
+        ]
+
+    kept, parked = hosted("kept"), hosted("parked")
+    kept[0].enter()
+    kept[0].leave("checkpoint")
+    for each in [*kept, *parked]:
+        each.saved = kept[0].saved
+    for park in parked:
+        park.enter()
+        park.leave("park")
+    old = [Plain(folder / f"old{i}", PROGRAM, DIGITS) for i in range(trials)]
+    for each_old in old:
+        stack.callback(each_old.end)
+    old[0].enter()
+    old[0].leave()
+    for other in old[1:]:
+        shutil.copy(old[0].folder / "model.keras", other.folder)
+
+    def ahead(core: int) -> Turns:
+        def leave(number: int) -> None:
+            kept[number].leave("checkpoint")
+
+        return Turns(
+            kept,
+            lambda i: kept[i].enter(),
+            leave,
+            lambda i: kept[i].prepare(core),
+            lambda i: kept[i].end(),
+        )
+
+    made = {
+        "park": Turns(parked, lambda i: parked[i].enter(), lambda i: parked[i].leave("park")),
+        "checkpoint": Turns(kept, lambda i: kept[i].enter(), lambda i: kept[i].leave("checkpoint")),
+        "ahead, same core": ahead(SLOT),
+        "2021": Turns(old, lambda i: old[i].enter(), lambda i: old[i].leave()),
+    }
+    if len(CORES) > 1:
+        made["ahead"] = ahead(CORES[1])
+    return made
+
+
+def measure(
+    quanta: list[float], rounds: int, seconds: float, trials: int
+) -> list[list[str | float]]:
+    """A row for each arm and quantum."""
+    found: dict[tuple[str, float], list[tuple[float, float]]] = {}
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        plain = Plain(folder / "plain", PROGRAM, DIGITS)
+        stack.callback(plain.end)
+        plain.enter()
+        plain.signal(signal.SIGSTOP)
+        compared = arms(folder, stack, trials)
+        for quantum in quanta * rounds:
+            for name in random.sample(sorted(compared), len(compared)):
+                rate = _rate(plain)
+                count = max(2, round(seconds / quantum))
+                steps, wall = compared[name].take(quantum, count)
+                measured = steps / rate / wall, wall / count - quantum
+                found.setdefault((name, quantum), []).append(measured)
+                print(f"{name}, {quantum:g} s: {measured[0]:.3f}", file=sys.stderr, flush=True)
+    rows: list[list[str | float]] = []
+    for (name, quantum), blocks in sorted(found.items()):
+        good = [share for share, _ in blocks]
+        cost = median([seconds for _, seconds in blocks])
+        rows.append([name, quantum, len(good), median(good), min(good), max(good), cost])
+    return rows
+
+
+def _rate(plain: Plain) -> float:
+    """Iterations a second of the uninterrupted run, now."""
+    plain.signal(signal.SIGCONT)
+    before, begun = plain.steps, time.monotonic()
+    time.sleep(PLAIN_SECONDS)
+    steps, seconds = plain.steps - before, time.monotonic() - begun
+    plain.signal(signal.SIGSTOP)
+    return steps / seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quanta", type=float, nargs="+", default=[1, 2, 5, 10])
+    parser.add_argument("--rounds", type=int, default=2, help="blocks of each arm and quantum (2)")
+    parser.add_argument("--seconds", type=float, default=10, help="training in each block (10)")
+    parser.add_argument("--trials", type=int, default=8, help="trials that take turns (8)")
+    parser.add_argument("--quick", action="store_true", help="3 trials, quanta of 2 s, one block")
+    options = parser.parse_args()
+    if options.quick:
+        options.quanta, options.rounds, options.seconds, options.trials = [2], 1, 4, 3
+    end_well_when_told_to()
+    os.environ.update(QUIET)  # a zygote serves trials of its own environment only
+    columns = ["arm", "quantum_s", "blocks", "goodput", "low", "high", "cost_s_per_turn"]
+    rows = measure(options.quanta, options.rounds, options.seconds, options.trials)
+    publish("goodput", columns, rows)
+
+
+if __name__ == "__main__":
+    main()
