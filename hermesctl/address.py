@@ -44,15 +44,14 @@ class Address:
 
 def find_head(head: str | None, environment: Mapping[str, str]) -> Address:
     """The head named by `head`, else by HERMES_HEAD, else that of the current context, else this
-    user's own, embedded or not. A name without a colon is that of a context.
+    user's own, embedded or not. The name of a context stands for its head.
 
-    Raises UsageError for what is no address, NotFound for what is no context.
+    Raises UsageError for what is neither.
     """
     for text, origin in ((head, "--head"), (environment.get(HEAD_VARIABLE) or None, HEAD_VARIABLE)):
         if text is not None:
-            if text and ":" not in text and "/" not in text:
-                return _of_context(contexts.context(environment, text))
-            return parse_address(text, origin)
+            named = contexts.find(environment, text)
+            return _of_context(named) if named is not None else parse_address(text, origin)
     if chosen := contexts.current(environment):
         return _of_context(chosen)
     embedded = embedded_head(environment)
@@ -87,7 +86,7 @@ def parse_address(text: str, origin: str) -> Address:
     if not host or not _PORT.match(port) or int(port) > 65535:
         raise UsageError(
             f"{origin}: {printable(text)!r}: expected HOST:PORT, for example 127.0.0.1:7411, "
-            "or unix:PATH"
+            "unix:PATH, or a name that `hermesctl context` lists"
         )
     if not _is_loopback(host.strip("[]")):
         raise UsageError(

@@ -33,14 +33,20 @@ def contexts(environment: Mapping[str, str]) -> list[Context]:
     return [context for context in known if context.membership.exists]
 
 
+def find(environment: Mapping[str, str], name: str) -> Context | None:
+    """The one of this name, if there is one."""
+    return next((one for one in contexts(environment) if one.name == name), None)
+
+
 def context(environment: Mapping[str, str], name: str) -> Context:
     """The one of this name. Raises NotFound."""
-    known = {context.name: context for context in contexts(environment)}
-    if name not in known:
+    found = find(environment, name)
+    if found is None:
+        known = [one.name for one in contexts(environment)]
         near = difflib.get_close_matches(name, known, 1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise NotFound(f"there is no context {printable(name)}{hint}")
-    return known[name]
+    return found
 
 
 def current(environment: Mapping[str, str]) -> Context | None:
@@ -49,7 +55,7 @@ def current(environment: Mapping[str, str]) -> Context | None:
         name = _mark(environment).read_text().strip()
     except OSError:
         return None
-    return next((one for one in contexts(environment) if one.name == name), None)
+    return find(environment, name)
 
 
 def use(environment: Mapping[str, str], name: str | None) -> None:
