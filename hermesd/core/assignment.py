@@ -206,9 +206,11 @@ class Assignment:
         open_devices = [*free, *occupants.values()]
 
         def eligible(trial: Trial) -> bool:
-            return self._available(trial, now) and any(
-                self.queues.fits(trial, device) for device in open_devices
-            )
+            if self._available(trial, now):
+                for device in open_devices:
+                    if self.queues.fits(trial, device):
+                        return True
+            return False
 
         mine: dict[StudyId, list[Trial]] = {}
         for trial in (self.state.trials[trial_id] for trial_id in (*occupants, *moves.stays)):

@@ -80,6 +80,8 @@ def _check_slot(state: Tables, device_id: DeviceId) -> None:
 
 def _check_trial(state: Tables, trial_id: TrialId, trial: Trial) -> None:
     run = trial.run
+    if trial.phase is Phase.WAITING and not (run or trial.ending or trial.checkpoint):
+        return  # nothing that could contradict itself
     _require(
         (run is not None) == trial.phase.on_device, "{} is {} with {}", trial_id, trial.phase, run
     )

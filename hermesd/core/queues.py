@@ -130,4 +130,4 @@ class Queues:
         node = self.state.parked_on(trial)
         if not fits(trial, study, self.state.slots[device].device, node):
             return False
-        return not avoided(self.state, trial, device)
+        return not (trial.failures and avoided(self.state, trial, device))
