@@ -96,12 +96,13 @@ history = model.fit(x, y, batch_size=20, epochs=3, verbose=0)
 final(model, history.history)
 """
 
-# tf.data whose order depends on a seed, read through a parallel map.
+# tf.data whose order depends on a seed, read through a parallel map; the rate decays by the step.
 DATASET = """
 data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(50)
 data = data.map(lambda x, y: (x * 2.0, y), num_parallel_calls=2).batch(17).prefetch(2)
 model = keras.Sequential([layers.Dense(5), layers.Dropout(0.2), layers.Dense(1)])
-model.compile("adam", "mse")
+decaying = keras.optimizers.schedules.ExponentialDecay(0.05, decay_steps=2, decay_rate=0.8)
+model.compile(keras.optimizers.Adam(decaying), "mse")
 history = model.fit(data, epochs=3, verbose=0)
 final(model, history.history)
 """
@@ -177,7 +178,90 @@ model.fit({data}, epochs=2, verbose=0)
 final(model)
 """
 
+# Data that Keras reads from Python. A PyDataset that shuffles its own indices after each epoch and
+# draws noise from a generator of its own, and one that does it with NumPy's global numbers.
+_ROWS = """
+import sys
+def numbers(seed):
+    return np.random.Generator(np.random.PCG64(seed))
+
+class Rows(keras.utils.PyDataset):
+    def __init__(self, size, random, **kwargs):
+        super().__init__(**kwargs)
+        self.size, self.random, self.order = size, random, np.arange(100)
+    def __len__(self):
+        return 100 // self.size
+    def __getitem__(self, index):
+        rows = self.order[index * self.size : (index + 1) * self.size]
+        return x[rows] + 0.1 * self.random.normal(size=(self.size, 6)), y[rows]
+    def on_epoch_end(self):
+        self.random.shuffle(self.order)
+
+class Plain(keras.utils.PyDataset):
+    def __len__(self):
+        return 4
+    def __getitem__(self, index):
+        return x[index::4], y[index::4]
+
+model = keras.Sequential([layers.Dense(5), layers.Dropout(0.2), layers.Dense(1)])
+model.compile("adam", "mse")
+epochs = int(sys.argv[1]) if sys.argv[1:] else 3
+"""
+OWN_NUMBERS = (
+    _ROWS
+    + """
+history = model.fit(Rows(20, numbers(4)), epochs=epochs, verbose=0,
+                    validation_data=Plain(), callbacks=[callbacks.ReduceLROnPlateau(patience=1)])
+final(model, history.history)
+"""
+)
+GLOBAL_NUMBERS = (
+    _ROWS
+    + """
+history = model.fit(Rows(20, np.random, workers=0), epochs=epochs, verbose=0,
+                    validation_data=Rows(25, numbers(3)))
+final(model, history.history)
+"""
+)
+ENDLESS = (
+    _ROWS
+    + """
+def batches(random, size):
+    while True:
+        rows = random.permutation(100)[:size]
+        yield x[rows] + 0.1 * random.normal(size=(size, 6)), y[rows]
+
+history = model.fit(batches(numbers(1), 9), steps_per_epoch=5, epochs=epochs,
+                    verbose=0, validation_data=batches(numbers(2), 20),
+                    validation_steps=3)
+final(model, history.history)
+"""
+)
+# A generator that ends, and a fit of the same data after it.
+ENDING = (
+    _ROWS
+    + """
+def batches():
+    for start in range(0, 100, 10):
+        yield x[start : start + 10], y[start : start + 10] + np.random.normal()
+
+first = model.fit(batches(), epochs=1, verbose=0)
+rows = Rows(25, numbers(5))
+second = model.fit(rows, epochs=2, verbose=0, shuffle=True)
+third = model.fit(rows, epochs=2, verbose=0, steps_per_epoch=4)
+final(model, first.history, second.history, third.history)
+"""
+)
+
 # What cannot be brought back.
+WORKERS = (
+    _ROWS
+    + """
+model.fit(Rows(10, numbers(4), workers=2), epochs=2, verbose=0)
+final(model)
+"""
+)
+
 PARALLEL_AUGMENTATION = """
 data = tf.data.Dataset.from_tensor_slices((x, y)).batch(10)
 data = data.map(lambda x, y: (x + tf.random.normal(tf.shape(x)), y), num_parallel_calls=4)
@@ -188,12 +272,6 @@ noise = layers.GaussianNoise(0.5)
 data = tf.data.Dataset.from_tensor_slices((x, y)).batch(10)
 data = data.map(lambda x, y: (noise(x, training=True), y), num_parallel_calls=4)
 """ + _SMALL_FIT.format(data="data")
-
-GENERATOR = """
-def batches():
-    while True:
-        yield rng.normal(size=(5, 6)), rng.normal(size=(5, 1))
-""" + _SMALL_FIT.format(data="batches(), steps_per_epoch=4")
 
 STATEFUL_STEP = """
 class Noisy(layers.Layer):

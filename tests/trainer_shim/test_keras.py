@@ -132,7 +132,7 @@ final(model, by_hand)
     [
         ("PARALLEL_AUGMENTATION", "stateful"),
         ("AUGMENTING_LAYER", "stateful"),
-        ("GENERATOR", "Generator"),
+        ("WORKERS", "workers"),
         ("STATEFUL_STEP", "RandomStandardNormal"),
         ("EAGER", "run_eagerly"),
     ],

@@ -11,7 +11,7 @@ import pytest
 
 from tests.trainer_shim import keras_programs as programs
 from tests.trainer_shim.driving import Event, Trial, Zygote, ending
-from tests.trainer_shim.suspending import Runs, suspend, tensorflow_zygote
+from tests.trainer_shim.suspending import Runs, fidelity, suspend, tensorflow_zygote
 from trainer_shim.snapshot import newest_verified
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(300)]
@@ -79,3 +79,53 @@ def test_a_fit_before_the_last_is_not_extended_and_nothing_is_lost(
         "further, since a later fit began from where it had ended"
     )
     assert newest_verified(str(trial.checkpoints)) == end
+
+
+_UNSAVEABLE = """
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.one = layers.Dense(1)
+    def call(self, x):
+        return self.one(x)
+    def get_config(self):
+        raise ValueError("a layer without a recipe")
+
+model = Net()
+model.compile("sgd", "mse")
+model.fit(x, y, batch_size=20, epochs=1, verbose=0)
+final(model)
+"""
+
+_OPEN_AT_THE_END = """
+class Last(callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        self.file = open("last", "w") if batch == 4 else None
+    def on_train_end(self, logs=None):
+        self.file.close()
+        self.file = None
+
+model = keras.Sequential([layers.Input((6,)), layers.Dense(1)])
+model.compile("sgd", "mse")
+model.fit(x, y, batch_size=20, epochs=1, verbose=0, callbacks=[Last()])
+final(model)
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (_UNSAVEABLE, "there is no model.keras: ValueError: a layer without a recipe"),
+        (_OPEN_AT_THE_END, "it cannot be trained further: Uncopyable: Last.file"),
+    ],
+    ids=["model", "end"],
+)
+def test_what_the_end_lacks_is_said(zygote: Zygote, tmp_path: Path, body: str, words: str) -> None:
+    """The trial itself is well, as true as ever, and has its checkpoint."""
+    runs = Runs(zygote, tmp_path, programs.program(body, seeded=True))
+    with runs.trial("lacking") as trial:
+        trial.start()
+        assert trial.until("completed")["checkpoint"]["step"] == 5
+        level, reason = fidelity(trial)
+        assert level.startswith("exact")
+        assert words in reason

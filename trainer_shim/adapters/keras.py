@@ -88,31 +88,40 @@ def _hook_data(session: Session) -> None:
     epochs = private.find(private.TRAINER, "TFEpochIterator")
 
     def is_fits(iterator: Any) -> bool:
-        return session.fit is not None and session.fit.iterator is iterator
+        return session.fit is not None and session.fit.source.iterator is iterator
 
     def created(original: Any, iterator: Any, *args: Any, **kwargs: Any) -> None:
+        fit = session.fit
+        if fit is not None and fit.source.iterator is not None:
+            fit.validation.may_be_made()
         original(iterator, *args, **kwargs)
-        if session.fit is not None and session.fit.iterator is None:
-            session.fit.adopt(iterator)
+        if fit is not None and fit.source.iterator is None:
+            fit.source.adopt(iterator, fit.model.steps_per_execution, fit.epochs)
             session.batch_size = iterator.data_adapter.batch_size or 0
 
     def get_iterator(original: Any, iterator: Any) -> Any:
         dataset = original(iterator)
         if session.fit is not None and is_fits(iterator):
-            return session.fit.next_dataset(dataset)
+            return session.fit.source.next_dataset(dataset)
         return dataset
 
     def enumerate_iterator(original: Any, iterator: Any) -> Any:
-        source = original(iterator)
+        source = original(iterator)  # nothing of it is executed yet
         if session.fit is not None and is_fits(iterator):
             return session.fit.batches(source)
+        if session.fit is not None and session.fit.validates_by(iterator):
+            session.fit.validation.begins(iterator)
         return source
 
     def get_tf_dataset(original: Any, adapter: Any) -> Any:
         fit = session.fit
-        if fit is None or fit.iterator is not None or not adapter._shuffle or is_seeded():
+        if fit is None or fit.source.iterator is not None or not adapter._shuffle or is_seeded():
             return original(adapter)
-        return original(adapter) if session.agent.seed is None else fit.shuffled(adapter, original)
+        return (
+            original(adapter)
+            if session.agent.seed is None
+            else fit.source.shuffled(adapter, original)
+        )
 
     _around(epochs, "__init__", created)
     _around(epochs, "_get_iterator", get_iterator)

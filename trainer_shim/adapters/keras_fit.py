@@ -7,22 +7,14 @@ loop is empty and its outcome is put in place.
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from trainer_shim.adapters import keras_private as private
 from trainer_shim.adapters import keras_state as state
 from trainer_shim.adapters.keras_callbacks import Kept, Uncopyable
-from trainer_shim.adapters.keras_data import (
-    Files,
-    copy_iterator,
-    fingerprint,
-    move_iterator,
-    shuffled_by,
-)
 from trainer_shim.adapters.keras_graph import Watched
+from trainer_shim.adapters.keras_source import Source
+from trainer_shim.adapters.keras_validation import Validation
 
 if TYPE_CHECKING:
     from trainer_shim.adapters.keras_session import Session
@@ -50,64 +42,25 @@ class Fit:
         self.number = number
         self.ended = ended
         self.position = position
-        self.iterator: Any = None
+        self.source = Source(session, number)
+        self.validation = Validation()
         self.callbacks: Any = None
         self._kept = Kept([], model)
         self.traces: list[tuple[str, Any]] = []
         self.end: state.State | None = None  # its last batch, from where more epochs would go on
+        self.not_kept: str | None = None  # why there is none
         self._session = session
         self._agent = session.agent
-        self._epochs = epochs
+        self.epochs = epochs
         self._epoch = 0
         self._batch = 0  # executions of the train function in this epoch
         self._broke = False  # the loop was left before its data ended
-        self._data: Any = None  # the tf.data iterator that the epoch reads
-        self._data_start: Files = {}  # where that iterator was before its first batch
-        self._is_array = False
-        self._prints: list[Any] = []
         self._watched = Watched("train")
-        self._iterators = 0
-        self._counter: Any = None
-        self._skip = 0
         self._logs: dict[str, Any] | None = None  # those of before the checkpoint
 
-    # -- data ------------------------------------------------------------------------------------
-
-    def adopt(self, iterator: Any) -> None:
-        """This is the iterator over the training data."""
-        import tensorflow as tf
-
-        self.iterator = iterator
-        adapter = iterator.data_adapter
-        if isinstance(adapter, private.find(private.ARRAYS, "ArrayDataAdapter")):
-            self._is_array = True
-            self._prints = fingerprint(tf.nest.flatten(adapter._inputs))
-        elif isinstance(adapter, private.find(private.DATASETS, "TFDatasetAdapter")):
-            self._session.doubt("tf.data must give the same elements when it is read again")
-            policy = adapter.get_tf_dataset().options().experimental_external_state_policy
-            if policy not in (None, tf.data.experimental.ExternalStatePolicy.FAIL):
-                self._session.obstacle(f"the tf.data pipeline sets external state to {policy}")
-        else:
-            kind = type(adapter).__name__.replace("Adapter", "")
-            self._session.obstacle(f"the position of a {kind} cannot be saved")
-        if self.model.steps_per_execution > 1 and iterator.num_batches is None:
-            self._session.obstacle("steps_per_execution > 1 over data of unknown length")
-
-    def shuffled(self, adapter: Any, make: Any) -> Any:
-        """The dataset of `make`, whose permutations are drawn from the trial's seed."""
-        digest = hashlib.sha256(f"{self._agent.seed}/{self.number}".encode()).digest()
-        key = int.from_bytes(digest[:7], "big")
-        dataset, self._counter = shuffled_by(key, lambda: make(adapter))
-        return dataset
-
-    def next_dataset(self, dataset: Any) -> Any:
-        """What the next iterator is made of; each draws its permutation at its first batch."""
-        self._iterators += 1
-        if self._counter is not None:
-            self._counter.assign(self._iterators)
-        if self._skip:
-            dataset, self._skip = dataset.skip(self._skip), 0
-        return dataset
+    def validates_by(self, iterator: Any) -> bool:
+        """Whether this is the iterator over the validation data."""
+        return getattr(self.model, "_eval_epoch_iterator", None) is iterator
 
     # -- the loop ----------------------------------------------------------------------------------
 
@@ -116,16 +69,16 @@ class Fit:
         self._watched = getattr(self.model.train_function, "watched", None) or Watched("train")
         self._batch, self._broke = 0, False
         position, self.position = self.position, None
-        if position is not None:
+        if position is None:
+            self.source.epoch_begins()
+        else:
             self._go_on(source, position)
             if self._broke:
                 return
-        total = self.iterator.num_batches
+        total = self.source.iterator.num_batches
         self._begin_loop(total)
         for begin, end, data in source:
-            if data is not self._data:
-                self._data = data
-                self._probe(data)
+            self.source.reads(data)
             position = None
             yield begin, end, data
             self._boundary((end + 1 if total is None else min(end + 1, total)) - begin)
@@ -144,32 +97,20 @@ class Fit:
             self._agent.loop(True)
             if total is not None:
                 begun = self._batch * self.model.steps_per_execution
-                left = (self._epochs - self._epoch) * total - min(begun, total)
+                left = (self.epochs - self._epoch) * total - min(begun, total)
                 self._agent.planned(self._session.steps + left)
 
     @property
     def _is_last_epoch(self) -> bool:
-        return self._epoch + 1 == self._epochs
+        return self._epoch + 1 == self.epochs
 
     def _keep_end(self) -> None:
-        if not self._session.is_obstructed:
-            # Whatever the framework raises: what is not kept only cannot be trained further.
-            with contextlib.suppress(Exception):
-                self.end = self.copy()
-
-    def _probe(self, data: Any) -> None:
-        """Whether this iterator's position can be saved; found out before it is needed."""
-        import tensorflow as tf
-
-        if self._is_array or self._session.is_obstructed:
+        if self._session.is_obstructed:
             return
         try:
-            self._data_start = copy_iterator(data)
-        except (tf.errors.OpError, ValueError) as error:
-            reason = str(error).splitlines()[0]
-            self._session.obstacle(
-                f"the position of the tf.data pipeline cannot be saved: {reason}"
-            )
+            self.end = self.copy()
+        except Exception as error:  # whatever the framework raises: this run is well
+            self.not_kept = state.in_a_line(error)
 
     def _boundary(self, done: int) -> None:
         session, watched = self._session, self._watched
@@ -201,6 +142,16 @@ class Fit:
             return self._logs
         return logs
 
+    @property
+    def lost(self) -> str | None:
+        """Why what this fit has read could not be read again after its end; None if it could."""
+        if self.validation.is_changed:
+            return "what its validation data give after the fit depends on how often it validated"
+        reading = self.source.reading
+        if reading is not None and not reading.is_whole and self.model.stop_training:
+            return "how far a generator was read ahead when the training was stopped is not known"
+        return None
+
     # -- callbacks -------------------------------------------------------------------------------
 
     def begin(self, callbacks: Any) -> bool:
@@ -222,8 +173,9 @@ class Fit:
     def begun(self) -> None:
         """on_train_begin is over, or was left out."""
         if self.ended is not None:
+            self.source.all_again(self.ended)
             self._retrace(self.ended)
-            self.model._initial_epoch = self._epochs  # nothing is left for the loop
+            self.model._initial_epoch = self.epochs  # nothing is left for the loop
             return
         self._kept.begun()
         if self.position is not None:
@@ -254,10 +206,11 @@ class Fit:
             "random": state.copy_random(),
             "traces": list(self.traces),
             "steps": self._session.steps,
-            "epochs": self._epochs,
+            "epochs": self.epochs,
             "epoch": self._epoch,
             "stop_training": model.stop_training,
             "initial_epoch": model._initial_epoch,
+            **self.source.copy_read(),
         }
 
     def copy(self) -> state.State:
@@ -268,11 +221,8 @@ class Fit:
             **self.record(ended=False),
             "batch": self._batch,
             "broke": self._broke,
-            "seen": self.iterator._steps_seen,
-            "iterators": self._iterators,
-            "prints": self._prints,
-            "data": {} if self._is_array else copy_iterator(self._data),
-            "data_start": self._data_start,
+            "validations": self.validation.done,
+            **self.source.copy(),
             "logs": {k: v.numpy() for k, v in logs.items()} if isinstance(logs, dict) else {},
         }
 
@@ -284,22 +234,14 @@ class Fit:
             self._kept.put_back(past["callbacks"], variables)
         self.model.stop_training = past["stop_training"]
         self._session.steps = past["steps"]
-        state.set_random(past["random"])
+        state.set_random(past["random"], self.source.is_read_on)
 
     def _go_on(self, source: Iterator[Any], position: state.State) -> None:
         with self._session.restoring():
-            if position["prints"] != self._prints:
-                raise state.OtherProgram("the training data differ from those at the checkpoint")
-        self._iterators = position["iterators"] - 1
-        self._skip = position["seen"] if self._is_array else 0
+            self.source.check(position)
         self._batch, self._broke = position["batch"], position["broke"]
-        for _ in range(self._batch):
-            self._data = next(source)[2]
-        self.iterator._steps_seen = position["seen"]
-        self._data_start = position["data_start"]
-        if position["data"]:
-            seen = min(position["seen"], self.iterator.data_adapter.num_batches or position["seen"])
-            move_iterator(self._data, self._data_start, position["data"], seen)
+        self.source.go_on(source, position, self._batch)
+        self.validation.go_on(position["validations"])
         self._retrace(position)
         self.put_in_place(position)
         self._logs = position["logs"]

@@ -16,6 +16,8 @@ BASE_TRAINER = "keras.src.trainers.trainer"
 CALLBACKS = "keras.src.callbacks.callback_list"
 ARRAYS = "keras.src.trainers.data_adapters.array_data_adapter"
 DATASETS = "keras.src.trainers.data_adapters.tf_dataset_adapter"
+GENERATORS = "keras.src.trainers.data_adapters.generator_data_adapter"
+PYDATASETS = "keras.src.trainers.data_adapters.py_dataset_adapter"
 COMPILE = "keras.src.trainers.compile_utils"
 REDUCTIONS = "keras.src.metrics.reduction_metrics"
 GLOBAL_STATE = "keras.src.backend.common.global_state"
@@ -35,6 +37,9 @@ NAMES = (
     (CALLBACKS, "CallbackList._flush_futures"),
     (ARRAYS, "ArrayDataAdapter.get_tf_dataset"),
     (DATASETS, "TFDatasetAdapter.get_tf_dataset"),
+    (GENERATORS, "GeneratorDataAdapter.get_tf_dataset"),
+    (PYDATASETS, "PyDatasetAdapter._finite_generator"),
+    (PYDATASETS, "PyDatasetAdapter._infinite_generator"),
     (COMPILE, "CompileLoss.__call__"),
     (REDUCTIONS, "Mean.update_state"),
     (GLOBAL_STATE, "get_global_attribute"),

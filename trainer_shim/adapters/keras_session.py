@@ -17,9 +17,10 @@ from trainer_shim.adapters import keras_state as state
 from trainer_shim.adapters.keras_callbacks import Uncopyable
 from trainer_shim.adapters.keras_fit import Fit
 from trainer_shim.adapters.keras_past import NOTHING, Past
-from trainer_shim.agent import Agent, CannotCapture
+from trainer_shim.agent import NOT_FURTHER, Agent, CannotCapture
 
 _RECORDS_BYTES = 2 << 30
+_UNKNOWN = "how many batches its only epoch has was not known before its end"
 
 
 class Session:
@@ -34,6 +35,7 @@ class Session:
         self._records: list[state.State] = []
         self._obstacles: list[str] = []
         self._doubts: list[str] = []
+        self._lost: str | None = None  # why data that a fit has read could not be read again
         self._end: state.State | None = None  # the last batch of the fit that ended last
         self._past = Past(NOTHING)
         untested = private.untested()
@@ -79,12 +81,15 @@ class Session:
             fit = None if self.fit is None else self.fit.copy()
             model = self._trained if self.fit is None else None
             whole = {"records": self._records, "fit": fit, "end": self._end}
-            return state.Snapshot(whole, model)
+            return state.Snapshot(whole, model, self._says_unsaved)
         except Uncopyable as error:
             self.obstacle(str(error))
             raise CannotCapture(str(error)) from error
         except Exception as error:  # whatever the framework raises: this run trains on
             raise CannotCapture(f"{type(error).__name__}: {error}") from error
+
+    def _says_unsaved(self, why: str | None) -> None:
+        self.agent.lacks("there is no model.keras", why)
 
     # -- fits
 
@@ -94,6 +99,8 @@ class Session:
         with self.restoring():
             ended, position = self._past.of(number, epochs)
         self._end = None
+        if self._lost is not None:
+            self.obstacle(self._lost)  # this fit may read them as well
         self.fit = Fit(self, model, number, epochs, ended, position)
         self._look_at(model, arguments.arguments.get("validation_data"))
         return self.fit
@@ -125,6 +132,7 @@ class Session:
                 self.restored()
             return
         self.fit, self._trained = None, fit.model
+        self._lost = self._lost or fit.lost
         if not self.is_obstructed:
             self._keep(fit)
         if not self.is_obstructed and self.agent.page.looping:
@@ -138,6 +146,8 @@ class Session:
         except Uncopyable as error:
             self.obstacle(str(error))
             return
+        is_final = fit.end is not None or record["stop_training"] or not record["epochs"]
+        self.agent.lacks(NOT_FURTHER, fit.not_kept or (None if is_final else _UNKNOWN))
         if fit.end is not None:
             self._end = fit.end
             state.share_arrays(record["variables"], fit.end["variables"])

@@ -11,7 +11,7 @@ import os
 import pickle
 import random
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Callable
 
 from trainer_shim.adapters import keras_private as private
 from trainer_shim.adapters import seeds
@@ -29,11 +29,12 @@ class OtherProgram(Exception):
 class Snapshot:
     """A state to be written: pickled already, with the arrays beside the pickle.
 
-    A `model` whose fit is over is written too, as `model.keras`, which loads without Hermes.
+    A `model` whose fit is over is written too, as `model.keras`, which loads without Hermes;
+    `unsaved` is told why Keras could not do that, or None.
     """
 
-    def __init__(self, state: State, model: Any = None) -> None:
-        self._model = model
+    def __init__(self, state: State, model: Any, unsaved: Callable[[str | None], None]) -> None:
+        self._model, self._unsaved = model, unsaved
         self._arrays: list[pickle.PickleBuffer] = []
         whole = {"version": _VERSION, "state": state}
         self._pickled = pickle.dumps(whole, protocol=5, buffer_callback=self._keep)
@@ -49,9 +50,12 @@ class Snapshot:
         path = os.path.join(builder.partial, "model.keras")
         try:
             self._model.save(path)
-        except Exception:  # a model that Keras cannot save is still resumed from the state
+        except Exception as error:  # a model that Keras cannot save is resumed all the same
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
+            self._unsaved(in_a_line(error))
+        else:
+            self._unsaved(None)
 
     def write(self, builder: Builder) -> None:
         """Write the pickle, and the arrays one after the other."""
@@ -60,6 +64,11 @@ class Snapshot:
         builder.add(_STATE, [len(sizes).to_bytes(8, "big"), sizes, self._pickled])
         builder.add(_ARRAYS, [raw for raw in raws if raw.nbytes])
         builder.adopt()
+
+
+def in_a_line(error: Exception) -> str:
+    """An exception as part of a sentence."""
+    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def load(folder: str) -> State | None:
@@ -163,12 +172,22 @@ def copy_random() -> State:
     }
 
 
-def set_random(state: State) -> None:
-    """Put them back."""
+def same_random(one: State, other: State) -> bool:
+    """Whether Python's and NumPy's are the same in both."""
     import numpy as np
 
-    random.setstate(state["python"])
-    np.random.set_state(state["numpy"])
+    pairs = zip(one["numpy"], other["numpy"])
+    same = all(np.array_equal(this, that) for this, that in pairs)
+    return same and one["python"] == other["python"]
+
+
+def set_random(state: State, is_read_on: bool = False) -> None:
+    """Put them back; not Python's and NumPy's where data that are `read on` draw from those."""
+    import numpy as np
+
+    if not is_read_on:
+        random.setstate(state["python"])
+        np.random.set_state(state["numpy"])
     seeds.set_counters(state["made"])
     if state["tensorflow"] is not None:
         private.find(private.CONTEXT, "context")()._rng.setstate(state["tensorflow"])
