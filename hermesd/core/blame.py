@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from hermesd.core.change import replace
-from hermesd.core.events import RunFailed, RunStarted
+from hermesd.core.events import RunFailed
 from hermesd.core.history import RESTORE, Ending, Failure
-from hermesd.core.model import Checkpoint, Phase, Study, Time
-from hermesd.core.trial import Trial
+from hermesd.core.model import Phase, Study, Time
+from hermesd.core.trial import Run, Trial
 
 # The program can be what brings its machine down: the machine's faults count a little, until a
 # checkpoint shows that the trial gets on.
@@ -16,14 +16,15 @@ MISFORTUNES_PER_FAILURE = 10
 MOST_RESTORES = 12
 
 
-def set_back(trial: Trial, event: RunStarted, lost: Checkpoint, now: Time) -> Trial:
-    """The run began before its checkpoint, which is none then; the node tells which one it used."""
-    assert trial.run is not None
-    how = f"it went on from step {event.step}" if event.step else "it began anew"
-    detail = f"{how}: its checkpoint of step {lost.step} could not be used"
-    attempt, device = event.run.attempt, trial.run.devices[0]
-    failure = Failure(attempt, device, RESTORE, detail, "", event.step, now)
-    trial = replace(trial, checkpoint=None, failures=(*trial.failures, failure), reason=detail)
+def set_back(trial: Trial, run: Run, step: int, now: Time) -> Trial:
+    """The run began at an earlier step than its checkpoint's, which is none then; the node tells
+    which one it used."""
+    how = f"it went on from step {step}" if step else "it began anew"
+    detail = f"{how}: its checkpoint of step {run.restored_step} could not be used"
+    failure = Failure(run.id.attempt, run.devices[0], RESTORE, detail, "", step, now)
+    trial = replace(trial, failures=(*trial.failures, failure), reason=detail)
+    if trial.checkpoint is not None and trial.checkpoint.step == run.restored_step:
+        trial = replace(trial, checkpoint=None)
     return _ended_if(trial, _restores(trial) >= MOST_RESTORES, detail, "too often")
 
 

@@ -66,7 +66,18 @@ def _launch(state: Tables, command: Launch, now: Time) -> None:
         if device not in state.slots or not state.usable(state.slots[device]):
             raise Rejected(f"device {device!r} is not free")
     warm = command.parked is not None
-    run = Run(command.run, command.devices, command.quantum, now, warm=warm)
+    step = _restored_step(state, trial, command)
+    devices, quantum = command.devices, command.quantum
+    run = Run(command.run, devices, quantum, now, warm=warm, restored_step=step)
     for device in command.devices:
         state.put_slot(replace(state.slots[device], run=command.run, reserved=None))
     state.put(replace(trial, phase=Phase.STARTING, run=run, attempt=command.run.attempt, reason=""))
+
+
+def _restored_step(state: Tables, trial: Trial, command: Launch) -> int:
+    """The step of the checkpoint that the run is to go on from, if that lies where it runs."""
+    checkpoint = trial.checkpoint
+    if checkpoint is None or command.checkpoint != checkpoint.id:
+        return 0
+    node = state.slots[command.devices[0]].device.node
+    return checkpoint.step if node in checkpoint.nodes else 0

@@ -39,8 +39,8 @@ def started(trial: Trial, event: RunStarted, tier: Tier | None, now: Time) -> Tr
         cost = replace(costs.get(tier, SwitchCost()), resume_seconds=event.start_seconds)
         costs = {**costs, tier: cost}
         use = replace(use, overhead_seconds=use.overhead_seconds + event.start_seconds)
-    if trial.checkpoint is not None and event.step < trial.checkpoint.step:
-        trial = set_back(trial, event, trial.checkpoint, now)
+    if trial.run is not None and event.step < trial.run.restored_step:
+        trial = set_back(trial, trial.run, event.step, now)
     if event.step < trial.step:
         trial = back_at(trial, event.step)
     return replace(

@@ -31,7 +31,8 @@ class Run:
     `grant` counts the quanta given within it, `expired` says that the present one is over,
     `milestone` that one was passed and not answered yet, `asked` what it was asked to do. Until
     it is `warm` its times say little: a new process compiles within its first iterations. `heard`
-    is the number of its last report, `silent_seconds` how long it had come to no step by then.
+    is the number of its last report, `silent_seconds` how long it had come to no step by then,
+    `restored_step` that of the checkpoint it was launched from, 0 if from none of its node's.
     """
 
     id: RunId
@@ -45,6 +46,7 @@ class Run:
     warm: bool = False
     heard: int = 0
     silent_seconds: float = 0.0
+    restored_step: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,21 @@ def test_a_checkpoint_that_cannot_be_used_is_followed_by_the_one_before() -> Non
     book.expect("launch s/0#5 on n/1 from s/0#4@60")
 
 
+def test_a_checkpoint_that_is_heard_of_late_was_not_the_one_launched_from() -> None:
+    book = play().tell(started("s/0#1")).tell(killed("s/0#1"))
+    book.tell(checkpointed("s/0#1", 8), started("s/0#2"))
+    assert book.trial().failures == ()
+    assert book.trial().checkpoint.step == 8
+
+
+def test_a_checkpoint_that_lies_elsewhere_is_not_to_blame() -> None:
+    book = play().tell(started("s/0#1"), checkpointed("s/0#1", 8))
+    book.tell(NodeSilent("n", "cut"), NodeLost("n"), joined(1, node="m"))
+    book.expect("launch s/0#1 on n/0", "launch s/0#2 on m/0 from s/0#1@8")
+    book.tell(started("s/0#2"))
+    assert [failure.error_kind for failure in book.trial().failures] == ["lost"]
+
+
 def test_without_a_checkpoint_that_can_be_used_a_trial_begins_anew() -> None:
     book = play().tell(started("s/0#1"), checkpointed("s/0#1", 40), crashed("s/0#1", 41))
     book.tell(unrestored("s/0#2")).tell(unrestored("s/0#3")).tell(started("s/0#4"))
