@@ -16,6 +16,7 @@ from trainer_shim.adapters import keras_state as state
 from trainer_shim.adapters.keras_state import State
 
 PROMISE = "a generator or PyDataset must give the same batches when it is read again"
+_LOOKED_AT = 2  # batches that Keras reads to know what they are
 _GENERATOR, _FINITE, _INFINITE = "generator", "_finite_generator", "_infinite_generator"
 
 
@@ -129,10 +130,12 @@ class Reading:
         length = self._adapter.num_batches
         if self.is_whole and length is not None and count >= length:
             return state.same_random(before, state.copy_random())  # Keras asks for no more of it
+        # Those with which Keras has looked at a generator are there already, and draw nothing now.
+        ahead = list(itertools.islice(source, max(1, _LOOKED_AT + 1 - count)))
 
         def rest() -> Iterator[Any]:
             setattr(self._adapter, name, plain)
-            return source
+            return itertools.chain(ahead, source)
 
         setattr(self._adapter, name, rest)
         return state.same_random(before, state.copy_random())
