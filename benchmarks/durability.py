@@ -82,7 +82,7 @@ class Fit:
         time.sleep(random.uniform(0.2, 0.4))
         if during_save:
             self.ask()
-            self.program.until(self.program.steps + 1)  # it has been copied and is being written
+            self.program.until(self.program.steps + 2)  # it has been copied and is being written
         asked = time.monotonic()
         self.program.leave("park")
         free = time.monotonic() - max(asked, self.program.ended)

@@ -20,15 +20,16 @@ Suspended = Callable[..., Awaitable[RunSuspended]]
 
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core here")
 
-# Leaves a note before it asks where to go on, and when it knows and may.
+# Leaves a note before it asks where to go on, and when it knows and may: beside its working
+# directory, where what the beginning of a program that is resumed writes is put back.
 NOTING = PROGRAM.replace(
     "trial = trainer_shim.attach()",
     """
 def note(word):
-    with open("notes", "a") as file:
+    with open("../notes", "a") as file:
         print(word, os.getpid(), *sorted(os.sched_getaffinity(0)), file=file)
 note("came")
-while os.path.exists("wait"):
+while os.path.exists("../wait"):
     time.sleep(0.005)
 trial = trainer_shim.attach()
 note("went")
@@ -49,11 +50,10 @@ class Trial:
 
     def __init__(self, config: NodeConfig) -> None:
         self.folder = config.state_dir / "trials" / TRIAL
-        self.work = self.folder / "work"
 
     def notes(self, word: str) -> list[list[int]]:
         """Process and cores of each process that came so far."""
-        lines = (self.work / "notes").read_text().splitlines()
+        lines = (self.folder / "notes").read_text().splitlines()
         return [[int(n) for n in line.split()[1:]] for line in lines if line.startswith(word)]
 
     async def stands(self) -> int:
@@ -99,12 +99,12 @@ async def test_it_goes_on_in_the_process_that_stands_ready(
 async def test_its_turn_may_come_before_it_stands_there(
     head: Head, node: Node, launch: Launch, kept: Checkpoint, trial: Trial
 ) -> None:
-    (trial.work / "wait").touch()
+    (trial.folder / "wait").touch()
     head.send(ASKED_FOR)
     await becomes(lambda: len(trial.notes("came")) == 2)
     run = launch(attempt=2, checkpoint=kept, program=NOTING)
     await becomes(lambda: not (trial.folder / "rebuilt").exists())
-    (trial.work / "wait").unlink()
+    (trial.folder / "wait").unlink()
     assert (await head.hears(RunStarted, run)).step >= kept.step
     assert len(trial.notes("came")) == 2
 
@@ -114,7 +114,7 @@ async def test_kill_9_of_what_was_rebuilt_is_harmless(
     head: Head, node: Node, launch: Launch, kept: Checkpoint, trial: Trial, when: str
 ) -> None:
     if when == "while it is rebuilt":
-        (trial.work / "wait").touch()
+        (trial.folder / "wait").touch()
         head.send(ASKED_FOR)
         await becomes(lambda: len(trial.notes("came")) == 2)
         pid = trial.notes("came")[1][0]
@@ -123,7 +123,7 @@ async def test_kill_9_of_what_was_rebuilt_is_harmless(
         pid = await trial.stands()
     os.kill(pid, signal.SIGKILL)
     await becomes(lambda: not (trial.folder / "rebuilt").exists())
-    (trial.work / "wait").unlink(missing_ok=True)
+    (trial.folder / "wait").unlink(missing_ok=True)
     run = launch(attempt=2, checkpoint=kept, program=NOTING)
     assert (await head.hears(RunStarted, run)).step >= kept.step
     assert not any(isinstance(event, RunSuspended) for event in head.events[-2:])
@@ -167,4 +167,4 @@ async def test_nothing_is_rebuilt_from_a_checkpoint_that_is_gone(
     head.send(ASKED_FOR)
     await becomes(lambda: (trial.folder / "rebuilt").exists())
     await becomes(lambda: not (trial.folder / "rebuilt").exists())
-    assert not (trial.work / "notes").exists(), "it would have begun from the beginning"
+    assert len(trial.notes("came")) == 1, "it would have begun from the beginning"
