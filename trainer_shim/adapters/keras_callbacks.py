@@ -130,10 +130,16 @@ class Kept:
             raise OtherProgram(f"the callbacks are {now}, at the checkpoint they were {then}")
         for callback, one in zip(self._callbacks, past["each"]):
             if _is_csv_logger(callback) and "bytes" in one:
-                # Rows written after the checkpoint will be written again.
-                if os.path.exists(callback.filename):
-                    os.truncate(callback.filename, one["bytes"])
                 callback.append = True
+        self.forget_rows(past)
+
+    def forget_rows(self, past: State) -> None:
+        """Rows of a log that were written after the checkpoint will be written again."""
+        for callback, one in zip(self._callbacks, past["each"]):
+            if "bytes" not in one or not os.path.exists(callback.filename):
+                continue
+            if os.path.getsize(callback.filename) > one["bytes"]:
+                os.truncate(callback.filename, one["bytes"])
 
     def put_back(self, past: State, covered: Iterable[Any]) -> None:
         """Make them what they were in `past`. Raises OtherProgram."""

@@ -246,6 +246,8 @@ class Fit:
         self.put_in_place(position)
         self._logs = position["logs"]
         self._session.restored()
+        # A finished fit goes on from its last batch: its files are those of its end by now.
+        self._kept.forget_rows(position["callbacks"])
 
     def _retrace(self, past: state.State) -> None:
         """Trace in the order of then: shapes seen earlier decide what a graph looks like."""
