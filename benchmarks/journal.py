@@ -14,8 +14,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.decisions import study
 from benchmarks.report import median, publish, quantile
+from benchmarks.treadmill import study
 from hermesd.core.commands import Launch
 from hermesd.core.events import NodeJoined, Reported, RunCompleted, RunStarted
 from hermesd.core.losses import chunked
