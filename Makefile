@@ -16,7 +16,7 @@ demo: $(STAMPS)/demo
 	$(BIN)/hermesctl submit examples/digits/study.yaml --local --follow
 
 test: $(STAMPS)/dev
-	$(BIN)/python -m pytest -m 'not slow'
+	$(BIN)/python -m pytest -m 'not slow' -n auto
 
 test-exact: $(STAMPS)/dev
 	$(BIN)/python -m pytest -p tests.trainer_shim.exactness --shard $(SHARD) tests/trainer_shim \

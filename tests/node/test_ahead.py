@@ -160,11 +160,11 @@ async def test_a_daemon_that_comes_anew_ends_it(
 
 
 async def test_nothing_is_rebuilt_from_a_checkpoint_that_is_gone(
-    head: Head, node: Node, kept: Checkpoint, trial: Trial
+    head: Head, node: Node, launch: Launch, kept: Checkpoint, trial: Trial
 ) -> None:
     for path in (trial.folder / "checkpoints").glob("*/manifest.json"):
         path.unlink()
     head.send(ASKED_FOR)
-    await becomes(lambda: (trial.folder / "rebuilt").exists())
-    await becomes(lambda: not (trial.folder / "rebuilt").exists())
-    assert len(trial.notes("came")) == 1, "it would have begun from the beginning"
+    await head.hears(RunStarted, launch(attempt=2, program=NOTING))
+    assert not (trial.folder / "rebuilt").exists()
+    assert len(trial.notes("came")) == 2, "it would have begun from the beginning"
