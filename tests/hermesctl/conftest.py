@@ -15,7 +15,7 @@ from tests.hermesctl.fake_head import FakeHead, HeadThread
 def state(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A short state directory of this test's own, with no head in it."""
     with tempfile.TemporaryDirectory(prefix="hermes-") as folder:
-        for name in ("HERMES_HEAD", "HERMES_TOKEN_FILE"):
+        for name in ("HERMES_HEAD", "HERMES_TOKEN_FILE", "COLUMNS"):
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("HERMES_STATE", folder)
         yield Path(folder)
