@@ -68,10 +68,14 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         authority = self._needed()
         name = _checked(request.name)
         signing_request = _signing_request(request.signing_request)
-        invited = self._invitations.redeem(request.secret, name)
+        known = authority.identities()
+        invited = self._invitations.redeem(
+            request.secret, name, lambda role: Identity(role, name) in known
+        )
         if invited is None:
             raise NotNow(
-                f"the invitation was used, is too old, or is not for {shown(name)}: ask for another"
+                f"the invitation was used, is too old, or is not for {shown(name)} (a name that is"
+                " enrolled needs one of its own): ask for another"
             )
         identity = Identity(invited.role, name)
         certificate = authority.issue(identity, signing_request)

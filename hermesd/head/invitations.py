@@ -45,12 +45,17 @@ class Invitations:
         self._write()
         return secret
 
-    def redeem(self, secret: bytes, name: str) -> Invited | None:
-        """Whom it was for, once; None for a secret that is unknown, used, too old, another's."""
+    def redeem(self, secret: bytes, name: str, taken: Callable[[Role], bool]) -> Invited | None:
+        """Whom it was for, once; None for a secret that is unknown, used, too old, another's.
+
+        A name that is `taken` in its role is given anew only by an invitation that says it.
+        """
         self._forget_ended()
         digest = _digest(secret)
         found = self._open.get(digest)
         if found is None or found.name not in ("", name):
+            return None
+        if not found.name and taken(found.role):
             return None
         del self._open[digest]
         self._write()

@@ -52,7 +52,7 @@ class Open(World):
         return str(answer.token)
 
     async def member(self, role: pb.IdentityRole, name: str, folder: Path) -> Membership:
-        token = await self.invite(role)
+        token = await self.invite(role, name)
         return await asyncio.to_thread(enrol, self.address, token, name, folder)
 
 
@@ -136,6 +136,18 @@ async def test_an_invitation_is_good_once_for_whom_and_as_long_as_it_says(
     short = await head.invite(pb.IDENTITY_ROLE_NODE, valid_seconds=1e-9)
     with pytest.raises(NotEnrolled, match="too old"):
         await asyncio.to_thread(enrol, head.address, short, "box", tmp_path / "d")
+
+
+async def test_nobody_takes_the_name_of_another_by_an_open_invitation(
+    head: Open, tmp_path: Path
+) -> None:
+    box = await head.member(pb.IDENTITY_ROLE_NODE, "box", tmp_path / "box")
+    token = await head.invite(pb.IDENTITY_ROLE_NODE)
+    with pytest.raises(NotEnrolled, match="a name that is enrolled"):
+        await asyncio.to_thread(enrol, head.address, token, "box", tmp_path / "thief")
+    async with connected(box) as channel:
+        (await attached(channel, "box")).call.cancel()
+    await asyncio.to_thread(enrol, head.address, token, "other", tmp_path / "other")
 
 
 async def test_a_token_leads_to_its_own_head_alone(head: Open, tmp_path: Path) -> None:
