@@ -50,6 +50,7 @@ class Fetching:
     ) -> None:
         """See the checkpoint below `folder`. Raises NotFetched, OSError."""
         name = checkpoint.id.rpartition("@")[2]
+        sources = [source for source in sources if not _is_elsewhere(source)]
         if (folder / name / MANIFEST).exists() or not sources:
             return
         reasons = []
@@ -67,6 +68,15 @@ class Fetching:
                 log.info("checkpoint fetched", checkpoint=checkpoint.id, node=source.node)
                 return
         raise NotFetched(f"checkpoint {checkpoint.id} could not be had: {'; '.join(reasons)}")
+
+
+def _is_elsewhere(source: Source) -> bool:
+    """Whether it gives by a socket of another machine only: to wait for it would be for ever."""
+    socket = source.address.removeprefix("unix:")
+    elsewhere = socket != source.address and not Path(socket).exists()
+    if elsewhere:
+        log.error("a node that has not joined gives to its own machine only", node=source.node)
+    return elsewhere
 
 
 async def _from(

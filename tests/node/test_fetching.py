@@ -104,6 +104,11 @@ async def test_the_next_source_is_asked(giver: Giver, tmp_path: Path) -> None:
         await bring(giver, tmp_path / "c", Source("away", "", b""), wrong)
 
 
+async def test_a_socket_of_another_machine_is_not_waited_for(giver: Giver, tmp_path: Path) -> None:
+    await bring(giver, tmp_path / "b", Source("far", "unix:/run/of-another/transfer.sock", b""))
+    assert not (tmp_path / "b").exists()
+
+
 @pytest.mark.parametrize("file", ["../../../identity", "/etc/passwd", "nothing", ""])
 async def test_a_ticket_is_for_the_files_of_one_checkpoint(giver: Giver, file: str) -> None:
     async def fetch(checkpoint: str, file: str) -> Any:
