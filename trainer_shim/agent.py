@@ -199,6 +199,8 @@ class Agent:
             message = self._mailbox.next()
             if message["kind"] == "suspend":
                 self._hold(step, "request")
+            elif message["kind"] == "report":
+                self._reporter.report(at=step)
             elif message["kind"] == "save":
                 self._save(message)
         if step >= self._words64[2]:

@@ -157,6 +157,8 @@ class Host:
             trial.resume(message["attempt"], message["limit_step"], message.get("cores"))
         elif kind == "suspend":
             trial.suspend(message["tier"], float(message["deadline_seconds"]))
+        elif kind == "report":
+            trial.report()
         elif kind == "checkpoint":
             trial.checkpoint(message["id"])
         elif kind == "demote":

@@ -44,12 +44,14 @@ class Reporter:
         self._waiting.append((step, metrics))
         self._examples += examples
 
-    def report(self) -> None:
-        """Send what has been recorded since the last report."""
+    def report(self, at: int | None = None) -> None:
+        """Send what has been recorded since the last report; if it is nothing, `at` which step."""
         waiting, self._waiting = self._waiting, []
         examples, self._examples = self._examples, 0
         if not waiting:
-            return
+            if at is None:
+                return
+            waiting = [(at, {})]
         cpu = time.process_time() - self._cpu_then
         self.restart()
         points: dict[int, dict[str, float]] = {}

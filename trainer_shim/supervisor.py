@@ -115,6 +115,16 @@ class Supervisor(LiveTrial):
                 self._suspension.await_boundary()
             self._settle()
 
+    def report(self) -> None:
+        """Say what was done since the last report: the program at its next boundary, if it has any
+        soon, else what can be seen from here."""
+        if self.phase != "running" or self.worker is None or self._suspension is not None:
+            return
+        if self.run.started and self.worker.page.looping:
+            self.worker.tell("report")
+        elif self.run.started:
+            self.run.say_usage()
+
     def checkpoint(self, id: str) -> None:
         """A durable snapshot: in the background while running, at once while parked."""
         if self.worker is None or self._suspension is not None:

@@ -65,6 +65,13 @@ class Halt:
 
 
 @dataclass(frozen=True, slots=True)
+class AskReport:
+    """Ask a run for what it has done since its last report; it goes on."""
+
+    run: RunId
+
+
+@dataclass(frozen=True, slots=True)
 class Save:
     """Ask for a durable checkpoint of this name while the run goes on."""
 
@@ -124,6 +131,7 @@ Action: TypeAlias = (
     | LetGo
     | Resume
     | Halt
+    | AskReport
     | Save
     | Demote
     | End

@@ -13,7 +13,7 @@ from hermesd.core import node_facts, node_memory, node_orders
 from hermesd.core.commands import Kill, Release, Renew, Stop, Suspend
 from hermesd.core.events import RunFailed
 from hermesd.core.model import DeviceId, LiveRun, RunId, Time, TrialId
-from hermesd.core.node_actions import Action, Extend, Fence, LetGo, Save, Spawn
+from hermesd.core.node_actions import Action, AskReport, Extend, Fence, LetGo, Save, Spawn
 from hermesd.core.node_messages import Assignment, Found, Input, Known, Leased, Leave, Upcoming
 from hermesd.core.node_stay import Condition, Stay
 from hermesd.core.node_table import NodeTable, NodeTerms, checkpoint_name
@@ -133,13 +133,21 @@ class NodeMachine:
             table.kill_process(stay, now)
         elif stay.condition is Condition.RUNNING:
             if stay.quantum_due <= now:
-                for event in stay.expire():
-                    table.tell(event)
+                self._quantum_over(stay, now)
             if stay.save_due <= now:
                 stay.saving = now
                 table.out.append(Save(stay.run, checkpoint_name(stay.run, now)))
         else:
             table.kill_process(stay, now)
+
+    def _quantum_over(self, stay: Stay, now: Time) -> None:
+        """Its seconds are over: the head decides by what the program has reached by now."""
+        if stay.inquired is None:
+            stay.inquired = now
+            self.table.out.append(AskReport(stay.run))
+        else:
+            for event in stay.expire():
+                self.table.tell(event)
 
     def _never_started(self, stay: Stay, now: Time) -> None:
         busy = map(self.table.holders.get, stay.assignment.launch.devices)

@@ -22,6 +22,9 @@ from hermesd.core.events import (
 from hermesd.core.model import Checkpoint, Fidelity, LiveRun, Quantum, RunId, Tier, Time
 from hermesd.core.node_messages import Assignment, Judged
 
+REPORT_SECONDS = 1.0
+"""How long the end of a quantum waits for the report that was asked for."""
+
 Outcome = RunSuspended | RunCompleted | RunFailed | ParkLost
 
 RESTORABLE = frozenset(
@@ -70,11 +73,12 @@ class Stay:
 
     `process` is the run whose attempt the live process was last told, None while there is no
     process; `next` a newer attempt that waits for this one's process to be gone. `since` is
-    when the present condition was entered; `granted` when the quantum began; `saved` when the
-    last durable checkpoint was taken, moved by the time that was not trained, and `trained` what
-    was trained since then when the process was parked. `asked` and `limit` are when the device
-    was asked back and by when, `ending` when the process was told to end. `unwritable` is set when
-    a demotion failed: it is not tried again. `rebuilding` is the run as which the process was
+    when the present condition was entered; `granted` when the quantum began, `inquired` when its
+    seconds were over and a report was asked for; `saved` when the last durable checkpoint was
+    taken, moved by the time that was not trained, and `trained` what was trained since then when
+    the process was parked. `asked` and `limit` are when the device was asked back and by when,
+    `ending` when the process was told to end. `unwritable` is set when a demotion failed: it is
+    not tried again. `rebuilding` is the run as which the process was
     rebuilt from the checkpoint `rebuilt` before it was asked for; `held` once it stands there.
     """
 
@@ -91,6 +95,7 @@ class Stay:
     grant: int = 0
     quantum: Quantum = field(default_factory=Quantum)
     granted: Time | None = None
+    inquired: Time | None = None
     over: bool = False
     passed: float = 0.0
     trained: float = 0.0
@@ -123,6 +128,7 @@ class Stay:
     def grants(self, grant: int, quantum: Quantum, began: Time | None) -> None:
         """A new quantum; `began` is None until the program runs."""
         self.grant, self.quantum, self.granted, self.over = grant, quantum, began, False
+        self.inquired = None
 
     def passes(self, report: Reported) -> list[MilestonePassed | QuantumEnded]:
         """What a report of the running program means for its quantum; each said once."""
@@ -135,7 +141,7 @@ class Stay:
         met = (until is not None and report.step >= until) or (
             target is not None and loss <= target
         )
-        return said + (self.expire() if met else [])
+        return said + (self.expire() if met or self.inquired is not None else [])
 
     def expire(self) -> list[MilestonePassed | QuantumEnded]:
         """The quantum is over, if it was not before."""
@@ -146,10 +152,16 @@ class Stay:
 
     @property
     def quantum_due(self) -> Time:
-        """When the seconds of the quantum are over."""
+        """When the seconds of the quantum are over, or the report that was asked for is overdue.
+
+        A program that has done its planned steps is given as long again to end.
+        """
         if self.over or self.granted is None or self.quantum.seconds is None:
             return math.inf
-        return self.granted + self.quantum.seconds
+        if self.inquired is not None:
+            return self.inquired + REPORT_SECONDS
+        has_done = self.planned is not None and self.step >= self.planned
+        return self.granted + self.quantum.seconds * (2 if has_done else 1)
 
     @property
     def limit_step(self) -> int | None:

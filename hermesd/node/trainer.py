@@ -14,6 +14,7 @@ import structlog
 
 from hermesd.core.model import RunId, Tier, Time
 from hermesd.core.node_actions import (
+    AskReport,
     Demote,
     End,
     Fence,
@@ -43,7 +44,20 @@ class Settle:
     """The head has the outcome of the newest run safe."""
 
 
-Order = Spawn | Rebuild | LetGo | Resume | Halt | Save | Demote | End | Fence | Forget | Settle
+Order = (
+    Spawn
+    | Rebuild
+    | LetGo
+    | Resume
+    | Halt
+    | AskReport
+    | Save
+    | Demote
+    | End
+    | Fence
+    | Forget
+    | Settle
+)
 
 
 class Trainer:
@@ -107,6 +121,8 @@ class Trainer:
                     self._ask("kill", run)
                 else:
                     self._ask("suspend", run, tier=tier.value, deadline_seconds=seconds)
+            case AskReport(run):
+                self._ask("report", run)
             case Save(run, name):
                 self._ask("checkpoint", run, id=name)
             case Demote(run, name):

@@ -113,6 +113,11 @@ class Host:
             if self._started:
                 self._aim_for_boundary()
 
+    def report(self, run: RunId) -> None:
+        """Say what was done since the last report."""
+        if run.attempt >= self.run.attempt and self.phase == "running" and self._started:
+            self._report()
+
     def save(self, run: RunId, name: str) -> None:
         """Write a durable checkpoint while the run goes on, or stays parked."""
         if run.attempt < self.run.attempt or self._goal is not None or not self._started:

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from hermesd.core.model import RunId, Time, TrialId
 from hermesd.core.node_actions import (
+    AskReport,
     Demote,
     Discard,
     End,
@@ -62,6 +63,7 @@ class Trainers:
         | LetGo
         | Resume
         | Halt
+        | AskReport
         | Save
         | Demote
         | End
@@ -119,7 +121,7 @@ class Trainers:
 
     # -- orders ------------------------------------------------------------------------------------
 
-    def _ask(self, action: LetGo | Halt | Save | Demote | End) -> None:
+    def _ask(self, action: LetGo | Halt | AskReport | Save | Demote | End) -> None:
         """Pass an action on to its host, if there is one."""
         run = action.assignment.run if isinstance(action, LetGo) else action.run
         if isinstance(action, LetGo):
@@ -133,6 +135,8 @@ class Trainers:
                 host.resume(run, assignment.launch.devices)
             case Halt(_, tier, seconds):
                 host.suspend(run, tier, seconds)
+            case AskReport():
+                host.report(run)
             case Save(_, name):
                 host.save(run, name)
             case Demote(_, name):

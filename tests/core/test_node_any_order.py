@@ -9,6 +9,7 @@ from hermesd.core.events import ParkLost, RunCompleted, RunFailed, RunSuspended
 from hermesd.core.model import Quantum, RunId, Tier
 from hermesd.core.node_actions import (
     Action,
+    AskReport,
     Demote,
     Discard,
     End,
@@ -88,7 +89,7 @@ class AnyOrder(RuleBasedStateMachine):
             case Discard(trial):
                 assert trial in self.rebuilt, "only what trained nothing is ended so"
                 self.leave(trial)
-            case Halt(run) | Demote(run) | End(run) | Fence(run) | Save(run):
+            case Halt(run) | Demote(run) | End(run) | Fence(run) | Save(run) | AskReport(run):
                 assert self.processes.get(run.trial) == run
                 self.asked.setdefault(run.trial, []).append(action)
             case Forget(trial):
@@ -186,6 +187,8 @@ class AnyOrder(RuleBasedStateMachine):
                 self.do(Gone(self.leave(trial), "fenced"))
             case Save():
                 self.do(Saved(run, checkpoint(run, 2)))
+            case AskReport():
+                self.do(progress(run, 2, 0.5))
 
     @rule(seconds=st.floats(0.1, 100))
     def time_passes(self, seconds: float) -> None:

@@ -17,6 +17,7 @@ from hermesd.core.events import (
 )
 from hermesd.core.model import Fidelity, Milestone, Quantum, RunId, Tier
 from hermesd.core.node_actions import (
+    AskReport,
     Demote,
     End,
     Extend,
@@ -143,13 +144,18 @@ def test_the_quantum_counts_from_the_first_boundary_and_is_said_once() -> None:
     node.says(order(ONE, quantum=Quantum(seconds=10)))
     node.says(Started(ONE, 0), after=8)
     assert node.later(9.5) == []
-    assert events(node.later(1)) == [QuantumEnded(ONE, 0, 0)]
+    assert node.later(1) == [AskReport(ONE)], "the head decides by what it has reached by now"
+    report, ended = events(node.says(progress(ONE, 4, 0.5)))
+    assert isinstance(report, Reported)
+    assert ended == QuantumEnded(ONE, 0, 4)
     assert node.later(50) == [], "it goes on until it is answered"
     node.says(Renew(ONE, 1, Quantum(seconds=10), "still best"))
+    assert len(node.says(progress(ONE, 5, 0.5))) == 1
     assert node.later(9.5) == []
-    assert events(node.later(1)) == [QuantumEnded(ONE, 1, 0)]
+    assert node.later(1) == [AskReport(ONE)]
+    assert node.later(1) == [Tell(QuantumEnded(ONE, 1, 5))], "an iteration of seconds reports late"
     again = node.says(Renew(ONE, 1, Quantum(seconds=10), "said again"))
-    assert events(again) == [QuantumEnded(ONE, 1, 0)], "the answer was lost: it is given again"
+    assert events(again) == [QuantumEnded(ONE, 1, 5)], "the answer was lost: it is given again"
 
 
 def test_a_milestone_extends_the_quantum_from_its_own_beginning() -> None:
@@ -165,7 +171,36 @@ def test_a_milestone_extends_the_quantum_from_its_own_beginning() -> None:
     node.says(Renew(ONE, 1, Quantum(seconds=15, milestones=milestones), "milestone", True))
     assert len(node.says(progress(ONE, 3, 0.75))) == 1
     assert node.later(6.5) == []
-    assert events(node.later(1)) == [QuantumEnded(ONE, 1, 3)]
+    assert node.later(1) == [AskReport(ONE)]
+    assert events(node.says(progress(ONE, 4, 0.75)))[1:] == [QuantumEnded(ONE, 1, 4)]
+
+
+def test_a_milestone_passed_at_the_quantums_end_is_said_before_it() -> None:
+    node = Told()
+    node.running(quantum=Quantum(seconds=10, milestones=(Milestone(10, 0.9),)))
+    assert node.later(10) == [AskReport(ONE)]
+    told = events(node.says(progress(ONE, 3, 0.8)))[1:]
+    assert told == [MilestonePassed(ONE, 10, 0.8, 3), QuantumEnded(ONE, 0, 3)]
+    node.says(Renew(ONE, 1, Quantum(seconds=20), "milestone", True))
+    assert node.later(9) == [], "the longer one counts from the same beginning"
+    assert node.later(1.5) == [AskReport(ONE)]
+
+
+def test_a_report_that_came_with_the_device_back_ends_no_later_quantum() -> None:
+    node = Told()
+    node.running(quantum=Quantum(seconds=10))
+    assert node.later(10) == [AskReport(ONE)]
+    node.all(suspend(ONE), Parked(ONE, 7), order(TWO, parked=ONE, quantum=Quantum(seconds=10)))
+    node.says(Started(TWO, 7))
+    assert len(node.says(progress(TWO, 8, 0.5))) == 1
+
+
+def test_a_program_that_has_done_its_steps_is_let_end() -> None:
+    node = Told()
+    node.running(quantum=Quantum(seconds=10))
+    node.all(Planned(ONE, 50), progress(ONE, 50, 0.5))
+    assert node.later(15) == [], "it saves, or evaluates"
+    assert node.later(5) == [AskReport(ONE)], "others wait: its plan may have been wrong"
 
 
 @pytest.mark.parametrize("quantum", [Quantum(until_step=5), Quantum(loss=0.5)])
@@ -449,7 +484,7 @@ def test_a_daemon_that_comes_back_takes_over_what_it_finds() -> None:
     node.says(Found(order(RIVAL, OTHER), "parked", 7))
     assert node.live() == [(ONE, "running"), (RIVAL, "parked")]
     assert node.says(order(ONE)) != [Spawn(order(ONE), None, None)]
-    assert events(node.later(10)) == [QuantumEnded(ONE, 0, 40)]
+    assert node.later(10) == [AskReport(ONE)]
     assert events(node.says(Parked(RIVAL, 7))) == [RunSuspended(RIVAL, Tier.PARK, 7, None, 0.0)]
     after = order(RunId("digits/2", 2), OTHER, parked=RIVAL)
     assert node.says(after) == [LetGo(after, None)]

@@ -111,6 +111,7 @@ async def test_quanta_end_and_exact_ones_park_by_themselves(
     run = launch(quantum=Quantum(seconds=0.05))
     ended = await head.hears(QuantumEnded, run)
     assert ended.grant == 0
+    assert head.steps(run.trial)[-1] == ended.step > 0, "the head knows what it has reached"
     exactly = launch(trial="digits/2", device=CPU1, quantum=Quantum(until_step=30, exact=True))
     parked = await head.hears(RunSuspended, exactly)
     assert (parked.tier, parked.step, parked.cause) == (Tier.PARK, 30, "limit")

@@ -285,6 +285,37 @@ def test_a_flood_of_output_is_capped_and_its_end_is_kept(make_trial: MakeTrial) 
     assert trial.output.endswith("last\n")
 
 
+def test_a_report_that_is_asked_for_comes_at_the_next_boundary(make_trial: MakeTrial) -> None:
+    script = "gate = open('gate')\n" + LOOP.replace(
+        "    state, step =", "    gate.readline()\n    state, step ="
+    )
+    trial = make_trial(script, "3").launch()
+    os.mkfifo(trial.directory / "work" / "gate")
+    trial.start()
+    with open(trial.directory / "work" / "gate", "w", buffering=1) as gate:
+        gate.write("\n")
+        started = trial.until("started")
+        trial.send("report")
+        trial.send("attach", after=started["seq"])
+        trial.until("attached")  # the host has passed it on
+        gate.write("\n")
+        assert trial.until("reported")["last_step"] < 3, "it waits before the third"
+        gate.write("\n")
+    trial.until("completed")
+    assert trial.losses() == expected(3)
+
+
+def test_a_program_without_boundaries_is_reported_by_its_host(make_trial: MakeTrial) -> None:
+    trial = make_trial("", argv=["/bin/sh", "-c", "sleep 1000"]).launch()
+    trial.start()
+    trial.until("started")
+    trial.send("report")
+    report = trial.until("reported")
+    assert report["count"] == 0
+    assert report["memory_bytes"] > 0
+    trial.quit()
+
+
 def test_stale_doubled_and_unknown_requests_change_nothing(make_trial: MakeTrial) -> None:
     trial = make_trial(LOOP, "30").launch()
     trial.start(limit=5)
