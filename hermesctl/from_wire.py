@@ -46,7 +46,7 @@ def metrics(messages: Iterable[pb.MetricValue]) -> tuple[records.MetricValue, ..
     return tuple(
         records.MetricValue(
             name=m.name,
-            last=m.last,
+            last=m.last if m.HasField("last") else None,
             best=m.best if m.HasField("best") else None,
             low=m.low if m.HasField("low") else None,
             high=m.high if m.HasField("high") else None,

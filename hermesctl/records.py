@@ -43,10 +43,13 @@ class TrialState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MetricValue:
-    """A metric's newest, lowest and highest value; `best` only of the metric that ranks."""
+    """A metric's newest, lowest and highest value; `best` only of the metric that ranks.
+
+    `last` is None while the trial has yet to train again what it was, after a fall-back.
+    """
 
     name: str
-    last: float
+    last: float | None
     best: float | None = None
     low: float | None = None
     high: float | None = None

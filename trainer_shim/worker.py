@@ -106,11 +106,13 @@ def outcome_of_status(status: int, killed_for_memory: bool, said: Message | None
     elif killed_for_memory:
         kind, detail = "out_of_memory", "killed by the kernel: out of memory"
     else:
-        kind, detail = "signal", f"killed by {signal.Signals(-code).name}"
+        # Nothing that a program does wrong ends it by SIGKILL: someone else did.
+        kind = "killed" if code == -signal.SIGKILL else "signal"
+        detail = f"killed by {signal.Signals(-code).name}"
     return {
         "kind": "failed",
         "error_kind": kind,
         "detail": detail,
-        "error_signature": detail,
+        "error_signature": "" if kind == "killed" else detail,
         "exit_code": code,
     }

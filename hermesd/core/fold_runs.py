@@ -98,7 +98,8 @@ def _demoted(state: Tables, trial: Trial, event: RunSuspended) -> None:
 
 
 def _started(state: Tables, trial: Trial, event: RunStarted, now: Time) -> None:
-    if trial.phase not in (Phase.STARTING, Phase.SUSPENDING):
+    assert trial.run is not None
+    if trial.run.started or trial.phase not in (Phase.STARTING, Phase.SUSPENDING):
         raise Rejected(f"{event.run} is {trial.phase} already")
     tier = trial.kept.tier if trial.kept else None
     tier = Tier.CHECKPOINT if tier is None and trial.checkpoint else tier

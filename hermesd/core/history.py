@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ from hermesd.core.model import Checkpoint, DeviceId, Phase, RunId, Tier, Time, T
 
 # Failures for which the program cannot be blamed: its process could not be made, or went with its
 # machine.
-MACHINES_FAULT = frozenset({"lost", "not_started"})
+MACHINES_FAULT = frozenset({"lost", "not_started", "killed"})
 # A checkpoint's: the trial goes on from the one before.
 RESTORE = "restore"
 
@@ -83,13 +84,16 @@ class Use:
 class MetricSummary:
     """Last, lowest and highest value of a metric; NaN never replaces a number as an extreme.
 
-    While no number was seen, `low` is above every number and `high` below.
+    `last` is None while what it was is to be trained again. `low_step` and `high_step` are by when
+    the extremes were seen. While no number was seen, `low` is above every number and `high` below.
     """
 
     step: int
-    last: float
-    low: float
-    high: float
+    last: float | None
+    low: float = math.inf
+    high: float = -math.inf
+    low_step: int = 0
+    high_step: int = 0
 
     @property
     def measured(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import fields
 
 from hermesd.core.blame import blamed, set_back
@@ -39,12 +38,15 @@ def started(trial: Trial, event: RunStarted, tier: Tier | None, now: Time) -> Tr
         cost = replace(costs.get(tier, SwitchCost()), resume_seconds=event.start_seconds)
         costs = {**costs, tier: cost}
         use = replace(use, overhead_seconds=use.overhead_seconds + event.start_seconds)
-    if trial.run is not None and event.step < trial.run.restored_step:
-        trial = set_back(trial, trial.run, event.step, now)
+    run = trial.run
+    assert run is not None
+    if event.step < run.restored_step:
+        trial = set_back(trial, run, event.step, now)
     if event.step < trial.step:
         trial = back_at(trial, event.step)
     return replace(
         trial,
+        run=replace(run, started=True),
         phase=Phase.RUNNING if trial.phase is Phase.STARTING else trial.phase,
         costs=costs,
         use=use,
@@ -100,13 +102,28 @@ def reported(trial: Trial, event: Reported, kind: str) -> Trial:
 def _with_values(
     summary: MetricSummary | None, step: int, last: float, low: float, high: float
 ) -> MetricSummary:
-    before = summary or MetricSummary(step, last, math.inf, -math.inf)
-    return MetricSummary(
-        step,
-        last,
-        before.low if math.isnan(low) else min(before.low, low),
-        before.high if math.isnan(high) else max(before.high, high),
-    )
+    seen = replace(summary or MetricSummary(step, last), step=step, last=last)
+    if low < seen.low:
+        seen = replace(seen, low=low, low_step=step)
+    if high > seen.high:
+        seen = replace(seen, high=high, high_step=step)
+    return seen
+
+
+def _without_later(summary: MetricSummary, step: int) -> MetricSummary | None:
+    """What was seen up to `step`, as far as that is known; None if it is nothing.
+
+    What is forgotten is seen again when the trial has trained that again; until then the other
+    extreme is all that is known of both.
+    """
+    if summary.step <= step:
+        return summary
+    low, high = (summary.low, summary.low_step), (summary.high, summary.high_step)
+    known = [seen for seen in (low, high) if 0 < seen[1] <= step]
+    if not known:
+        return None
+    (low_value, low_step), (high_value, high_step) = min(known), max(known)
+    return MetricSummary(step, None, low_value, high_value, low_step, high_step)
 
 
 def stop_reason(trial: Trial, study: Study) -> str | None:
@@ -126,8 +143,9 @@ def stop_reason(trial: Trial, study: Study) -> str | None:
 
 
 def back_at(trial: Trial, step: int) -> Trial:
-    """The trial with all progress past `step` gone, and with it the metrics that saw any of it."""
-    metrics = {name: seen for name, seen in trial.metrics.items() if seen.step <= step}
+    """The trial with all progress past `step` gone, and with it what metrics were seen there."""
+    kept = {name: _without_later(seen, step) for name, seen in trial.metrics.items()}
+    metrics = {name: seen for name, seen in kept.items() if seen is not None}
     curve = truncate(trial.curve, step)
     return replace(trial, step=step, curve=curve, metrics=metrics, kept=None)
 

@@ -32,7 +32,8 @@ class Run:
     `milestone` that one was passed and not answered yet, `asked` what it was asked to do. Until
     it is `warm` its times say little: a new process compiles within its first iterations. `heard`
     is the number of its last report, `silent_seconds` how long it had come to no step by then,
-    `restored_step` that of the checkpoint it was launched from, 0 if from none of its node's.
+    `restored_step` that of the checkpoint it was launched from, 0 if from none of its node's;
+    `started` says that it was heard to have begun.
     """
 
     id: RunId
@@ -47,6 +48,7 @@ class Run:
     heard: int = 0
     silent_seconds: float = 0.0
     restored_step: int = 0
+    started: bool = False
 
 
 @dataclass(frozen=True, slots=True)

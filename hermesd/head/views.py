@@ -125,7 +125,9 @@ def metric_values(metrics: Mapping[str, MetricSummary], measure: Measure) -> lis
     """Each metric's last value and its range; which end is the best is known of one alone."""
     found = []
     for name, summary in sorted(metrics.items()):
-        value = pb.MetricValue(name=name, last=summary.last)
+        value = pb.MetricValue(name=name)
+        if summary.last is not None:
+            value.last = summary.last
         if summary.measured:
             value.low, value.high = summary.low, summary.high
             if name == measure.metric:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from hermesd.core.blame import MOST_RESTORES
 from hermesd.core.events import (
     Cancelled,
@@ -64,6 +66,40 @@ def test_the_same_error_at_the_same_step_is_final_at_once() -> None:
     book = play().tell(crashed("s/0#1", 3, "ValueError")).tell(crashed("s/0#2", 3, "ValueError"))
     book.expect("launch s/0#1 on n/0", "launch s/0#2 on n/0")
     assert book.trial().phase is Phase.FAILED
+
+
+def test_a_start_that_is_told_twice_while_the_device_is_asked_back_counts_once() -> None:
+    book = play(2, policy=ROUND_ROBIN).tell(started("s/0#1"), reported("s/0#1", 30, [1.0] * 30))
+    book.tell(quantum_ended("s/0#1", step=30))
+    assert book.trial().phase is Phase.SUSPENDING
+    book.refuses(started("s/0#1"), "s/0#1 is suspending already")
+
+
+@pytest.mark.parametrize("later", [(0.6, 0.7), (0.95, 0.6), (0.95, 0.1)])
+def test_the_extremes_of_a_metric_from_before_the_checkpoint_outlive_a_fall_back(
+    later: tuple[float, float],
+) -> None:
+    def accuracies(name: str, *seen: tuple[int, float]) -> None:
+        for step, value in seen:
+            book.tell(reported(name, step, [1.0], metrics=(("accuracy", value),)))
+
+    book = play().tell(started("s/0#1"))
+    accuracies("s/0#1", (10, 0.9), (20, 0.5), (30, 0.6))
+    book.tell(checkpointed("s/0#1", 30))
+    accuracies("s/0#1", (40, later[0]), (50, later[1]))
+    undisturbed = book.trial().metrics["accuracy"]
+    book.tell(killed("s/0#1", 50)).tell(started("s/0#2", 30))
+    known = book.trial().metrics.get("accuracy")
+    if known is not None:
+        assert known.last is None, "it is to be trained again"
+        assert 0.5 <= known.low <= known.high <= 0.9
+    accuracies("s/0#2", (40, later[0]), (50, later[1]))
+    again = book.trial().metrics["accuracy"]
+    assert (again.last, again.low, again.high) == (
+        undisturbed.last,
+        undisturbed.low,
+        undisturbed.high,
+    )
 
 
 def unrestored(name: str, signature: str = "OtherProgram") -> RunFailed:
@@ -194,7 +230,7 @@ def test_a_home_is_given_up_when_the_trial_fails_there() -> None:
 def test_the_machines_faults_are_not_the_trials() -> None:
     book = play(max_failures=1)
     for attempt in range(1, 10):
-        kind = "lost" if attempt % 2 else "not_started"
+        kind = ("lost", "not_started", "killed")[attempt % 3]
         book.at(book.now + 60).tell(RunFailed(run(f"s/0#{attempt}"), kind, "no host", "", 0))
     book.at(book.now + 60)
     assert (book.trial().phase, len(book.trial().failures)) == (Phase.STARTING, 9)

@@ -6,6 +6,7 @@ is over stays over, what is refused changes nothing, and a replay gives the same
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from hermesd.core.events import (
     Removed,
     Retried,
     RunCompleted,
+    RunEvent,
     RunFailed,
     RunStarted,
     RunSuspended,
@@ -144,11 +146,21 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert snapshot(self.state) == before
             return
         self.record(event)
+        if isinstance(event, RunEvent):
+            self.doubled(event)
         if isinstance(event, Retried | Extended):
             self.reopened |= set(event.trials)
         if isinstance(event, Removed):
             for trial in [t for t in self.ended if t.startswith(f"{event.study}/")]:
                 del self.ended[trial]
+
+    def doubled(self, event: RunEvent) -> None:
+        """A node that does not know whether it was heard says it again."""
+        before = dict(self.state.trials)
+        with contextlib.suppress(Rejected):
+            self.scheduler.observe(event, self.now)
+            self.record(event)
+        assert self.state.trials == before, f"{event} counts twice"
 
     def decide(self) -> None:
         commands = self.scheduler.decide(self.now)
@@ -308,6 +320,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             metrics=(("loss", 1.0),),
             busy_seconds=seconds,
             not_finite=finite == 0,
+            number=len(self.entries) + 1,
         )
         self.tell(event)
 
