@@ -61,7 +61,8 @@ class Hearing:
             return
         if sequence <= self.seen:
             return
-        await site.room()
+        if kind not in _OUTCOMES:  # the last of its run: it may be heard before there is a stream
+            await site.room()
         if kind == "started":
             self.worker_pid = int(frame["worker_pid"])
         elif kind == "parked":

@@ -25,7 +25,7 @@ from hermesd.core.events import (
     RunSuspended,
 )
 from hermesd.core.model import Fidelity, Goal, Quantum, RunId, Tier
-from hermesd.node import processes
+from hermesd.node import outbox, processes
 from hermesd.node.daemon import AlreadyRunning, run_node
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 
@@ -543,6 +543,30 @@ async def test_an_outcome_survives_the_death_of_all_who_knew_it(
         await becomes((folder / "last.pb").exists)
         head.send(Release(run.trial, "n1", forget=True))
         await becomes(lambda: not folder.exists())
+
+
+async def test_outcomes_of_the_dead_wait_for_nobody_when_a_daemon_comes_anew(
+    head: Head,
+    config: NodeConfig,
+    launch: Launch,
+    no_survivors: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    head.deaf = True
+    daemon = await daemon_process(config)
+    await head.hears(NodeJoined)
+    runs = [launch(f"digits/{n}", argv=SHORT, device=on) for n, on in ((1, CPU0), (2, CPU1))]
+    for run in runs:
+        await head.hears(RunCompleted, run)
+    daemon.kill()
+    await daemon.wait()
+    for run in runs:
+        os.kill(host_of(config, run.trial), signal.SIGKILL)
+    head.deaf = False
+    monkeypatch.setattr(outbox, "ROOM", 1)  # full with the first message, before there is a stream
+    async with Node(config):
+        for run in runs:
+            await head.hears(RunCompleted, run, count=2)
 
 
 THREADED = """
