@@ -5,6 +5,7 @@ Rule: a trial has one trainer at most, made when it is first needed and let go w
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
@@ -89,21 +90,27 @@ class Crew:
             self._trainers[trial].order(Settle())
 
     async def adopt(self) -> None:
-        """Take over every run that the head may not know the end of. What was rebuilt for a run
-        that nobody asked for yet ends: it is worth its checkpoint."""
-        for folder in rebuilt(self._trials, self._sockets):
-            await self._trainer(folder.trial).abandon()
-        for folder in journalled(self._trials, self._sockets):
-            trainer = self._trainer(folder.trial)
-            try:
-                assignment = folder.journalled()
-            except Unreadable as error:
-                log.error("a run is lost", reason=str(error))
-                await trainer.abandon()
-                continue
-            if assignment is not None:
-                log.info("found", run=str(assignment.run))
-                await trainer.adopt(assignment)
+        """Take over every run that the head may not know the end of, all at once: a host that does
+        not answer is waited for no longer than it alone would be. What was rebuilt for a run that
+        nobody asked for yet ends: it is worth its checkpoint."""
+        async with asyncio.TaskGroup() as tasks:
+            for folder in rebuilt(self._trials, self._sockets):
+                tasks.create_task(self._trainer(folder.trial).abandon())
+        async with asyncio.TaskGroup() as tasks:
+            for folder in journalled(self._trials, self._sockets):
+                tasks.create_task(self._adopt(folder))
+
+    async def _adopt(self, folder: TrialFolder) -> None:
+        trainer = self._trainer(folder.trial)
+        try:
+            assignment = folder.journalled()
+        except Unreadable as error:
+            log.error("a run is lost", reason=str(error))
+            await trainer.abandon()
+            return
+        if assignment is not None:
+            log.info("found", run=str(assignment.run))
+            await trainer.adopt(assignment)
 
     async def dismiss(self) -> None:
         """Have every host end itself and what it has."""

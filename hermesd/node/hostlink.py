@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 from collections.abc import Mapping
@@ -15,6 +16,8 @@ from hermesd.node.folder import TrialFolder
 from hermesd.node.frames import Frame
 from hermesd.node.zygotes import Zygotes
 
+# A host waits for nothing but its disk: one that is silent for longer is stopped or stuck.
+ANSWER_SECONDS = 10.0
 _POLL_SECONDS = 0.005
 
 
@@ -45,7 +48,8 @@ class HostLink:
 
 
 async def attach(socket: Path, after: int) -> HostLink | None:
-    """The link to a host that listens on `socket`, from its event `after` on; None without one."""
+    """The link to a host that listens on `socket`, from its event `after` on; None without one,
+    or when it does not answer."""
     # Through the directory's descriptor: the path of a Unix socket is limited to 107 bytes.
     folder = os.open(socket.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -57,7 +61,9 @@ async def attach(socket: Path, after: int) -> HostLink | None:
     attached = None
     try:
         writer.write(frames.encode({"kind": "attach", "after": after}))
-        attached = await frames.read(reader)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ANSWER_SECONDS):
+                attached = await frames.read(reader)
     finally:
         if attached is None:
             writer.close()

@@ -1,5 +1,6 @@
 """What goes wrong with one trial, on the disk or in what its host says, costs that trial alone."""
 
+import asyncio
 import json
 import os
 import signal
@@ -7,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from hermesd.config import NodeConfig
 from hermesd.core.events import (
@@ -18,9 +20,9 @@ from hermesd.core.events import (
     RunSuspended,
 )
 from hermesd.core.model import RunId, Tier
-from hermesd.node import processes
+from hermesd.node import hostlink, processes
 
-from .conftest import CPU1, Head, Node
+from .conftest import CPU1, Head, Node, becomes
 from .test_daemon import SHORT, daemon_process, worker_of
 
 Launch = Callable[..., RunId]
@@ -148,3 +150,55 @@ async def test_a_damaged_journal_costs_its_run_alone(
         assert (folder_of(config) / "run.pb.damaged").read_bytes() == damage
         again = launch(attempt=lost.attempt + 1, checkpoint=kept)
         assert (await head.hears(RunStarted, again)).step == kept.step
+
+
+async def test_a_host_that_does_not_answer_costs_its_run_alone(
+    head: Head,
+    config: NodeConfig,
+    launch: Launch,
+    running: Running,
+    no_survivors: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    daemon = await daemon_process(config)
+    await head.hears(NodeJoined)
+    run = await running()
+    host, worker = worker_of(config)
+    os.kill(host, signal.SIGSTOP)
+    daemon.kill()
+    await daemon.wait()
+    monkeypatch.setattr(hostlink, "ANSWER_SECONDS", 0.0)
+    async with Node(config):
+        monkeypatch.undo()
+        joined = await head.hears(NodeJoined, count=2)
+        assert [(live.run, live.condition) for live in joined.live] == [(run, "ended")]
+        assert (await head.hears(RunFailed, run)).error_kind == "lost"
+        for pid in (host, worker):
+            await processes.exited(pid)
+        await head.hears(RunStarted, launch(attempt=2))
+
+
+async def test_a_host_that_answers_late_holds_up_no_other(
+    head: Head, config: NodeConfig, running: Running, no_survivors: None
+) -> None:
+    daemon = await daemon_process(config)
+    await head.hears(NodeJoined)
+    runs = {await running(), await running(trial="digits/2", device=CPU1)}
+    host, _ = worker_of(config)
+    os.kill(host, signal.SIGSTOP)
+    daemon.kill()
+    await daemon.wait()
+
+    async def go_on_once_all_are_found() -> None:
+        names = {str(run) for run in runs}
+        await becomes(lambda: {entry.get("run") for entry in logs} >= names)
+        os.kill(host, signal.SIGCONT)
+
+    with capture_logs() as logs:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(go_on_once_all_are_found())
+            async with Node(config):
+                joined = await head.hears(NodeJoined, count=2)
+                assert {(one.run, one.condition) for one in joined.live} == {
+                    (run, "running") for run in runs
+                }
