@@ -263,12 +263,15 @@ async def _write(session: Session, context: Any) -> None:
 
 
 async def _watch(session: Session) -> None:
-    """End the stream of a node that is not heard; time that we ourselves slept does not count."""
+    """End the stream of a node that is not heard, or that does not read what is left for it; time
+    that we ourselves slept does not count."""
     while True:
-        before = boottime()
+        before, closing = boottime(), session.closing
         await asyncio.sleep(WATCH_SECONDS)
         overslept = boottime() - before - WATCH_SECONDS
         if overslept > WATCH_SECONDS:
             session.heard += overslept
         if session.silent:
             raise _Ended(f"no heartbeat for {SILENCE_SECONDS:g} s")
+        if closing is not None:
+            raise _Ended(closing)

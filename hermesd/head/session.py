@@ -82,7 +82,7 @@ class Session:
         self._wake.set()
 
     def close(self, reason: str) -> None:
-        """End the stream once what is queued was sent."""
+        """End the stream once what is queued was sent, or soon: the node may not read it."""
         self.closing = self.closing or reason
         self._wake.set()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -416,12 +417,25 @@ async def test_a_second_hello_on_the_stream_ends_it(head: World) -> None:
     await silent(head)
 
 
-async def test_a_node_that_does_not_read_is_let_go() -> None:
-    session = Session("box", "here")
+async def test_a_node_that_does_not_read_is_let_go(
+    head: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "SILENCE_SECONDS", math.inf)  # it is heard all the time
+    monkeypatch.setattr(nodes_module, "WATCH_SECONDS", 0.05)
+    node = Node(head)
+    await node.hello()
+    session = head.running.sessions.find("box")
+    assert session is not None
     for _ in range(OUTBOX_LIMIT + 1):
-        session.send(node_pb2.AttachResponse(kill=node_pb2.KillRun()))
-    assert session.closing == "it does not read its messages"
-    assert len([message async for message in session.messages()]) == OUTBOX_LIMIT
+        session.send(node_pb2.AttachResponse(kill=node_pb2.KillRun(trial="x" * 20_000)))
+    await silent(head)
+    seen = await events(head, pb.PUBLIC_EVENT_KIND_NODE_SILENT)
+    assert seen[-1].reason == "it does not read its messages"
+    assert head.running.sessions.find("box") is None
+    again = Node(head)
+    await again.hello()
+    await node.ended()
+    again.call.cancel()
 
 
 async def test_usage_is_shown_with_the_device(head: World) -> None:
