@@ -23,6 +23,7 @@ from hermesd.config import HeadConfig, NodeConfig, state_home
 from hermesd.settings import ConfigError, load_head, load_node
 from hermesd.simulate import answers
 
+PASSING = 1
 REFUSED = 2
 IN_THE_WAY = 4
 INTERRUPTED = 130
@@ -62,7 +63,7 @@ def head(
 ) -> None:
     """Run the control daemon."""
     from hermesd.head.server import serve
-    from hermesd.head.statedir import StateBusy, StateRefused
+    from hermesd.head.statedir import StateAway, StateBusy, StateRefused
 
     flags = {"state_dir": state, "socket": socket, "listen": listen, "embedded": embedded or None}
     try:
@@ -73,7 +74,7 @@ def head(
         _repair(settings)
     else:
         refusals = (StateRefused, PermissionError)
-        _run(serve(settings), until_stdin_closes, (StateBusy,), refusals)
+        _run(serve(settings), until_stdin_closes, (StateBusy,), refusals, (StateAway,))
 
 
 Name = Annotated[str | None, typer.Option("--name", help="Overrides name.")]
@@ -245,6 +246,7 @@ def _run(
     until_stdin_closes: bool,
     in_the_way: tuple[type[Exception], ...],
     refusals: tuple[type[Exception], ...],
+    passing: tuple[type[Exception], ...] = (),
 ) -> None:
     logs.configure()
     if until_stdin_closes:
@@ -255,6 +257,8 @@ def _run(
         _refuse(str(error), IN_THE_WAY)
     except refusals as error:
         _refuse(str(error))
+    except passing as error:
+        _refuse(str(error), PASSING)
 
 
 def _end_with_stdin() -> None:

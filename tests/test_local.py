@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -163,6 +164,24 @@ async def test_a_journal_that_cannot_be_used_ends_it_with_the_reason(folder: Pat
         log = (folder / "log").read_text()
         assert "is empty: nothing of it was changed" in log
         assert "the head refuses to start" in log
+
+
+async def test_a_full_disk_at_the_heads_start_passes(folder: Path) -> None:
+    async with started(folder) as local:
+        await local.ready()
+        node, pid = local.child("node"), local.process.pid
+        unlimited = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        # No room for the index of the journal's log, which every start makes.
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (16_384, unlimited[1]))
+        os.kill(local.child("head"), signal.SIGKILL)
+        while "event=ended process=head code=1" not in (log := (folder / "log").read_text()):
+            assert local.process.returncode is None
+            await asyncio.sleep(0.01)
+        journal = local.state / "head" / schema.NAME
+        assert f"hermesd: {journal} cannot be used as its disk is now: disk I/O error" in log
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, unlimited)
+        await local.ready()
+        assert local.child("node") == node
 
 
 async def test_its_number_is_known_while_a_child_does_not_get_on_its_feet(folder: Path) -> None:

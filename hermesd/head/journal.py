@@ -61,7 +61,8 @@ class _Write:
 async def opened(directory: Path) -> AsyncIterator[Journal]:
     """The journal of a state directory, made if none ever was; closed at the end of the block.
 
-    Raises StateRefused if it is damaged, gone or not ours; nothing of it is changed then.
+    Raises StateRefused if it is damaged, gone or not ours, StateAway if the disk does not let us
+    see; nothing of it is changed then.
     """
     path = directory / schema.NAME
     await asyncio.to_thread(journal_file.prepare, path)

@@ -8,7 +8,9 @@ from contextlib import closing
 from pathlib import Path
 
 from hermesd.head import schema
-from hermesd.head.statedir import StateRefused
+from hermesd.head.statedir import StateAway, StateRefused
+
+_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def read_only(path: Path) -> str:
@@ -44,7 +46,7 @@ def repaired(path: Path) -> Path:
 
 
 def prepare(path: Path) -> None:
-    """See a whole journal of ours there: made if nothing ever was here. Raises StateRefused.
+    """See a whole journal of ours there: made if nothing ever was. Raises StateRefused, StateAway.
 
     Where anything tells of an earlier journal a new one would be a silent loss of all studies.
     """
@@ -65,7 +67,7 @@ def prepare(path: Path) -> None:
 
 
 def verify(path: Path) -> None:
-    """Whether it is a journal of ours, and whole. Raises StateRefused."""
+    """Whether it is a journal of ours, and whole. Raises StateRefused, StateAway."""
     advice = "nothing of it was changed; `hermesd head --repair` sets aside what cannot be read"
     if path.stat().st_size == 0:
         raise StateRefused(f"{path} is empty: {advice}")
@@ -76,7 +78,11 @@ def verify(path: Path) -> None:
                 for name in ("application_id", "user_version", "quick_check")
             )
     except sqlite3.DatabaseError as error:
-        raise StateRefused(f"{path} is damaged ({error}): {advice}") from None
+        # One without a code is of Python's own: text that is none.
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
+        if code & 0xFF in _DAMAGE:
+            raise StateRefused(f"{path} is damaged ({error}): {advice}") from None
+        raise StateAway(f"{path} cannot be used as its disk is now: {error}") from None
     if application != schema.APPLICATION_ID:
         raise StateRefused(f"{path} is not a journal of Hermes")
     if version != schema.VERSION:

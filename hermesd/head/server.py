@@ -75,7 +75,8 @@ class Running:
 async def serve(config: HeadConfig) -> None:
     """Run a head until SIGTERM or SIGINT.
 
-    Raises StateRefused if it may not start, and whatever broke it: the caller's process ends.
+    Raises StateRefused if it may not start, StateAway if it may later, and whatever broke it: the
+    caller's process ends.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

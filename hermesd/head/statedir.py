@@ -34,6 +34,10 @@ class StateBusy(StateRefused):
     """Another head has it."""
 
 
+class StateAway(Exception):
+    """The state cannot be used for now, of a full disk for example: it may be another time."""
+
+
 def filesystem_magic(path: Path) -> int:
     """The file system's number, from statfs(2)."""
     libc = ctypes.CDLL(None, use_errno=True)

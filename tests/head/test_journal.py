@@ -18,7 +18,7 @@ from hermesd.core.model import RunId
 from hermesd.head import schema
 from hermesd.head.journal import Journal, JournalBroken, Snapshot, opened
 from hermesd.head.points import Curve, Points, curve
-from hermesd.head.statedir import StateRefused, filesystem_magic, owned
+from hermesd.head.statedir import StateAway, StateRefused, filesystem_magic, owned
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RUN = RunId("d/1", 1)
@@ -240,6 +240,18 @@ async def test_a_damaged_file_is_refused_and_kept(tmp_path: Path, damage: str) -
             content = bytearray(b"not a database at all" * 1000)
     path.write_bytes(content)
     await refused(tmp_path, r"damaged|is empty")
+
+
+async def test_what_is_no_damage_is_not_called_so(tmp_path: Path) -> None:
+    await filled(tmp_path)
+    in_the_way = tmp_path / f"{schema.NAME}-shm"
+    in_the_way.symlink_to("/nowhere/at/all")
+    with pytest.raises(StateAway, match=f"{schema.NAME} cannot be used .*: unable to open"):
+        async with opened(tmp_path):
+            pass
+    in_the_way.unlink()
+    async with opened(tmp_path) as journal:
+        assert journal.last == 500
 
 
 async def test_strange_files_are_refused(tmp_path: Path) -> None:
