@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.trainer_shim.driving import Trial, ending
+from tests.trainer_shim.driving import Trial, Zygote, ending
+from tests.trainer_shim.suspending import tensorflow_zygote
 
 MakeTrial = Callable[..., Trial]
 
@@ -29,3 +30,10 @@ def make_trial(tmp_path: Path) -> Iterator[MakeTrial]:
             return stack.enter_context(ending(trial))
 
         yield make
+
+
+@pytest.fixture(scope="session")
+def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
+    """A process that has imported TensorFlow and Keras, and run nothing."""
+    with tensorflow_zygote(tmp_path_factory.mktemp("zygote")) as warm:
+        yield warm

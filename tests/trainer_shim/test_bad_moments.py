@@ -73,7 +73,7 @@ def test_kill_9_during_a_save_leaves_the_checkpoint_before_it(make_trial: MakeTr
     is_there(work / "saving")
     trial.attach(after=trial.events[-1]["seq"])
     os.kill(trial.attached["worker_pid"], signal.SIGKILL)
-    assert trial.until("failed")["error_kind"] == "signal"
+    assert trial.until("failed")["error_kind"] == "killed"
     newest = snapshot.newest_verified(str(trial.checkpoints))
     assert newest is not None
     assert newest["path"] == before, "what was half written does not count"
@@ -103,7 +103,7 @@ def test_kill_9_during_a_restore_costs_that_attempt_alone(make_trial: MakeTrial)
         pass
     os.kill(int(note.read_text()), signal.SIGKILL)
     failed = trial.until("failed")
-    assert failed["error_kind"] == "signal"
+    assert failed["error_kind"] == "killed"
     trial.start(restore=path)
     assert trial.until("started")["step"] >= 4
     trial.until("completed")

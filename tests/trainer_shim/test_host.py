@@ -189,7 +189,7 @@ def test_kill_9_of_the_trainer_is_told_and_the_next_attempt_goes_on(
     trial.send("checkpoint", id="at-7")
     path = trial.until("checkpointed")["path"]
     os.kill(pid, signal.SIGKILL)
-    assert trial.until("failed")["error_kind"] == "signal"
+    assert trial.until("failed")["error_kind"] == "killed"
     trial.start(restore=path)
     assert trial.until("started")["step"] == 7
     trial.until("completed")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer_shim.conftest import MakeTrial
-from tests.trainer_shim.driving import Trial, environment
+from tests.trainer_shim.driving import Trial, Zygote, environment
 from trainer_shim import kept, writers
 
 # All that a beginning does to files, and a training that writes to them.
@@ -92,10 +92,10 @@ def files(trial: Trial) -> dict[str, bytes]:
     return {str(path.relative_to(work)): path.read_bytes() for path in paths}
 
 
-def run(trial: Trial, *steps: int) -> dict[str, bytes]:
+def run(trial: Trial, *steps: int, zygote: Zygote | None = None) -> dict[str, bytes]:
     """The files of a trial ended at these boundaries, and at the last one a second time."""
     restore = None
-    trial.launch()
+    trial.launch(zygote)
     for step in steps:
         trial.start(restore=restore, limit=step)
         assert trial.until("parked")["step"] == step
@@ -140,14 +140,14 @@ def test_a_rerun_that_dies_before_it_is_back_has_lost_nothing(make_trial: MakeTr
 
 @pytest.mark.tensorflow
 @pytest.mark.timeout(300)
-def test_logs_of_an_unchanged_keras_program(make_trial: MakeTrial) -> None:
+def test_logs_of_an_unchanged_keras_program(make_trial: MakeTrial, zygote: Zygote) -> None:
     """Ended in two epochs and at the end of one; and back at an older checkpoint than the last."""
     env = environment(TF_CPP_MIN_LOG_LEVEL="3")
-    undisturbed = run(make_trial(KERAS, env=env, seed=1))
+    undisturbed = run(make_trial(KERAS, env=env, seed=1), zygote=zygote)
     assert undisturbed["log.csv"].count(b"\n") == 16
     assert undisturbed["keras.csv"].count(b"\n") == 4
-    assert run(make_trial(KERAS, env=env, seed=1), 3, 5, 11) == undisturbed
-    trial = make_trial(KERAS, env=env, seed=1).launch()
+    assert run(make_trial(KERAS, env=env, seed=1), 3, 5, 11, zygote=zygote) == undisturbed
+    trial = make_trial(KERAS, env=env, seed=1).launch(zygote)
     trial.start(limit=7)
     trial.until("parked")
     trial.send("checkpoint", id="older")

@@ -8,23 +8,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.trainer_shim import keras_programs as programs
 from tests.trainer_shim.driving import Zygote
-from tests.trainer_shim.suspending import Runs, fidelity, outcome, suspend, tensorflow_zygote
+from tests.trainer_shim.suspending import Runs, fidelity, outcome, suspend
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(300)]
 STEPS = 40
-
-
-@pytest.fixture(scope="module")
-def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
-    with tensorflow_zygote(tmp_path_factory.mktemp("zygote")) as warm:
-        yield warm
 
 
 def runs_of(zygote: Zygote, folder: Path, body: str, seeded: bool) -> Runs:

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.trainer_shim import keras_programs as programs
 from tests.trainer_shim.driving import Event, Trial, Zygote, ending
-from tests.trainer_shim.suspending import Runs, fidelity, suspend, tensorflow_zygote
+from tests.trainer_shim.suspending import Runs, fidelity, suspend
 from trainer_shim.snapshot import newest_verified
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(300)]
-
-
-@pytest.fixture(scope="module")
-def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
-    with tensorflow_zygote(tmp_path_factory.mktemp("zygote")) as warm:
-        yield warm
 
 
 def failure(trial: Trial) -> Event:

@@ -5,22 +5,15 @@ Every comparison is bit for bit: each step's loss, the final weights and everyth
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.trainer_shim import keras_programs as programs
 from tests.trainer_shim.driving import Zygote
-from tests.trainer_shim.suspending import Runs, fidelity, tensorflow_zygote
+from tests.trainer_shim.suspending import Runs, fidelity
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(300)]
-
-
-@pytest.fixture(scope="module")
-def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
-    with tensorflow_zygote(tmp_path_factory.mktemp("zygote")) as warm:
-        yield warm
 
 
 def runs_of(zygote: Zygote, folder: Path, name: str) -> Runs:

@@ -151,7 +151,7 @@ def test_children_find_the_environment_of_the_study(make_trial: MakeTrial) -> No
 
 @pytest.mark.tensorflow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("form", ["other", "shell"])
+@pytest.mark.parametrize("form", [pytest.param("other", marks=pytest.mark.slow), "shell"])
 def test_a_framework_in_another_environment(make_trial: MakeTrial, other: Path, form: str) -> None:
     """A Keras program of a python that has no Hermes, prepared by one that imports it too."""
     program = """
@@ -170,7 +170,7 @@ print("FINAL", sys.prefix, hashlib.sha256(weights).hexdigest())
     line = f"{other} -c 'import keras'; {other} -u train.py"
     argv = [str(other), "train.py"] if form == "other" else ["/bin/sh", "-c", line]
     outcomes = []
-    for steps in ((), (1, 7)):
+    for steps in ((), (7,)):
         trial = make_trial(program, argv=argv, env=env, seed=3).launch()
         restore = None
         for step in steps:

@@ -23,6 +23,8 @@ sys.stdin.read()
 
 def test_pages_of_files_do_not_count(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(bytes(100 * MEBIBYTE))
+    below = WorkGroup(os.getpid(), None)
+    before = below.memory_bytes()
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDING, str(tmp_path / "file")],
         stdin=subprocess.PIPE,
@@ -31,7 +33,7 @@ def test_pages_of_files_do_not_count(tmp_path: Path) -> None:
     assert holder.stdout is not None
     assert holder.stdin is not None
     assert holder.stdout.readline() == b"up\n"
-    held = WorkGroup(os.getpid(), None).memory_bytes()
+    held = below.memory_bytes() - before
     holder.stdin.close()
     holder.wait()
     holder.stdout.close()

@@ -5,23 +5,15 @@ Every comparison is bit for bit: each step's loss, the final weights and everyth
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.trainer_shim import keras_programs, tf1_programs, tf_programs
 from tests.trainer_shim.driving import Zygote
-from tests.trainer_shim.suspending import Runs, outcome, suspend, tensorflow_zygote
+from tests.trainer_shim.suspending import Runs, outcome, suspend
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(300)]
-
-
-@pytest.fixture(scope="module")
-def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
-    """A process that has imported TensorFlow and Keras, and run nothing."""
-    with tensorflow_zygote(tmp_path_factory.mktemp("zygote")) as warm:
-        yield warm
 
 
 def resumed_at_each(runs: Runs, steps: int) -> None:

@@ -251,6 +251,6 @@ def test_a_process_that_the_kernel_killed_for_memory_is_told_so(tmp_path: Path, 
     events.write_text(f"low 0\noom {kills}\noom_kill {kills}\n")
     sleeping.reap()
     *_, used, failed = sleeping.told
-    assert failed["error_kind"] == ("out_of_memory" if kills else "signal")
+    assert failed["error_kind"] == ("out_of_memory" if kills else "killed")
     assert (used["cpu_seconds"], used["memory_bytes"]) == (2.0, 3 << 20)
     sleeping.close()

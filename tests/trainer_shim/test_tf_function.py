@@ -6,7 +6,6 @@ Every comparison is bit for bit: each step's loss, the final weights and everyth
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,13 +16,6 @@ from tests.trainer_shim.driving import Zygote
 from tests.trainer_shim.suspending import Runs, fidelity, outcome, suspend, tensorflow_zygote
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(300)]
-
-
-@pytest.fixture(scope="module")
-def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
-    """A process that has imported TensorFlow."""
-    with tensorflow_zygote(tmp_path_factory.mktemp("zygote")) as warm:
-        yield warm
 
 
 def runs_of(zygote: Zygote, folder: Path, name: str, seeded: bool = False) -> Runs:
