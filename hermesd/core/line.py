@@ -1,4 +1,4 @@
-"""Waiting trials in order, cheap to change one by one and cheap to fill at once.
+"""Trials in order, cheap to change one by one and cheap to fill at once.
 
 A sorted list: a few changes are made by bisection, many by sorting anew, and a reader may begin
 anywhere in the order.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from hermesd.core.model import TrialId
 from hermesd.core.policy import Score
@@ -26,6 +26,10 @@ class Entry(NamedTuple):
     trial: TrialId
 
 
+# A place between entries: one of them, or a score that it begins with.
+Bound: TypeAlias = Entry | tuple[Score] | tuple[()]
+
+
 class Line:
     """Entries, the smallest first; each trial has one at most."""
 
@@ -38,9 +42,26 @@ class Line:
     def __len__(self) -> int:
         return len(self._known)
 
+    def __getitem__(self, place: int) -> Entry:
+        """The entry at this place of the order."""
+        self._settle()
+        return self._sorted[place]
+
+    def rank(self, bound: Bound) -> int:
+        """How many entries are before a bound."""
+        self._settle()
+        return bisect_left(self._sorted, bound)
+
+    def get(self, trial: TrialId) -> Entry | None:
+        """A trial's entry; None if it is not in."""
+        return self._known.get(trial)
+
     def put(self, entry: Entry) -> None:
         """Add an entry, in place of the trial's present one."""
-        if entry.trial in self._known:
+        known = self._known.get(entry.trial)
+        if known == entry:
+            return
+        if known is not None:
             self.drop(entry.trial)
         self._known[entry.trial] = self._added[entry.trial] = entry
 
@@ -52,9 +73,14 @@ class Line:
 
     def after(self, key: Score | None = None) -> Iterator[Entry]:
         """The entries from `key` on, in order; all without one."""
+        return self.between(() if key is None else (key,))
+
+    def between(self, first: Bound = (), end: Bound | None = None) -> Iterator[Entry]:
+        """The entries from `first` on and before `end`, in order; all without them."""
         self._settle()
-        place = 0 if key is None else bisect_left(self._sorted, (key,))
-        while place < len(self._sorted):
+        place = bisect_left(self._sorted, first)
+        stop = len(self._sorted) if end is None else bisect_left(self._sorted, end)
+        while place < stop:
             yield self._sorted[place]
             place += 1
 

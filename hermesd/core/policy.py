@@ -8,11 +8,13 @@ view gives the same answer, so that it can be swapped at any time and tested by 
 - An `Adaptive` one is a `Ranking` that has a few trials at the head of its order judged anew, by
   what is known of their whole study.
 - A `Planning` policy sees all trials of its study at once and returns the claims in order.
+- A `Following` one plans as well, and has a `Ledger` that the scheduler keeps for it: it is told
+  of the trials that changed, so that a plan costs what changed and not what there is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
 
@@ -163,6 +165,47 @@ class Planning(Protocol):
     def words(self, trial: Trial) -> str:
         """What the policy sees in a trial, for people."""
         ...
+
+
+class Ledger(Protocol):
+    """What a planning policy keeps of one study's trials from plan to plan.
+
+    Rule: what it says follows from the trials as they were last noted. Neither the order in which
+    they came nor what they were before may show.
+    """
+
+    def note(self, trials: Iterable[Trial]) -> None:
+        """Take in trials as they are now; the study is without those that are shelved."""
+        ...
+
+    def order(self, now: Time) -> Iterator[TrialId]:
+        """The trials that have a claim, most deserving first; void once anything is noted."""
+        ...
+
+    def place(self, trial: TrialId, now: Time) -> Score | None:
+        """What that order goes by, the least first, no two alike; None for a trial not in it."""
+        ...
+
+    def claim(self, trial: TrialId, now: Time, facts: Facts) -> Claim:
+        """The claim of a trial in the order."""
+        ...
+
+
+@runtime_checkable
+class Following(Planning, Protocol):
+    """A planning policy whose plan is that of a ledger to which the whole view was noted."""
+
+    def ledger(self) -> Ledger:
+        """One that has seen no trial yet."""
+        ...
+
+
+def planned(ledger: Ledger, view: View) -> Iterator[Claim]:
+    """What a ledger that has seen nothing yet plans for a view."""
+    ledger.note(view.trials)
+    ledger.note(view.finished)
+    for trial in ledger.order(view.now):
+        yield ledger.claim(trial, view.now, view.facts)
 
 
 Policy: TypeAlias = Ranking | Planning

@@ -3,7 +3,7 @@
 A `Ranking` policy is asked only about trials that changed; there is one line of waiting trials, or
 one for each home where the placement binds. An `Adaptive` one is asked again about the first of
 the line, a bounded number. A `Planning` policy is asked for its whole plan when something is to be
-decided.
+decided; one that follows its study is told what changed instead of being shown all of it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import NamedTuple
 from hermesd.core.line import Entry, Line
 from hermesd.core.model import DeviceId, Phase, Quantum, StudyId, TrialId
 from hermesd.core.placement import Placement
-from hermesd.core.plan import Plan
-from hermesd.core.policy import Adaptive, Planning, Policy, Ranking, Score, View
+from hermesd.core.plan import LedgerPlan, Plan, first_of
+from hermesd.core.policy import Adaptive, Following, Planning, Policy, Ranking, Score, View
 from hermesd.core.scouting import Scouting
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
@@ -44,9 +44,10 @@ class StudyQueue:
         self.placement = placement
         # Looked at once: whether a protocol is kept takes longer to see than most answers do.
         self._planner = policy if isinstance(policy, Planning) else None
+        self._ledger = policy.ledger() if isinstance(policy, Following) else None
         self._adaptive = policy if isinstance(policy, Adaptive) else None
         self._suited_to: Sequence[Trial] | None = None
-        self._plan: Plan | None = None
+        self._plan: Plan | LedgerPlan | None = None
         self._place = {trial_id: place for place, trial_id in enumerate(state.members[study])}
         self._follow(None if isinstance(policy, Planning) else policy)
 
@@ -64,15 +65,20 @@ class StudyQueue:
 
     def refresh(self, trials: Iterable[Trial]) -> None:
         """Take note of trials that changed."""
+        changed: list[Trial] = []
         for trial in trials:
             trial_id = trial.spec.id
             place, version = self._place[trial_id], self.state.versions.get(trial_id, 0)
             if self._versions[place] == version:
                 continue
             self._versions[place] = version
-            self._plan = None
+            changed.append(trial)
             if self._ranker is not None:
                 self._rank(self._ranker, trial, place, version)
+        if changed:
+            self._plan = None
+        if self._ledger is not None:
+            self._ledger.note(changed)
 
     def _rank(self, ranker: Ranking, trial: Trial, place: int, version: int) -> None:
         """Put a trial where it belongs now."""
@@ -143,8 +149,13 @@ class StudyQueue:
         """The `count` most deserving eligible waiting trials (of each home) and the occupants."""
         self._suit()
         if self._ranker is None:
-            plan = self._planned(now)
-            return self._first(plan, count, {trial.id for trial in occupants}, eligible)
+            trials = self.state.trials
+
+            def waits(trial_id: TrialId) -> bool:
+                trial = trials[trial_id]
+                return trial.phase is Phase.WAITING and eligible(trial)
+
+            return first_of(self._planned(now), count, [each.id for each in occupants], waits)
         entries = [self._entry(self._ranker, trial) for trial in occupants]
         lines = [line for home, line in self._lines.items() if not self._unbound(home)]
         if self._scouting is not None:
@@ -192,34 +203,16 @@ class StudyQueue:
         trials = {entry.trial: self.state.trials[entry.trial] for entry in few}
         return [self._entry(ranking, trial) for trial in trials.values()]
 
-    def _first(
-        self,
-        plan: Plan,
-        count: int,
-        occupants: set[TrialId],
-        eligible: Callable[[Trial], bool],
-    ) -> list[TrialId]:
-        """Of a plan, the first `count` eligible waiting trials and the occupants, in its order."""
-        found: list[TrialId] = []
-        for trial_id in plan:
-            if trial_id in occupants:
-                occupants.discard(trial_id)
-                found.append(trial_id)
-            elif count > 0:
-                trial = self.state.trials[trial_id]
-                if trial.phase is Phase.WAITING and eligible(trial):
-                    found.append(trial_id)
-                    count -= 1
-            if count <= 0 and not occupants:
-                break
-        return found
-
-    def _planned(self, now: float) -> Plan:
+    def _planned(self, now: float) -> Plan | LedgerPlan:
         """The plan as things are: a new one if a trial or the number of devices changed."""
         assert self._planner is not None
         devices = self._devices()
         if self._plan is None or self._plan.devices != devices:
-            self._plan = Plan(self._planner.plan(self.view(now)), devices)
+            if self._ledger is not None:
+                facts = self.state.facts[self.study]
+                self._plan = LedgerPlan(self._ledger, now, facts, devices)
+            else:
+                self._plan = Plan(self._planner.plan(self.view(now)), devices)
         return self._plan
 
     def _devices(self) -> int:
@@ -240,7 +233,7 @@ class StudyQueue:
             ValueError: its quantum is shorter than 0.1 s.
         """
         if self._current is None:
-            claim = self._planned(now).get(trial.id)
+            claim = (self._plan or self._planned(now)).get(trial.id)
             if claim is None:
                 return None
             quantum, words = claim.quantum, claim.reason

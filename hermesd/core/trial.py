@@ -137,6 +137,11 @@ class Trial:
         return self.phase is Phase.RUNNING and self.run is not None and self.run.expired
 
     @property
+    def shelved(self) -> bool:
+        """Whether a person keeps the trial from its policy for now."""
+        return self.paused and not self.phase.final
+
+    @property
     def loss(self) -> float | None:
         """Mean of the last max(3, 10 %) losses (lower is better); None before the first."""
         return recent(self.curve, self.step)

@@ -8,18 +8,20 @@ they go on as more trials arrive at the rung, or when a device would stand idle 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import ClassVar
 
-from hermesd.core.model import Quantum
+from hermesd.core.line import Entry, Line
+from hermesd.core.model import Quantum, Time, TrialId
 from hermesd.core.plugins import require
-from hermesd.core.policy import Claim, View
+from hermesd.core.policy import Claim, Facts, Score, View, planned
 from hermesd.core.trial import Trial
 from hermesd.policy.curve import PROBE_STEPS, loss_at
 
 BELOW_FIRST = -1
+PROMOTED, NEW, HELD_BACK = 0.0, 1.0, 2.0
+WHY = {PROMOTED: "promoted", NEW: "below the first rung", HELD_BACK: "held back"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,72 +50,29 @@ class Asha:
         Those held back come last instead of being left out: which of the claims before them can
         be placed is not known here, and no device is to stand idle.
         """
-        firsts = _Firsts(self)
-        newcomers: list[Trial] = []
-        entered: list[Trial] = []
-        for trial in view.trials:
-            (newcomers if trial.step < firsts[trial.planned_steps] else entered).append(trial)
-        entered += [each for each in view.finished if each.step >= firsts[each.planned_steps]]
-        promoted, held_back = self._divided(entered)
-        return chain(
-            (self._claim(trial, "promoted") for trial in promoted),
-            self._newcomers(newcomers),
-            (replace(self._claim(t, "held back"), held_back=True) for t in held_back),
-        )
+        return planned(self.ledger(), view)
 
-    def _newcomers(self, trials: Sequence[Trial]) -> Iterator[Claim]:
-        """Claims to the first rung; most newcomers are as new as the others, and are told so."""
-        same: dict[tuple[int, int | None], tuple[Quantum, str]] = {}
-        for trial in trials:
-            if trial.candidate:
-                key = (trial.step, trial.planned_steps)
-                if key not in same:
-                    claim = self._claim(trial, "below the first rung")
-                    same[key] = (claim.quantum, claim.reason)
-                yield Claim(trial.spec.id, *same[key])
-
-    def _divided(self, entered: Sequence[Trial]) -> tuple[list[Trial], list[Trial]]:
-        """The candidates that may go on past their rung, and those that may not, best first.
-
-        Of each rung the best 1/eta of those that reached it, finished ones included, may.
-        """
-        reached: dict[int, list[tuple[float, int, Trial]]] = {}
-        top = {}
-        for place, trial in enumerate(entered):
-            top[trial.id] = self._rung(trial)
-            for rung in range(top[trial.id] + 1):
-                reached.setdefault(rung, []).append((self._loss(trial, rung), place, trial))
-        going: list[Trial] = []
-        held: list[Trial] = []
-        for rung in sorted(reached, reverse=True):
-            ranked = sorted(reached[rung])
-            for rank, (_, _, trial) in enumerate(ranked):
-                if top[trial.id] == rung and trial.candidate:
-                    (going if rank < len(ranked) // self.eta else held).append(trial)
-        return going, held
+    def ledger(self) -> Standings:
+        return Standings(self)
 
     def words(self, trial: Trial) -> str:
-        rung = self._rung(trial)
+        rung = self.rung(trial)
         if rung == BELOW_FIRST:
             return f"step {trial.step}, first rung at {self._step_of(0, trial.planned_steps)}"
-        at, loss = self._step_of(rung, trial.planned_steps), self._loss(trial, rung)
+        at, loss = self._step_of(rung, trial.planned_steps), self.loss(trial, rung)
         return f"rung {rung} (step {at}), loss {loss:.4g}"
 
-    def _claim(self, trial: Trial, why: str) -> Claim:
-        above, planned = self._rung(trial) + 1, trial.planned_steps
-        until = self._step_of(above, planned) if self._is_rung(above, planned) else None
-        return Claim(trial.id, Quantum(until_step=until), f"{why}: {self.words(trial)}")
+    def until(self, trial: Trial) -> int | None:
+        """The step of the next rung; None past the last."""
+        above, planned = self.rung(trial) + 1, trial.planned_steps
+        return self._step_of(above, planned) if self._is_rung(above, planned) else None
 
-    def _rung(self, trial: Trial) -> int:
+    def rung(self, trial: Trial) -> int:
         """The highest rung that a trial has reached."""
         rung, planned = BELOW_FIRST, trial.planned_steps
         while self._is_rung(rung + 1, planned) and trial.step >= self._step_of(rung + 1, planned):
             rung += 1
         return rung
-
-    def first_rung(self, planned_steps: int | None) -> float:
-        """The step of the first rung for a trial of this length; endless if it has none."""
-        return self._step_of(0, planned_steps) if self._is_rung(0, planned_steps) else math.inf
 
     def _is_rung(self, rung: int, planned_steps: int | None) -> bool:
         """Whether a trial has so many rungs; there is no top while its length is unknown."""
@@ -128,20 +87,82 @@ class Asha:
             return PROBE_STEPS * times
         return steps(self.min_rung, times, planned_steps)
 
-    def _loss(self, trial: Trial, rung: int) -> float:
+    def loss(self, trial: Trial, rung: int) -> float:
         return loss_at(trial, self._step_of(rung, trial.planned_steps))
 
 
-class _Firsts(dict[int | None, float]):
-    """The step of the first rung by a trial's planned length, each worked out once."""
+class Standings:
+    """The rungs of one study: who has reached each, the lowest loss there first.
+
+    Of a rung the best 1/eta of those that reached it, finished ones included, may go on. Of two
+    that are equal that is the one that is not finished, then the earlier.
+    """
 
     def __init__(self, policy: Asha) -> None:
-        super().__init__()
         self._policy = policy
+        self._trials: dict[TrialId, Trial] = {}
+        self._rungs: dict[TrialId, int] = {}
+        self._newcomers = Line()
+        # By rung, the highest last: all that have reached it, and the candidates that stand at it.
+        self._reached: list[Line] = []
+        self._standing: list[Line] = []
 
-    def __missing__(self, planned_steps: int | None) -> float:
-        self[planned_steps] = step = self._policy.first_rung(planned_steps)
-        return step
+    def note(self, trials: Iterable[Trial]) -> None:
+        for trial in trials:
+            self._trials[trial.id] = trial
+            before, top = self._rungs.get(trial.id, BELOW_FIRST), BELOW_FIRST
+            if not trial.shelved:
+                top = self._policy.rung(trial)
+            stands = trial.candidate and not trial.shelved
+            self._rungs[trial.id] = top
+            while len(self._reached) <= top:
+                self._reached.append(Line())
+                self._standing.append(Line())
+            for rung in range(top + 1):
+                key = (self._policy.loss(trial, rung), float(trial.phase.final))
+                self._reached[rung].put(entry := Entry(key, trial.spec.number, 0, trial.id))
+            for rung in range(top + 1, before + 1):
+                self._reached[rung].drop(trial.id)
+            if before > BELOW_FIRST and (before != top or not stands):
+                self._standing[before].drop(trial.id)
+            if stands and top > BELOW_FIRST:
+                self._standing[top].put(entry)
+            if stands and top == BELOW_FIRST:
+                self._newcomers.put(Entry((), trial.spec.number, 0, trial.id))
+            else:
+                self._newcomers.drop(trial.id)
+
+    def order(self, now: Time) -> Iterator[TrialId]:
+        rungs = range(len(self._reached) - 1, BELOW_FIRST, -1)
+        for rung in rungs:
+            for entry in self._standing[rung].between(end=self._bar(rung)):
+                yield entry.trial
+        for entry in self._newcomers.after():
+            yield entry.trial
+        for rung in rungs:
+            for entry in self._standing[rung].between(self._bar(rung)):
+                yield entry.trial
+
+    def place(self, trial: TrialId, now: Time) -> Score | None:
+        if (entry := self._newcomers.get(trial)) is not None:
+            return (NEW, entry.number)
+        rung = self._rungs.get(trial, BELOW_FIRST)
+        entry = self._standing[rung].get(trial) if rung > BELOW_FIRST else None
+        if entry is None:
+            return None
+        kind = PROMOTED if entry < self._bar(rung) else HELD_BACK
+        return (kind, -rung, *entry.key, entry.number)
+
+    def claim(self, trial: TrialId, now: Time, facts: Facts) -> Claim:
+        known, kind = self._trials[trial], (self.place(trial, now) or (NEW,))[0]
+        reason = f"{WHY[kind]}: {self._policy.words(known)}"
+        quantum = Quantum(until_step=self._policy.until(known))
+        return Claim(trial, quantum, reason, held_back=kind == HELD_BACK)
+
+    def _bar(self, rung: int) -> Entry | tuple[()]:
+        """The first of those that reached a rung that may not go on."""
+        reached = self._reached[rung]
+        return reached[len(reached) // self._policy.eta] if len(reached) else ()
 
 
 def steps(setting: float, times: int, planned_steps: int | None) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hermesd.core.model import Quantum
+from hermesd.core.line import Entry, Line
+from hermesd.core.model import Quantum, Time, TrialId
 from hermesd.core.plugins import require
-from hermesd.core.policy import Claim, View
+from hermesd.core.policy import Claim, Facts, Score, View, planned
 from hermesd.core.trial import Trial
 from hermesd.policy.curve import convergence, own_step_seconds
 
@@ -39,26 +40,60 @@ class FlowCon:
         )
         require(0 < self.floor <= 1, "floor", self.floor, "a share of a turn, above 0 and up to 1")
 
-    def plan(self, view: View) -> Sequence[Claim]:
+    def plan(self, view: View) -> Iterator[Claim]:
         """Every candidate: who has waited longest first, who just ran last."""
-        known = {trial.id: efficiency(trial) for trial in view.trials}
-        measured = [each for each in known.values() if each is not None]
-        average = sum(measured) / len(measured) if measured else 0.0
-        claims = []
-        for trial in sorted(
-            (trial for trial in view.trials if trial.candidate),
-            key=lambda each: (each.phase.on_device, each.rested),
-        ):
-            growth = known[trial.id]
-            share = 1.0 if growth is None or not average else growth / average
-            seconds = max(share, self.floor) * self.quantum_seconds
-            quantum = Quantum(max(seconds, LEAST_TURN_SECONDS))
-            claims.append(Claim(trial.id, quantum, self.words(trial)))
-        return claims
+        return planned(self.ledger(), view)
+
+    def ledger(self) -> Rotation:
+        return Rotation(self)
 
     def words(self, trial: Trial) -> str:
         growth = efficiency(trial)
         return "not measured yet" if growth is None else f"growth efficiency {growth:.3g}"
+
+
+class Rotation:
+    """The turns of one study: its candidates by how long they wait, and every trial's G."""
+
+    def __init__(self, policy: FlowCon) -> None:
+        self._policy = policy
+        self._trials: dict[TrialId, Trial] = {}
+        self._line = Line()
+        # By number; 0 where there is none, which adds nothing to the sum.
+        self._growth: list[float] = []
+        self._measured: set[TrialId] = set()
+        self._average: float | None = None
+
+    def note(self, trials: Iterable[Trial]) -> None:
+        for trial in trials:
+            self._average = None
+            self._trials[trial.id] = trial
+            growth = None if trial.shelved or trial.phase.final else efficiency(trial)
+            number = trial.spec.number
+            self._growth += [0.0] * (number + 1 - len(self._growth))
+            self._growth[number] = growth or 0.0
+            (self._measured.discard if growth is None else self._measured.add)(trial.id)
+            if trial.candidate and not trial.shelved:
+                key = (float(trial.phase.on_device), trial.rested)
+                self._line.put(Entry(key, number, 0, trial.id))
+            else:
+                self._line.drop(trial.id)
+
+    def order(self, now: Time) -> Iterator[TrialId]:
+        return (entry.trial for entry in self._line.after())
+
+    def place(self, trial: TrialId, now: Time) -> Score | None:
+        entry = self._line.get(trial)
+        return (*entry.key, entry.number) if entry else None
+
+    def claim(self, trial: TrialId, now: Time, facts: Facts) -> Claim:
+        if self._average is None:
+            self._average = sum(self._growth) / len(self._measured) if self._measured else 0.0
+        policy, known = self._policy, self._trials[trial]
+        growth = efficiency(known)
+        share = 1.0 if growth is None or not self._average else growth / self._average
+        seconds = max(share, policy.floor) * policy.quantum_seconds
+        return Claim(trial, Quantum(max(seconds, LEAST_TURN_SECONDS)), policy.words(known))
 
 
 def efficiency(trial: Trial) -> float | None:

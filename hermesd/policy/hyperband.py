@@ -7,15 +7,15 @@ late, and so forgives a slow start.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar
 
 from hermesd.core.plugins import require
-from hermesd.core.policy import Claim, View
+from hermesd.core.policy import Claim, View, planned
 from hermesd.core.trial import Trial
-from hermesd.policy.rungs import Ladder, Round, check_ladder, describe, round_of, standing
+from hermesd.policy.rungs import Halving, Ladder, check_ladder, describe
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +43,13 @@ class Hyperband:
             f"at most max_rung ({self.max_rung:g}), both shares up to 1 or both steps above 1",
         )
 
-    def plan(self, view: View) -> Sequence[Claim]:
+    def plan(self, view: View) -> Iterator[Claim]:
         """Those that may go on, bracket by bracket, then all that are held back."""
-        dealt: list[list[Trial]] = [[] for _ in range(self._brackets)]
-        for trial in (*view.trials, *view.finished):
-            dealt[self.bracket(trial)].append(trial)
-        rounds = [round_of(self._ladder(place), members) for place, members in enumerate(dealt)]
-        claims = [
-            replace(claim, reason=f"{self._named(place)}: {claim.reason}")
-            for place, each in enumerate(rounds)
-            for claim in each.claims()
-        ]
-        return claims + self._fillers(rounds, view)
+        return planned(self.ledger(), view)
+
+    def ledger(self) -> Halving:
+        ladders = [self._ladder(place) for place in range(self._brackets)]
+        return Halving(ladders, self.bracket, self._named)
 
     def bracket(self, trial: Trial) -> int:
         """The bracket that a trial belongs to, 0 for the one whose first rung is lowest."""
@@ -63,21 +58,10 @@ class Hyperband:
 
     def words(self, trial: Trial) -> str:
         place = self.bracket(trial)
-        return f"{self._named(place)}: {describe(self._ladder(place), trial)}"
+        return f"{self._named(place)}{describe(self._ladder(place), trial)}"
 
     def _named(self, bracket: int) -> str:
-        return f"bracket {bracket + 1} of {self._brackets}"
-
-    def _fillers(self, rounds: Sequence[Round], view: View) -> list[Claim]:
-        """All that are held back, as one list: the highest rung of the whole ladder first."""
-        claims = {
-            claim.trial: replace(claim, reason=f"{self._named(place)}: {claim.reason}")
-            for place, each in enumerate(rounds)
-            for claim in each.fillers(view.facts)
-        }
-        held_back = [trial for each in rounds for trial in each.held_back]
-        held_back.sort(key=standing(self._ladder(0)))
-        return [claims[trial.id] for trial in held_back]
+        return f"bracket {bracket + 1} of {self._brackets}: "
 
     def _ladder(self, bracket: int) -> Ladder:
         return Ladder(self.eta, self.min_rung, self.max_rung, bracket)

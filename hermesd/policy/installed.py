@@ -118,6 +118,8 @@ def guarded(kind: type[Policy]) -> type[Policy]:
     checks: dict[str, Any] = {"words": words}
     if hasattr(kind, "adapted"):
         checks |= {"suited": suited, "level": level, "adapted": adapted}
+    # Its plans are checked whole, so it is never asked for a ledger.
+    checks |= {"ledger": None} if hasattr(kind, "ledger") else {}
     checks |= {"plan": plan} if hasattr(kind, "plan") else {"score": score, "quantum": quantum}
     body = {**checks, "__slots__": (), "__module__": kind.__module__, "__doc__": kind.__doc__}
     return type(kind.__name__, (kind,), body)

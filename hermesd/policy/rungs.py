@@ -6,16 +6,19 @@ Nothing here ends a trial: who is not among the best of a rung is held back behi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 
-from hermesd.core.model import Phase, Quantum, TrialId
+from hermesd.core.line import Bound, Entry, Line
+from hermesd.core.model import Phase, Quantum, Time, TrialId
 from hermesd.core.plugins import require
-from hermesd.core.policy import Claim, Facts
+from hermesd.core.policy import Claim, Facts, Score
 from hermesd.core.trial import Trial
 from hermesd.policy.curve import filler_seconds, loss_at, steps_of
 
 LOST = frozenset({Phase.FAILED, Phase.CANCELLED})
+GOING, HELD_BACK = 0.0, 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,83 +66,169 @@ def check_ladder(eta: int, min_rung: float, max_rung: float) -> None:
         require(0 < value < math.inf, name, value, expected)
 
 
-def goals(ladder: Ladder, trials: Sequence[Trial]) -> dict[TrialId, int]:
-    """The rung that each trial may train to now, in synchronous halving.
-
-    All may train to the first rung. When every trial of a rung's round has reached it (or ended),
-    the best 1/eta of the round, one at least, may train to the next: ties go to the earlier
-    trial. Those that failed or were cancelled are no longer in the round.
-    """
-    goal: dict[TrialId, int] = {}
-    members = [trial for trial in trials if trial.phase not in LOST]
-    rung = 0
-    while members:
-        goal.update((trial.id, rung) for trial in members)
-        here = [trial for trial in members if ladder.has(trial, rung)]
-        waited_for = [t for t in here if not (t.phase.final or t.step >= ladder.step_of(t, rung))]
-        if waited_for or all(trial.phase.final for trial in here):
-            break
-        here.sort(key=lambda trial: ladder.loss(trial, rung))
-        members = here[: max(1, len(here) // ladder.eta)]
-        rung += 1
-    return goal
-
-
-@dataclass(frozen=True, slots=True)
 class Round:
-    """Where a round of halving stands: who may go on, and who is held back, best first."""
+    """Those of a bracket that may train to one rung: who has shown what there.
 
-    ladder: Ladder
-    going: Sequence[tuple[Trial, int]]
-    held_back: Sequence[Trial]
-
-    def claims(self) -> list[Claim]:
-        """Those that go on, to the rung that ends their round or to the end."""
-        claims = []
-        for trial, rung in self.going:
-            until = self.ladder.step_of(trial, rung) if self.ladder.has(trial, rung) else None
-            claims.append(Claim(trial.id, Quantum(until_step=until), describe(self.ladder, trial)))
-        return claims
-
-    def fillers(self, facts: Facts) -> list[Claim]:
-        """Those held back, in short turns, for devices that would stand idle."""
-        claims = []
-        for trial in self.held_back:
-            words = f"held back: {describe(self.ladder, trial)}"
-            quantum = Quantum(filler_seconds(trial, facts))
-            claims.append(Claim(trial.id, quantum, words, held_back=True))
-        return claims
-
-
-def round_of(ladder: Ladder, trials: Sequence[Trial]) -> Round:
-    """The round that these trials, finished ones included, are in.
-
-    Those going are in order of submission, whoever has a device first; those held back by the
-    highest rung they reached, then by their loss there.
+    It is over when all that have the rung have reached it, or ended. Then the best 1/eta of them,
+    one at least, may train to the next: ties go to who was better at the rung before, and so on
+    down, then to who is not finished, then to the earlier.
     """
-    goal = goals(ladder, trials)
-    going, held_back = [], []
-    for trial in trials:
-        if not trial.candidate:
-            continue
-        rung = goal.get(trial.id, 0)
-        if ladder.reached(trial) < rung or not ladder.has(trial, rung):
-            going.append((trial, rung))
+
+    def __init__(self, ladder: Ladder, rung: int) -> None:
+        self._ladder = ladder
+        self._rung = rung
+        self.members: set[TrialId] = set()
+        self._here = Line()
+        self._training: set[TrialId] = set()
+        self._unfinished: set[TrialId] = set()
+        self._bar: Bound = ()
+
+    def note(self, trial: Trial, key: Score | None) -> None:
+        """Take in a trial as it is, with its key of the round before; None: it is no member."""
+        for each in (self.members, self._training, self._unfinished):
+            each.discard(trial.id)
+        if key is not None:
+            self.members.add(trial.id)
+        if key is None or not self._ladder.has(trial, self._rung):
+            self._here.drop(trial.id)
+            return
+        key = (self._ladder.loss(trial, self._rung), *key)
+        self._here.put(Entry(key, trial.spec.number, 0, trial.id))
+        if not trial.phase.final:
+            self._unfinished.add(trial.id)
+            if trial.step < self._ladder.step_of(trial, self._rung):
+                self._training.add(trial.id)
+
+    def turned(self) -> list[TrialId]:
+        """Those whose fate the last changes may have changed: who were best, or are now."""
+        before = self._bar
+        if self._training or not self._unfinished:
+            self._bar = ()
+        elif (best := max(1, len(self._here) // self._ladder.eta)) < len(self._here):
+            self._bar = self._here[best]
         else:
-            held_back.append(trial)
-    going.sort(key=lambda pair: (not pair[0].phase.on_device, pair[0].spec.number))
-    held_back.sort(key=standing(ladder))
-    return Round(ladder, going, held_back)
+            self._bar = ((math.inf,) * (self._rung + 3),)
+        low, high = sorted((before, self._bar))
+        return [entry.trial for entry in self._here.between(low, high)]
+
+    def key(self, trial: TrialId) -> Score | None:
+        """The key of one that may train to the next rung; None for the others."""
+        entry = self._here.get(trial)
+        return entry.key if entry is not None and entry < self._bar else None
 
 
-def standing(ladder: Ladder) -> Callable[[Trial], tuple[int, float]]:
-    """The sort key of trials that are held back."""
+class Bracket:
+    """The rounds of some trials on one ladder, and the rung that each may train to now."""
 
-    def key(trial: Trial) -> tuple[int, float]:
-        rung = ladder.reached(trial)
-        return (-rung, ladder.loss(trial, rung) if rung >= 0 else math.inf)
+    def __init__(self, ladder: Ladder) -> None:
+        self._ladder = ladder
+        self._rounds = [Round(ladder, 0)]
 
-    return key
+    def note(self, trials: Mapping[TrialId, Trial], changed: Iterable[TrialId]) -> set[TrialId]:
+        """Take in those that changed; returns those that now may train to another rung, too.
+
+        A round is only asked about those that came, left or changed in the one below. Those that
+        failed or were cancelled are no longer in it.
+        """
+        keys: dict[TrialId, Score | None] = {}
+        for name in changed:
+            trial = trials[name]
+            gone = trial.shelved or trial.phase in LOST
+            keys[name] = None if gone else (float(trial.phase.final),)
+        touched = set(keys)
+        for rung in count():
+            if rung == len(self._rounds):
+                if not any(keys.values()):
+                    return touched
+                self._rounds.append(Round(self._ladder, rung))
+            here = self._rounds[rung]
+            for name, key in keys.items():
+                here.note(trials[name], key)
+            keys = {name: here.key(name) for name in (*here.turned(), *keys)}
+            touched.update(keys)
+        raise AssertionError("rungs do not end")
+
+    def goal(self, trial: TrialId) -> int:
+        """The rung that a trial may train to."""
+        rung = 0
+        while rung + 1 < len(self._rounds) and trial in self._rounds[rung + 1].members:
+            rung += 1
+        return rung
+
+
+class Halving:
+    """Synchronous halving in one bracket or several: who may go on, and who is held back.
+
+    Those going come bracket by bracket, whoever has a device first; those held back come last, by
+    the highest rung of the first ladder that they reached, then by their loss there.
+    """
+
+    def __init__(
+        self,
+        ladders: Sequence[Ladder],
+        bracket: Callable[[Trial], int],
+        named: Callable[[int], str],
+    ) -> None:
+        self._ladders = ladders
+        self._bracket = bracket
+        self._named = named
+        self._brackets = [Bracket(ladder) for ladder in ladders]
+        self._trials: dict[TrialId, Trial] = {}
+        self._changed: dict[TrialId, None] = {}
+        self._line = Line()
+
+    def note(self, trials: Iterable[Trial]) -> None:
+        for trial in trials:
+            self._trials[trial.id] = trial
+            self._changed[trial.id] = None
+
+    def order(self, now: Time) -> Iterator[TrialId]:
+        self._settle()
+        return (entry.trial for entry in self._line.after())
+
+    def place(self, trial: TrialId, now: Time) -> Score | None:
+        self._settle()
+        entry = self._line.get(trial)
+        return (*entry.key, entry.number) if entry else None
+
+    def claim(self, trial: TrialId, now: Time, facts: Facts) -> Claim:
+        known, place = self._trials[trial], self.place(trial, now)
+        bracket = self._bracket(known)
+        ladder, name = self._ladders[bracket], self._named(bracket)
+        if place is not None and place[0] == HELD_BACK:
+            words = f"{name}held back: {describe(ladder, known)}"
+            return Claim(trial, Quantum(filler_seconds(known, facts)), words, held_back=True)
+        rung = self._brackets[bracket].goal(trial)
+        until = ladder.step_of(known, rung) if ladder.has(known, rung) else None
+        return Claim(trial, Quantum(until_step=until), f"{name}{describe(ladder, known)}")
+
+    def _settle(self) -> None:
+        """Bring the line up to date: what changed is taken in together, round by round."""
+        dealt: dict[int, list[TrialId]] = {}
+        for name in self._changed:
+            dealt.setdefault(self._bracket(self._trials[name]), []).append(name)
+        self._changed.clear()
+        for bracket, names in dealt.items():
+            for name in self._brackets[bracket].note(self._trials, names):
+                self._put(self._trials[name], bracket)
+
+    def _put(self, trial: Trial, bracket: int) -> None:
+        if not trial.candidate or trial.shelved:
+            self._line.drop(trial.id)
+            return
+        ladder, rung = self._ladders[bracket], self._brackets[bracket].goal(trial.id)
+        if ladder.reached(trial) < rung or not ladder.has(trial, rung):
+            key: Score = (GOING, bracket, not trial.phase.on_device)
+        else:
+            first, own = (standing(each, trial) for each in (self._ladders[0], ladder))
+            key = (HELD_BACK, *first, bracket, *own)
+        self._line.put(Entry(key, trial.spec.number, 0, trial.id))
+
+
+def standing(ladder: Ladder, trial: Trial) -> Score:
+    """What trials that are held back are sorted by."""
+    rung = ladder.reached(trial)
+    return (-rung, ladder.loss(trial, rung) if rung >= 0 else math.inf)
 
 
 def describe(ladder: Ladder, trial: Trial) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hermesd.core.policy import Claim, View
+from hermesd.core.policy import Claim, View, planned
 from hermesd.core.trial import Trial
-from hermesd.policy.rungs import Ladder, check_ladder, describe, round_of
+from hermesd.policy.rungs import Halving, Ladder, check_ladder, describe
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,12 @@ class SuccessiveHalving:
     def __post_init__(self) -> None:
         check_ladder(self.eta, self.min_rung, self.max_rung)
 
-    def plan(self, view: View) -> Sequence[Claim]:
+    def plan(self, view: View) -> Iterator[Claim]:
         """Those that may go on, then those held back."""
-        now = round_of(self._ladder, [*view.trials, *view.finished])
-        return [*now.claims(), *now.fillers(view.facts)]
+        return planned(self.ledger(), view)
+
+    def ledger(self) -> Halving:
+        return Halving((self._ladder,), lambda trial: 0, lambda bracket: "")
 
     def words(self, trial: Trial) -> str:
         return describe(self._ladder, trial)

@@ -10,7 +10,7 @@ from hermesd.core.model import Phase, Quantum
 from hermesd.core.policy import Facts, Planning
 from hermesd.core.trial import Trial
 from hermesd.policy.hyperband import Hyperband, bracket_sizes, deal
-from hermesd.policy.rungs import Ladder, goals
+from hermesd.policy.rungs import Ladder
 from hermesd.policy.successive_halving import SuccessiveHalving
 from tests.policy.trials import costing, finished, on_device, trained, trial, view
 
@@ -112,7 +112,8 @@ def test_who_ended_early_holds_nobody_up() -> None:
     trials = [done, lost, at(2, 10, 2.0), at(3, 10, 3.0), at(4, 10, 4.0)]
     # Of the four that did not fail, two go on; the one that ended has no loss at the rung's step
     # but the one it showed by then, which is best.
-    assert goals(LADDER, trials) == {"s/0": 1, "s/2": 1, "s/3": 0, "s/4": 0}
+    assert going(HALVING, *trials) == ["s/2"]
+    assert claims(HALVING, *trials)["s/2"] == Quantum(until_step=20)
 
 
 def test_when_the_winner_is_done_the_others_come_back_best_first() -> None:

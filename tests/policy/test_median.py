@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from hermesd.core.line import Entry, Line
 from hermesd.core.model import Quantum
 from hermesd.core.trial import Trial
 from hermesd.policy.median import Median, average, lowest, median_without
@@ -22,7 +23,7 @@ def at(number: int, step: int, loss: float = 1.0, **known: object) -> Trial:
 
 def plan(policy: Median, *trials: Trial) -> tuple[list[str], list[str]]:
     """Who goes on, and who is held back."""
-    claims = policy.plan(view(*trials))
+    claims = list(policy.plan(view(*trials)))
     held = [claim.trial for claim in claims if claim.reason.startswith("behind")]
     return [claim.trial for claim in claims if claim.trial not in held], held
 
@@ -47,7 +48,10 @@ def test_averages_and_lowest_losses_are_of_what_was_seen_by_then() -> None:
     ],
 )
 def test_the_median_of_the_others(ordered: list[float], without: float, expected: float) -> None:
-    assert median_without(ordered, without) == expected
+    averages = Line()
+    for number, known in enumerate(ordered):
+        averages.put(Entry((known,), number, 0, f"s/{number}"))
+    assert median_without(averages, without) == expected
 
 
 def test_who_is_above_the_median_of_the_others_is_held_back() -> None:

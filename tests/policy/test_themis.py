@@ -48,7 +48,7 @@ def test_an_unmeasured_trial_has_no_bound() -> None:
 def test_the_largest_rho_goes_first() -> None:
     # rho = (100 + left) / alone: 140 / 50, 120 / 25, 190 / 100
     trials = [begun(0, 20, 0.5, 100), begun(1, 20, 0.25, 100), begun(2, 10, 1.0, 100)]
-    plan = Themis().plan(view(*trials, trial(3), now=100.0))
+    plan = list(Themis().plan(view(*trials, trial(3), now=100.0)))
     assert [claim.trial for claim in plan] == ["s/3", "s/1", "s/0", "s/2"]
     assert [claim.reason for claim in plan] == [
         "not measured yet",
