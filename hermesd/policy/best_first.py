@@ -87,12 +87,11 @@ class BestFirst:
         if not self.probed(trial):
             return (UNPROBED, 0.0)
         reached = self.target > -math.inf and settled(trial.curve) <= self.target
-        return (REACHED if reached else PROBED, self.level(trial))
+        return (REACHED if reached else PROBED, self._loss(trial))
 
     def level(self, trial: Trial) -> float:
         """The loss on the scale that trials are ranked by; infinite before the probe is over."""
-        unit = self.unit(trial)
-        return settled(trial.curve) / unit if unit < math.inf and self.probed(trial) else math.inf
+        return self._loss(trial) if self.probed(trial) else math.inf
 
     def suited(self, sample: Sequence[Trial]) -> BestFirst:
         """With the scale that is right for these trials; a target is a loss as it stands."""
@@ -133,6 +132,11 @@ class BestFirst:
             return "no loss seen yet"
         shown = "loss over its first" if self.scale == "relative" else "loss"
         return f"{shown} {value:.4g}{', target reached' if kind == REACHED else ''}"
+
+    def _loss(self, trial: Trial) -> float:
+        """The loss over its unit; infinite without one."""
+        unit = self.unit(trial)
+        return settled(trial.curve) / unit if unit < math.inf else math.inf
 
     def unit(self, trial: Trial) -> float:
         """What a trial's losses are divided by; inf if its first loss is no size."""

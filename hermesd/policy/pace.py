@@ -26,16 +26,32 @@ def window(count: float) -> float:
     return max(3.0, 0.1 * count, min(0.5 * count, SETTLING))
 
 
-def settled(curve: Sequence[Chunk]) -> float:
+def settled(curve: tuple[Chunk, ...]) -> float:
     """The present loss: a mean long enough for few noisy losses to be compared; inf without any."""
+    known, loss = _last[0]
+    if curve is not known:
+        loss = _settled(curve)
+        _last[0] = curve, loss
+    return loss
+
+
+# The curve that was asked about last: a trial that changed is asked about several times in a row.
+_last: list[tuple[tuple[Chunk, ...], float]] = [((), math.inf)]
+
+
+def _settled(curve: tuple[Chunk, ...]) -> float:
     wanted = window(sum(map(_SIZE, curve)))
     total = count = 0.0
-    for chunk in reversed(curve):
-        taken = min(float(chunk.size), wanted - count)
-        total += chunk.total * (taken / chunk.size)
-        count += taken
-        if count >= wanted:
-            break
+    for _, _, size, part, _, _ in reversed(curve):
+        left = wanted - count
+        if size < left:
+            total += part
+            count += size
+        else:
+            total += part * (left / size)
+            count += left
+            if count >= wanted:
+                break
     loss = total / count if count else math.inf
     return loss if math.isfinite(loss) else math.inf
 
