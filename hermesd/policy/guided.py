@@ -9,20 +9,24 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from itertools import islice
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hermesd.core.model import TrialId
+from hermesd.core.model import Time, TrialId
 from hermesd.core.plugins import require
-from hermesd.core.policy import Claim, Field, Ranking, View
+from hermesd.core.policy import Claim, Facts, Field, Ranking, Score, View, planned
 from hermesd.core.trial import Trial
 from hermesd.policy.best_first import BestFirst
 from hermesd.policy.good_soon import GOOD, NEVER, good_soon, path_of
 from hermesd.policy.pace import Track
-from hermesd.policy.surrogate import Prospect, positions, prospects
+from hermesd.policy.surrogate import Floats, Process, positions
+
+Ints: TypeAlias = NDArray[np.int64]
 
 # Inverting takes time with the cube of the probes: it is learned from so many at most.
 MOST_PROBES = 200
@@ -33,6 +37,10 @@ SAMPLED = 64
 SLOWEST, BAR = 4.0, 1.0
 # How far the process is believed about a trial that was probed: its neighbours were seen as well.
 BELIEF = 0.8
+PROMISES, HURRIES, IS_GOOD, HOPELESS, UNPROMISING = 0.0, 1.0, 2.0, 3.0, 4.0
+# A trial's row, on the scale that suits its study; one that is not there is on a shelf.
+SHOWN: Any = [(name, bool) for name in ("there", "final", "curve", "candidate", "probed")]
+SHOWN += [("level", float), ("step", float)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,88 +64,203 @@ class Guided:
 
     def plan(self, view: View) -> Iterator[Claim]:
         """Every candidate, most deserving first."""
-        everyone = [*view.trials, *view.finished]
-        order = BestFirst(self.probe_share).suited(_some([t for t in everyone if t.curve]))
-        probed = [trial for trial in everyone if order.probed(trial)]
-        candidates = [trial for trial in view.trials if trial.candidate]
-        known = sorted((t for t in candidates if order.probed(t)), key=order.score)
-        unknown = [trial for trial in candidates if not order.probed(trial)]
-        leader = min(probed, key=order.level, default=None)
-        path = path_of(order, leader) if leader is not None else None
-        if leader is None or path is None or len(probed) < self.first_probes:
-            for trial in (*unknown, *known):
-                yield Claim(trial.id, order.quantum(trial, view.facts), order.words(trial))
-            return
-        slowness = {trial.id: _slowness(order, path, trial) for trial in probed}
-        expected = _expected(everyone, probed, slowness, [*known, *unknown])
-        for trial in known:
-            mean = expected[trial.id].mean
-            slowness[trial.id] += BELIEF * (mean - slowness[trial.id])
-        for trial in unknown:
-            prospect = expected[trial.id]
-            slowness[trial.id] = prospect.mean - self.caution * prospect.deviation
-        first, later = _split(order, leader, probed, known, slowness)
-        unknown.sort(key=lambda trial: slowness[trial.id])
-        bar = slowness[first[0].id] if first else BAR
-        worth = bisect_right(unknown, bar, key=lambda trial: slowness[trial.id])
-        for trial in (*unknown[:worth], *first, *later, *unknown[worth:]):
-            pace = math.exp(-slowness[trial.id])
-            words = f"{order.words(trial)}, {pace:.2g} of the leader's pace"
-            yield Claim(trial.id, order.quantum(trial, view.facts), words)
+        return planned(self.ledger(), view)
+
+    def ledger(self) -> Survey:
+        return Survey(self)
 
     def words(self, trial: Trial) -> str:
         return BestFirst(self.probe_share).words(trial)
 
 
-def _some(trials: Sequence[Trial]) -> Sequence[Trial]:
-    """Evenly many of them, `SAMPLED` at most."""
-    return trials[:: max(1, -(-len(trials) // SAMPLED))]
+class Survey:
+    """What one study's trials show and promise, in arrays by their number.
 
-
-def _slowness(order: BestFirst, path: Track, trial: Trial) -> float:
-    """How many times as many steps as the leader it needs for the same loss, as a logarithm."""
-    level = order.level(trial)
-    if not math.isfinite(level) or not trial.step:
-        return SLOWEST
-    return min(SLOWEST, -math.log(max(path.step_of(level), 0.5) / trial.step))
-
-
-def _expected(
-    everyone: Sequence[Trial],
-    probed: Sequence[Trial],
-    slowness: Mapping[TrialId, float],
-    asked: Sequence[Trial],
-) -> dict[TrialId, Prospect]:
-    """What the process expects of each trial that is asked about."""
-    row = {trial.id: place for place, trial in enumerate(everyone)}
-    table = positions(everyone)
-    learned = probed[:: 1 + (len(probed) - 1) // MOST_PROBES]
-    found = prospects(
-        table[[row[trial.id] for trial in learned]],
-        np.array([slowness[trial.id] for trial in learned]),
-        table[[row[trial.id] for trial in asked]],
-    )
-    return {trial.id: prospect for trial, prospect in zip(asked, found, strict=True)}
-
-
-def _split(
-    order: BestFirst,
-    leader: Trial,
-    probed: Sequence[Trial],
-    known: Sequence[Trial],
-    slowness: Mapping[TrialId, float],
-) -> tuple[list[Trial], list[Trial]]:
-    """Those probed trials that hurry, and those that do not: the good ones and the hopeless.
-
-    Until the leader is good that is all of them, the lowest loss first.
+    The leader's curve moves the slowness of all trials: that is worked out anew when anything has
+    changed. What the process makes of the parameters is kept while it learns from the same trials.
     """
-    adapted = good_soon(order, order.good, Field(leader, _some(probed)), most=1.0)
-    if adapted is None or not known:
-        return list(known), []
-    ranking: Ranking = adapted.facing(known[0])
-    kinds = {trial.id: ranking.score(trial)[0] for trial in known}
-    fastest = sorted(known, key=lambda trial: slowness[trial.id])
-    good = [trial for trial in known if kinds[trial.id] == GOOD]
-    hopeless = [trial for trial in fastest if kinds[trial.id] == NEVER]
-    first = [trial for trial in fastest if kinds[trial.id] not in (GOOD, NEVER)]
-    return first, [*good, *hopeless]
+
+    def __init__(self, policy: Guided) -> None:
+        self._policy = policy
+        self._best_first = BestFirst(policy.probe_share)
+        self._trials: list[Trial] = []
+        self._numbers: dict[TrialId, int] = {}
+        self._shown = np.zeros(0, SHOWN)
+        self._learned: Ints | None = None
+        self._ranks: Ranks | None = None
+
+    def note(self, trials: Iterable[Trial]) -> None:
+        for trial in trials:
+            number, known = trial.spec.number, len(self._trials)
+            if number >= known:
+                self._trials += [trial] * (number + 1)
+                self._shown = np.concatenate((self._shown, np.zeros(number + 1, SHOWN)))
+            self._trials[number] = trial
+            self._numbers[trial.id] = number
+            if self._shown["there"][number] == trial.shelved:
+                self._learned = None
+            self._shown[number] = self._seen(trial)
+            self._ranks = None
+
+    def order(self, now: Time) -> Iterator[TrialId]:
+        return (self._trials[number].id for number in self._ranked().order())
+
+    def place(self, trial: TrialId, now: Time) -> Score | None:
+        return self._ranked().place(self._numbers[trial]) if trial in self._numbers else None
+
+    def claim(self, trial: TrialId, now: Time, facts: Facts) -> Claim:
+        number, ranks = self._numbers[trial], self._ranked()
+        known = self._trials[number]
+        words = self._best_first.words(known)
+        if ranks.slowness is not None:
+            pace = math.exp(-ranks.slowness[number])
+            words = f"{words}, {pace:.2g} of the leader's pace"
+        return Claim(trial, self._best_first.quantum(known, facts), words)
+
+    def _seen(self, trial: Trial) -> tuple[bool | float, ...]:
+        there, order = not trial.shelved, self._best_first
+        return (
+            there,
+            trial.phase.final,
+            there and bool(trial.curve),
+            there and trial.candidate,
+            there and order.probed(trial),
+            order.level(trial),
+            trial.step,
+        )
+
+    def _of(self, numbers: Ints) -> list[Trial]:
+        return [self._trials[number] for number in numbers]
+
+    def _ranked(self) -> Ranks:
+        """The order as things are."""
+        if self._ranks is None:
+            final = self._shown["final"]
+            there = np.argsort(final, kind="stable")
+            shown = there[self._shown["curve"][there]]
+            suited = BestFirst(self._policy.probe_share).suited(self._of(_some(shown)))
+            if suited != self._best_first:
+                self._best_first = suited
+                for number in np.flatnonzero(self._shown["there"]):
+                    self._shown[number] = self._seen(self._trials[number])
+            self._ranks = self._rank(there[self._shown["probed"][there]])
+        return self._ranks
+
+    def _rank(self, probed: Ints) -> Ranks:
+        """The order; `probed` are those that were probed, the finished ones last."""
+        order, level = self._best_first, self._shown["level"]
+        candidate = self._shown["candidate"]
+        known = np.flatnonzero(candidate & self._shown["probed"])
+        known = known[np.argsort(level[known], kind="stable")]
+        unknown = np.flatnonzero(candidate & ~self._shown["probed"])
+        leader = self._trials[probed[level[probed].argmin()]] if len(probed) else None
+        path = path_of(order, leader) if leader is not None else None
+        if leader is None or path is None or len(probed) < self._policy.first_probes:
+            return Ranks(self._trials, level, known, unknown)
+        slowness = self._slowness(path, probed)
+        means, deviations = self._expected(probed, slowness)
+        slowness[known] += BELIEF * (means[known] - slowness[known])
+        slowness[unknown] = means[unknown] - self._policy.caution * deviations[unknown]
+        field = Field(leader, self._of(_some(probed)))
+        adapted = good_soon(order, order.good, field, most=1.0)
+        facing = None
+        if adapted is not None and len(known):
+            facing = adapted.facing(self._trials[known[0]])
+        return Ranks(self._trials, level, known, unknown, slowness, facing)
+
+    def _slowness(self, path: Track, probed: Ints) -> Floats:
+        """How many times as many steps as the leader each needs for its loss, as a logarithm."""
+        slowness = np.full(len(self._shown), SLOWEST)
+        level, step = self._shown["level"], self._shown["step"]
+        able = probed[np.isfinite(level[probed]) & (step[probed] > 0)]
+        paces = [max(path.step_of(each), 0.5) for each in level[able].tolist()]
+        slowness[able] = [
+            min(SLOWEST, -math.log(pace / each))
+            for pace, each in zip(paces, step[able].tolist(), strict=True)
+        ]
+        return slowness
+
+    def _expected(self, probed: Ints, slowness: Floats) -> tuple[Floats, Floats]:
+        """What the process expects of each trial, and its deviation; learned from some."""
+        learned = probed[:: 1 + (len(probed) - 1) // MOST_PROBES]
+        there = np.flatnonzero(self._shown["there"])
+        if self._learned is None:
+            self._table = positions(self._of(there))
+        if self._learned is None or not np.array_equal(self._learned, learned):
+            rows = self._table[np.searchsorted(there, learned)]
+            self._learned, self._process = learned, Process(rows, self._table)
+        expected = np.zeros((2, len(self._shown)))
+        expected[:, there] = self._process.prospects(slowness[learned])
+        means, deviations = expected
+        return means, deviations
+
+
+class Ranks:
+    """The candidates of one study in order, by number; `facing` says who is good or hopeless.
+
+    First the unknown that promise more than the best known one that hurries, then the known that
+    hurry, the good, the hopeless, and the rest of the unknown. Without a slowness all unknown come
+    first, as they were submitted; where none is good or hopeless, the lowest loss goes first.
+    """
+
+    def __init__(
+        self,
+        trials: Sequence[Trial],
+        level: Floats,
+        known: Ints,
+        unknown: Ints,
+        slowness: Floats | None = None,
+        facing: Ranking | None = None,
+    ) -> None:
+        self.slowness = slowness
+        self._trials = trials
+        self._level = level
+        self._known = dict.fromkeys(known.tolist())
+        self._unknown = dict.fromkeys(unknown.tolist())
+        self._facing = facing
+        self._parts: dict[int, float] = {}
+        self._fastest = known.tolist()
+        self._worth = len(self._unknown)
+        self._bar = math.inf
+        if slowness is None:
+            return
+        self._unknown = dict.fromkeys(unknown[slowness[unknown].argsort(kind="stable")].tolist())
+        if facing is not None:
+            self._fastest = known[slowness[known].argsort(kind="stable")].tolist()
+        first = next((n for n in self._fastest if self._part(n) == HURRIES), None)
+        self._bar = BAR if first is None else float(slowness[first])
+        self._worth = bisect_right([slowness[n] for n in self._unknown], self._bar)
+
+    def order(self) -> Iterator[int]:
+        yield from islice(self._unknown, self._worth)
+        yield from (number for number in self._fastest if self._part(number) == HURRIES)
+        yield from (number for number in self._known if self._part(number) == IS_GOOD)
+        yield from (number for number in self._fastest if self._part(number) == HOPELESS)
+        yield from islice(self._unknown, self._worth, None)
+
+    def place(self, number: int) -> Score | None:
+        """What that order goes by; None for a trial that is no candidate."""
+        slow = 0.0 if self.slowness is None else float(self.slowness[number])
+        if number in self._unknown:
+            return (PROMISES if slow <= self._bar else UNPROMISING, slow, number)
+        if number not in self._known:
+            return None
+        part, level = self._part(number), float(self._level[number])
+        by_loss = part == IS_GOOD or self._facing is None
+        return (part, level if by_loss else slow, level, number)
+
+    def _part(self, number: int) -> float:
+        """Which part of the order a known trial belongs to."""
+        part = self._parts.get(number)
+        if part is None:
+            part = HURRIES
+            if self._facing is not None:
+                kind = self._facing.score(self._trials[number])[0]
+                part = {GOOD: IS_GOOD, NEVER: HOPELESS}.get(kind, HURRIES)
+            self._parts[number] = part
+        return part
+
+
+def _some(numbers: Ints) -> Ints:
+    """Evenly many of them, `SAMPLED` at most."""
+    return numbers[:: max(1, -(-len(numbers) // SAMPLED))]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,8 @@ from hermesd.core.model import Scalar
 from hermesd.core.trial import Trial
 
 Floats: TypeAlias = NDArray[np.float64]
+# The weight of each parameter, and the noise.
+Settings: TypeAlias = tuple[tuple[float, ...], float]
 
 # What weights and noise (beside a variance of 1) are tried; and the weight before any is known.
 WEIGHTS, NOISES = (0.03, 0.1, 0.3, 0.6, 0.9), (0.01, 0.03, 0.1, 0.3)
@@ -27,13 +29,6 @@ MOST_LEARNED = 64
 # The prior of the variance counts as so many observations.
 PRIOR = 2.0
 APART = 1000.0
-
-
-class Prospect(NamedTuple):
-    """A value that is expected, and its uncertainty."""
-
-    mean: float
-    deviation: float
 
 
 def positions(trials: Sequence[Trial]) -> Floats:
@@ -53,52 +48,69 @@ def _placed(values: Sequence[Scalar]) -> list[float]:
     return [of_other[str(v)] if isinstance(v, bool | str) else of_number[v] for v in values]
 
 
-def prospects(seen: Floats, values: Floats, asked: Floats) -> list[Prospect]:
-    """What is expected at the rows `asked`, of values that were observed at the rows `seen`.
+class Process:
+    """What is expected at the rows `asked`, of values that are observed at the rows `seen`.
 
     Half of the similarity of two rows is the mean of that of their parameters, exp(-distance), so
     that each counts by itself; half is the product over all, in which each has a weight. Weights
     and noise are those that make the observations most likely, one after the other, with a prior
     that holds them near a half. A row without parameters is like any other.
+
+    What follows from the rows, the weights and the noise is kept: the values change more often.
     """
-    mean = float(values.mean())
-    away, usual = values - mean, max(float(values.var()), 1e-6)
-    thin = slice(None, None, 1 + (len(seen) - 1) // MOST_LEARNED)
-    weights, noise = _learned(_alike(seen[thin], seen[thin]), away[thin], usual)
-    inverse = np.linalg.inv(_kernel(_alike(seen, seen), weights) + noise * np.eye(len(seen)))
-    size = (float(away @ inverse @ away) + PRIOR * usual) / (len(away) + PRIOR)
-    across = _kernel(_alike(asked, seen), weights)
-    means = mean + across @ inverse @ away
-    unexplained = 1.0 - ((across @ inverse) * across).sum(axis=1)
-    deviations = np.sqrt(size * np.maximum(unexplained, 0.0))
-    return [Prospect(float(m), float(d)) for m, d in zip(means, deviations, strict=True)]
 
+    def __init__(self, seen: Floats, asked: Floats) -> None:
+        self._thin = slice(None, None, 1 + (len(seen) - 1) // MOST_LEARNED)
+        self._alike_thin = _alike(seen[self._thin], seen[self._thin])
+        self._alike_seen, self._alike_asked = _alike(seen, seen), _alike(asked, seen)
+        self._roots: dict[Settings, Floats] = {}
+        self._settings: Settings | None = None
 
-def _learned(alike: Floats, away: Floats, usual: float) -> tuple[Floats, float]:
-    """The likeliest weights and noise, each improved by itself in turn."""
-    weights, noise = np.full(len(alike), WEIGHT), NOISE
-    best = _likelihood(alike, away, usual, weights, noise)
-    for _ in range(ROUNDS):
-        for place in range(len(alike)):
-            for weight in WEIGHTS:
-                tried = weights.copy()
-                tried[place] = weight
-                if (found := _likelihood(alike, away, usual, tried, noise)) > best:
-                    best, weights = found, tried
-        for each in NOISES:
-            if (found := _likelihood(alike, away, usual, weights, each)) > best:
-                best, noise = found, each
-    return weights, noise
+    def prospects(self, values: Floats) -> tuple[Floats, Floats]:
+        """The values expected at the rows asked about, and the deviations from them."""
+        mean = float(values.mean())
+        away, usual = values - mean, max(float(values.var()), 1e-6)
+        settings = self._learned(away[self._thin], usual)
+        if settings != self._settings:
+            self._settings = settings
+            weights, noise = np.array(settings[0]), settings[1]
+            noisy = _kernel(self._alike_seen, weights) + noise * np.eye(len(values))
+            self._inverse = np.linalg.inv(noisy)
+            across = _kernel(self._alike_asked, weights)
+            self._reach = across @ self._inverse
+            self._unexplained = np.maximum(1.0 - (self._reach * across).sum(axis=1), 0.0)
+        size = (float(away @ self._inverse @ away) + PRIOR * usual) / (len(away) + PRIOR)
+        return mean + self._reach @ away, np.sqrt(size * self._unexplained)
 
+    def _learned(self, away: Floats, usual: float) -> Settings:
+        """The likeliest weights and noise, each improved by itself in turn."""
+        weights, noise = (WEIGHT,) * len(self._alike_thin), NOISE
+        best = self._likelihood(away, usual, weights, noise)
+        for _ in range(ROUNDS):
+            for place in range(len(weights)):
+                for weight in WEIGHTS:
+                    tried = (*weights[:place], weight, *weights[place + 1 :])
+                    if (found := self._likelihood(away, usual, tried, noise)) > best:
+                        best, weights = found, tried
+            for each in NOISES:
+                if (found := self._likelihood(away, usual, weights, each)) > best:
+                    best, noise = found, each
+        return weights, noise
 
-def _likelihood(alike: Floats, away: Floats, usual: float, weights: Floats, noise: float) -> float:
-    """The logarithm of how likely the values are, whatever their variance."""
-    root = np.linalg.cholesky(_kernel(alike, weights) + noise * np.eye(len(away)))
-    white = np.linalg.solve(root, away)
-    count = len(away) + PRIOR
-    size = (float(white @ white) + PRIOR * usual) / count
-    prior = float((np.log(weights / (1 - weights)) ** 2).sum()) / 8
-    return -count / 2 * math.log(size) - float(np.log(np.diag(root)).sum()) - prior
+    def _likelihood(
+        self, away: Floats, usual: float, tried: tuple[float, ...], noise: float
+    ) -> float:
+        """The logarithm of how likely the values are, whatever their variance."""
+        weights = np.array(tried)
+        if (tried, noise) not in self._roots:
+            noisy = _kernel(self._alike_thin, weights) + noise * np.eye(len(away))
+            self._roots[tried, noise] = np.asarray(np.linalg.cholesky(noisy), np.float64)
+        root = self._roots[tried, noise]
+        white = np.linalg.solve(root, away)
+        count = len(away) + PRIOR
+        size = (float(white @ white) + PRIOR * usual) / count
+        prior = float((np.log(weights / (1 - weights)) ** 2).sum()) / 8
+        return -count / 2 * math.log(size) - float(np.log(np.diag(root)).sum()) - prior
 
 
 def _alike(left: Floats, right: Floats) -> Floats:

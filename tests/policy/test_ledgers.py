@@ -17,6 +17,7 @@ from hermesd.core.trial import Trial
 from hermesd.policy import POLICIES
 from hermesd.policy.asha import Asha
 from hermesd.policy.flowcon import FlowCon
+from hermesd.policy.guided import Guided
 from hermesd.policy.hyperband import Hyperband
 from hermesd.policy.median import Median
 from hermesd.policy.successive_halving import SuccessiveHalving
@@ -27,6 +28,7 @@ TRIALS, FACTS = 9, Facts(0.1, 0.2, 0.1)
 FOLLOWING: list[Following] = [
     Asha(eta=2, min_rung=0.1),
     FlowCon(floor=0.01),
+    Guided(first_probes=2),
     Hyperband(eta=2, min_rung=0.1),
     Median(min_trials=1),
     SuccessiveHalving(eta=2, min_rung=0.1),
