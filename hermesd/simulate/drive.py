@@ -9,7 +9,7 @@ starting a trial take their seconds; there is no other delay.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -27,8 +27,10 @@ from hermesd.core.events import (
 from hermesd.core.losses import chunked
 from hermesd.core.model import Plugin, Tier, Time
 from hermesd.core.placement import make_placement
+from hermesd.core.policy import Policy
 from hermesd.core.scheduler import Scheduler
 from hermesd.core.state import State
+from hermesd.core.trial import Trial
 from hermesd.policy import make_policy
 from hermesd.sim.agenda import Agenda
 from hermesd.simulate.opening import joined, place_of, submitted
@@ -58,7 +60,8 @@ class Outcome:
 class Drive:
     """One simulation; `run` carries it through to the end of every job.
 
-    The devices are equal, or one for each of `speeds`, beside the one that was recorded on.
+    The devices are equal, or one for each of `speeds`, beside the one that was recorded on. `stays`
+    are those that have ended.
     """
 
     def __init__(
@@ -68,16 +71,17 @@ class Drive:
         policy: Plugin,
         placement: Plugin,
         speeds: Sequence[float] = (),
+        make: Callable[[Plugin], Policy] = make_policy,
     ) -> None:
         self._jobs = order.jobs
         self._speeds = speeds or (1.0,) * devices
         self._switch = order.switch
         self._opening = (submitted(order.jobs, policy, placement), joined(devices, speeds))
         self._agenda = Agenda()
-        self._scheduler = Scheduler(State(), make_policy, make_placement)
+        self._scheduler = Scheduler(State(), make, make_placement)
         self._live: dict[int, Live] = {}
         self._steps = [0] * len(order.jobs)
-        self._stays: list[Stay] = []
+        self.stays: list[Stay] = []
         self._finished: dict[int, Time] = {}
         self._switches = 0
         self._overhead = 0.0
@@ -90,21 +94,31 @@ class Drive:
         Raises:
             Stalled: the policy raised, or left trials unfinished for ever.
         """
-        self._tell(*self._opening)
-        while self._agenda.step():
-            pass
-        self._scheduler.state.check()
+        self.play()
         left = [place for place in range(len(self._jobs)) if place not in self._finished]
         if left:
             raise Stalled(f"nothing is left to happen, and these trials are not finished: {left}")
         return Outcome(
-            tuple(self._stays),
+            tuple(self.stays),
             tuple(self._finished[place] for place in range(len(self._jobs))),
             self._switches,
             self._overhead,
             self._decisions,
             self._seconds,
         )
+
+    def play(self) -> tuple[Trial, ...]:
+        """Go on until nothing is left to happen; the trials as they are then.
+
+        Raises:
+            Stalled: the policy raised.
+        """
+        self._tell(*self._opening)
+        while self._agenda.step():
+            pass
+        state = self._scheduler.state
+        state.check()
+        return tuple(state.trials.values())
 
     def _tell(self, *events: Event) -> None:
         """A batch as the head takes it: every event, one decision, then the commands."""
@@ -232,5 +246,5 @@ class Drive:
 
     def _leave(self, live: Live, ended: Time) -> None:
         self._steps[live.trial] = live.told
-        self._stays.append(live.stay(ended, self._agenda.now))
+        self.stays.append(live.stay(ended, self._agenda.now))
         del self._live[live.trial]

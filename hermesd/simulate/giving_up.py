@@ -11,10 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hermesd.core.model import Plugin, Time
-from hermesd.core.placement import make_placement
 from hermesd.core.policy import Claim, Planning, Policy, View
-from hermesd.core.scheduler import Scheduler
-from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.policy import make_policy
 from hermesd.simulate.drive import Drive
@@ -46,33 +43,20 @@ class WithoutHeldBack:
         return self._policy.words(trial)
 
 
-class GivingUp(Drive):
-    """A simulation in which a held-back trial gets nothing, not even a device that is idle."""
+def courses(order: Order, devices: int, policy: Plugin, placement: Plugin) -> tuple[Course, ...]:
+    """Every trial's course, if one that is held back gets nothing, not even an idle device.
 
-    def __init__(self, order: Order, devices: int, policy: Plugin, placement: Plugin) -> None:
-        super().__init__(order, devices, policy, placement)
-        self._policy = make_policy(policy)
-        self._scheduler = Scheduler(State(), _giving_up, make_placement)
-
-    def courses(self) -> tuple[Course, ...]:
-        """Every trial's course, once no device has anything to do any more.
-
-        Raises:
-            Stalled: the policy raised.
-        """
-        self._tell(*self._opening)
-        while self._agenda.step():
-            pass
-        last = {stay.trial: stay.freed for stay in self._stays}
-        return tuple(
-            Course(
-                place in self._finished,
-                trial.step,
-                last.get(place, 0.0),
-                self._policy.words(trial),
-            )
-            for place, trial in enumerate(self._scheduler.state.trials.values())
-        )
+    Raises:
+        Stalled: the policy raised.
+    """
+    drive = Drive(order, devices, policy, placement, make=_giving_up)
+    trials = drive.play()
+    last = {stay.trial: stay.freed for stay in drive.stays}
+    words = make_policy(policy).words
+    return tuple(
+        Course(trial.phase.final, trial.step, last.get(place, 0.0), words(trial))
+        for place, trial in enumerate(trials)
+    )
 
 
 def _giving_up(plugin: Plugin) -> Policy:

@@ -20,7 +20,7 @@ from hermesd.simulate.contenders import Contender
 from hermesd.simulate.drive import Drive, Outcome
 from hermesd.simulate.exports import Exported, open_export
 from hermesd.simulate.figures import Figures, best_place, figures_of, final_loss
-from hermesd.simulate.giving_up import Course, GivingUp
+from hermesd.simulate.giving_up import Course, courses
 from hermesd.simulate.orders import ALL, Order, draw, goal_of
 from hermesd.simulate.past import devices_of, happened
 
@@ -170,8 +170,8 @@ def _simulated(order: Order, devices: int, contender: Contender) -> tuple[Outcom
 
 def _replayed(exported: Exported, order: Order, devices: int, each: Contender) -> Replayed:
     outcome, figures = _simulated(order, devices, each)
-    courses = GivingUp(order, devices, each.policy, each.placement).courses()
-    return Replayed(each.label, figures, outcome.switches, _given_up(exported, order, courses))
+    given = _given_up(exported, order, courses(order, devices, each.policy, each.placement))
+    return Replayed(each.label, figures, outcome.switches, given)
 
 
 def _given_up(exported: Exported, order: Order, courses: Sequence[Course]) -> GivenUp:

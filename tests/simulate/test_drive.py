@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from hermesd.core.model import Plugin, Quantum
-from hermesd.core.policy import Claim
+from hermesd.core.policy import Claim, Policy
 from hermesd.policy.fifo import Fifo
-from hermesd.simulate import drive
-from hermesd.simulate.drive import Outcome, Stalled
+from hermesd.simulate.drive import Drive, Outcome, Stalled
 from tests.simulate.small import EXAMPLE, SLOW, STEEP, job, order, play
 
 
@@ -135,9 +134,10 @@ class Idle:
 
 
 @pytest.mark.parametrize(("policy", "why"), [(Raising, "no score"), (Idle, r"not finished: \[1\]")])
-def test_a_policy_that_fails_is_never_replaced_in_silence(
-    policy: type, why: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(drive, "make_policy", lambda plugin: Fifo() if plugin == FIFO else policy())
+def test_a_policy_that_fails_is_never_replaced_in_silence(policy: type, why: str) -> None:
+    def make(plugin: Plugin) -> Policy:
+        return Fifo() if plugin == FIFO else policy()  # type: ignore[no-any-return]
+
+    simulation = Drive(EXAMPLE, 1, Plugin("any"), Plugin("free"), make=make)
     with pytest.raises(Stalled, match=why):
-        play(EXAMPLE, Plugin("any"))
+        simulation.run()
