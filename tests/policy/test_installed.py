@@ -27,11 +27,12 @@ from hermesd.core.model import (
     TrialSpec,
 )
 from hermesd.core.placement import make_placement
-from hermesd.core.policy import BadSetting, Claim, Facts, Score, View
+from hermesd.core.policy import BadSetting, Claim, Facts, Following, Planning, Score, View
 from hermesd.core.scheduler import Scheduler
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.policy import SHIPPED, installed, make_policy
+from hermesd.policy.asha import Asha
 from hermesd.policy.contract import BrokenPromise, faults
 from hermesd.policy.fifo import Fifo
 from hermesd.policy.installed import GROUP, Registry, guarded
@@ -338,3 +339,10 @@ def test_the_command_says_whether_a_policy_keeps_the_contract(
 ) -> None:
     result = CliRunner().invoke(app, ["policy", "check", name], catch_exceptions=False)
     assert (result.exit_code, words in result.output) == (code, True)
+
+
+def test_a_policy_of_a_package_is_asked_for_whole_plans_that_are_checked() -> None:
+    assert isinstance(Asha(), Following)
+    checked = guarded(Asha)()
+    assert isinstance(checked, Planning)
+    assert not isinstance(checked, Following)
