@@ -48,7 +48,7 @@ class Homes:
     G_thres: int = 4
     rebalance: Literal["none", "node"] = "none"
 
-    def gain(self, trial: Trial, here: Device, there: Device, facts: Facts) -> float:
+    def gain(self, trial: Trial, here: Device, there: Device, facts: Facts, wanted: bool) -> float:
         return 0.0
 
     def cost(self, trial: Trial, device: Device, facts: Facts) -> tuple[float, ...]:

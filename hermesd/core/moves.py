@@ -1,12 +1,13 @@
 """Who may go on to a better device in one decision, while the device's turn is up anyway.
 
 Rule: a trial moves to a device that is open anyway, before all who deserve it less, and only if
-that saves more seconds than the switches take: its own, and that of a trial that makes room.
+that saves more seconds than the switches take: its own, and that of a trial that makes room. What
+it takes from another is no saving (see `Free`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 
 from hermesd.core.model import DeviceId, StudyId, TrialId
@@ -56,7 +57,7 @@ class Moves:
     def better(
         self,
         trial: Trial,
-        free: Iterable[DeviceId],
+        free: Collection[DeviceId],
         occupants: Mapping[TrialId, DeviceId],
         position: Mapping[TrialId, int],
     ) -> DeviceId | None:
@@ -70,13 +71,20 @@ class Moves:
         gain = self.queues.placement(trial.spec.study).gain
         here = slots[trial.run.devices[0]].device
         ranked = sorted(occupants, key=lambda other: -position.get(other, len(position)))
-        making_room = [(occupants[other], self._switch(other)) for other in ranked]
+        making_room = [(occupants[other], self._switch(other), True) for other in ranked]
+        all_wanted = self._behind(trial, position) >= len(free) + len(occupants)
         most, found = 0.0, None
-        for device, seconds in chain(((device, 0.0) for device in free), making_room):
-            saved = gain(trial, here, slots[device].device, facts) - seconds
+        for device, seconds, wanted in chain(((d, 0.0, all_wanted) for d in free), making_room):
+            saved = gain(trial, here, slots[device].device, facts, wanted) - seconds
             if saved > most and self.queues.fits(trial, device):
                 most, found = saved, device
         return found
+
+    def _behind(self, trial: Trial, position: Mapping[TrialId, int]) -> int:
+        """How many that deserve less than the trial want one of the open devices."""
+        mine = position[trial.id]
+        staying = sum(position.get(other, -1) > mine for other in self.stays)
+        return len(position) - 1 - mine - staying
 
     def _switch(self, trial_id: TrialId) -> float:
         trial = self.state.trials[trial_id]

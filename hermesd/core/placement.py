@@ -14,7 +14,7 @@ from hermesd.core.homes import Homes, Homesteads, Rebinding, Swap
 from hermesd.core.model import Device, DeviceId, Plugin, Study, Tier
 from hermesd.core.plugins import build
 from hermesd.core.policy import Facts
-from hermesd.core.speeds import rate
+from hermesd.core.speeds import lead, rate
 from hermesd.core.tables import Tables
 from hermesd.core.trial import Trial
 
@@ -71,8 +71,11 @@ class Placement(Protocol):
     name: ClassVar[str]
     binds: ClassVar[bool]
 
-    def gain(self, trial: Trial, here: Device, there: Device, facts: Facts) -> float:
-        """Seconds that a running trial gains by going on on another device; 0 or less: none."""
+    def gain(self, trial: Trial, here: Device, there: Device, facts: Facts, wanted: bool) -> float:
+        """Seconds gained if a running trial goes on on another device; 0 or less: none.
+
+        `wanted`: another trial would run there, and now takes the device that this one leaves.
+        """
         ...
 
     def cost(self, trial: Trial, device: Device, facts: Facts) -> tuple[float, ...]:
@@ -93,20 +96,26 @@ class Free:
     """Any device: the one on which the trial gets furthest, as far as speeds were measured.
 
     What counts is the seconds that a device costs: for iterations slower than on the fastest kind,
-    as many as the trial has behind it (no more than it has ahead), and for getting there. A trial
-    that runs may move inside its node. A kind that was not measured yet counts as the fastest, and
-    is so measured soon. With `equal` speeds all kinds are alike.
+    as many as the trial has behind it (no more than it has ahead), and for getting there. A kind
+    that was not measured yet counts as the fastest, and is so measured soon. With `equal` speeds
+    all kinds are alike.
+
+    A trial that runs may move inside its node. If it takes a device from another, that one loses
+    what it gains, as long as both run; what is left is that both have the fast device in turn, the
+    one that needs it for less time first. Of speeds r to 1 that saves 1 - r of the trial's gain.
     """
 
     name: ClassVar[str] = "free"
     binds: ClassVar[bool] = False
     speeds: Literal["measured", "equal"] = "measured"
 
-    def gain(self, trial: Trial, here: Device, there: Device, facts: Facts) -> float:
+    def gain(self, trial: Trial, here: Device, there: Device, facts: Facts, wanted: bool) -> float:
         # It may be parked on its way, and what is parked does not leave its node.
         if not self._unequal(facts) or failed_on(trial, there.id) or here.node != there.node:
             return 0.0
         saved = _delay(trial, here, facts) - _delay(trial, there, facts)
+        if wanted:
+            saved *= lead(facts.speeds, trial, here.kind, there.kind)
         return saved - switch_seconds(trial, facts)
 
     def _unequal(self, facts: Facts) -> bool:

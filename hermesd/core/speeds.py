@@ -19,6 +19,8 @@ from hermesd.core.trial import Trial
 
 # How much a later comparison of two kinds, or a later report, weighs.
 WEIGHT = 0.2
+# Iterations of trials of one study differ by so much on the same device, by batch and optimizer.
+DOUBT = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,20 @@ def rate(speeds: Speeds, trial: Trial, kind: str) -> float | None:
         if other in speeds:
             return factor / speeds[other].factor / seconds
     return factor
+
+
+def lead(speeds: Speeds, trial: Trial, here: str, there: str) -> float:
+    """The share of its speed by which a kind is ahead of another for the trial; 0 if it is not.
+
+    While no trial ran on both, each may have been measured on another sort of trial, so that only
+    what goes beyond `DOUBT` times counts.
+    """
+    slow, fast = rate(speeds, trial, here), rate(speeds, trial, there)
+    if not slow or not fast:
+        return 0.0
+    compared = {kind for kind, speed in speeds.items() if speed.paired} | trial.step_seconds.keys()
+    doubt = 1.0 if {here, there} <= compared else DOUBT
+    return max(0.0, 1.0 - doubt * slow / fast)
 
 
 def performance(speeds: Speeds, trial: Trial, kind: str) -> float | None:

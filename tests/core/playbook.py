@@ -232,9 +232,14 @@ class Playbook:
         self._check()
         return self
 
+    def heard(self) -> list[str]:
+        """What was said since the last time."""
+        heard, self._unheard = self._unheard, []
+        return heard
+
     def expect(self, *commands: str) -> Playbook:
         """Exactly this was said since the last time."""
-        heard, self._unheard = self._unheard, []
+        heard = self.heard()
         assert heard == list(commands), "\n" + "\n".join(difflib.ndiff(commands, heard))
         return self
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from hermesd.core.events import NodeJoined, Submitted
+from hermesd.core.events import NodeJoined, RunStarted, RunSuspended, Submitted
 from hermesd.core.history import Failure, SwitchCost
 from hermesd.core.model import Checkpoint, Device, Plugin, Stage, Tier, TrialSpec
 from hermesd.core.placement import make_placement
 from hermesd.core.policy import Facts
-from hermesd.core.speeds import Speed, learned, performance, rate
+from hermesd.core.speeds import DOUBT, Speed, lead, learned, performance, rate
 from hermesd.core.trial import Trial
 from tests.core.playbook import (
     Playbook,
@@ -137,16 +137,97 @@ def test_moving_is_worth_what_it_saves_less_the_switch() -> None:
     speeds = {"slow": Speed("s/0", 2.5, 2.5), "fast": Speed("s/1", 10.0, 10.0)}
     facts = Facts(suspend_seconds=1.0, resume_seconds=2.0, speeds=speeds)
     slow, fast = (Device(f"n/{kind}", "n", kind, 1 << 30) for kind in ("slow", "fast"))
-    gain = make_placement(Plugin("free")).gain
+    free = make_placement(Plugin("free"))
+
+    def gain(each: Trial, here: Device, there: Device) -> float:
+        return free.gain(each, here, there, facts, wanted=False)
+
     fresh = replace(trial(0, slow=0.4), step=100, planned_steps=1000)
-    assert gain(fresh, slow, fast, facts) == pytest.approx(100 * 0.3 - 3.0)
-    assert gain(replace(fresh, planned_steps=105), slow, fast, facts) == pytest.approx(1.5 - 3.0)
-    assert gain(fresh, fast, slow, facts) < 0
+    assert gain(fresh, slow, fast) == pytest.approx(100 * 0.3 - 3.0)
+    assert gain(replace(fresh, planned_steps=105), slow, fast) == pytest.approx(1.5 - 3.0)
+    assert gain(fresh, fast, slow) < 0
     costly = replace(fresh, costs={Tier.PARK: SwitchCost(10.0, 25.0)})
-    assert gain(costly, slow, fast, facts) == pytest.approx(30.0 - 35.0)
+    assert gain(costly, slow, fast) == pytest.approx(30.0 - 35.0)
     failed = Failure(1, fast.id, "exception", "it broke", "", 7, 0.0)
-    assert gain(replace(fresh, failures=(failed,)), slow, fast, facts) == 0.0
-    assert gain(fresh, slow, replace(fast, node="m"), facts) == 0.0
+    assert gain(replace(fresh, failures=(failed,)), slow, fast) == 0.0
+    assert gain(fresh, slow, replace(fast, node="m")) == 0.0
+
+
+def test_what_is_taken_from_another_is_no_gain() -> None:
+    """Of trials a and b with as many iterations to go, on devices of speeds r and 1, one ends
+    first and leaves its device to the other: on the fast one at a time, that saves 1 - r of what
+    the first saves by itself, so little where devices are nearly alike."""
+    for slow_rate, share in ((9.0, 0.1), (5.0, 0.5)):
+        speeds = {
+            "slow": Speed("s/0", slow_rate, slow_rate, paired=True),
+            "fast": Speed("s/1", 10.0, 10.0, paired=True),
+        }
+        facts = Facts(suspend_seconds=1.0, resume_seconds=2.0, speeds=speeds)
+        slow, fast = (Device(f"n/{kind}", "n", kind, 1 << 30) for kind in ("slow", "fast"))
+        mine = replace(trial(0, slow=1 / slow_rate), step=1000, planned_steps=2000)
+        saved = 1000 / slow_rate - 1000 / 10
+        gain = make_placement(Plugin("free")).gain
+        assert gain(mine, slow, fast, facts, wanted=False) == pytest.approx(saved - 3.0)
+        assert gain(mine, slow, fast, facts, wanted=True) == pytest.approx(share * saved - 3.0)
+
+
+def test_kinds_that_no_trial_compared_are_told_apart_by_more_than_trials_differ() -> None:
+    guessed = {"slow": Speed("s/0", 2.5, 2.5), "fast": Speed("s/1", 5.0, 5.0)}
+    mine = trial(0, slow=0.4)
+    assert lead(guessed, mine, "slow", "fast") == 0.0
+    far = {**guessed, "fast": Speed("s/1", 10.0, 10.0)}
+    assert lead(far, mine, "slow", "fast") == pytest.approx(1 - DOUBT * 2.5 / 10)
+    compared = {kind: replace(speed, paired=True) for kind, speed in guessed.items()}
+    assert lead(compared, mine, "slow", "fast") == pytest.approx(0.5)
+    assert lead(compared, mine, "fast", "slow") == 0.0
+    # One that ran on both knows it by itself.
+    assert lead(guessed, trial(0, slow=0.4, fast=0.1), "slow", "fast") == pytest.approx(0.75)
+    assert lead({}, trial(0), "slow", "fast") == 0.0
+
+
+def near(*, one_waits: bool) -> Playbook:
+    """The leader s/1 on n/0 would save 8 s on n/1, a quarter faster and s/0's; it ran on both.
+
+    Of that, a fifth is left where another loses what it saves. A switch takes 3 s.
+    """
+    book = play(3, None, policy=Plugin("best_first", (("good", 0.0),)))
+    book.tell(fleet("slow", "fast")).tell(*(begun(f"s/{n}#1") for n in (0, 1)))
+    book.tell(*ran("s/0#1", 100, 0.1, loss=5.0), *ran("s/1#1", 100, 0.08, loss=1.0))
+    book.tell(quantum_ended("s/1#1", step=100)).tell(left("s/1#1", 100)).tell(begun("s/2#1"))
+    book.tell(*ran("s/2#1", 100, 0.08, loss=9.0))
+    book.tell(quantum_ended("s/0#1", step=100)).tell(left("s/0#1", 100)).tell(begun("s/1#2", 100))
+    book.tell(reported("s/1#2", 600, [1.0] * 500, busy_seconds=50.0))
+    if one_waits:
+        book.tell(quantum_ended("s/2#1", step=100)).tell(left("s/2#1", 100))
+    else:
+        book.tell(completed("s/2#1", 1000))
+    book.tell(begun("s/0#2", 100)).tell(reported("s/0#2", 200, [5.0] * 100, busy_seconds=8.0))
+    book.heard()
+    assert [book.busy("n/0"), book.busy("n/1")] == ["s/1#2", "s/0#2"]
+    return book
+
+
+def begun(name: str, step: int = 0) -> RunStarted:
+    return replace(started(name, step, planned=1000), start_seconds=2.0)
+
+
+def left(name: str, step: int) -> RunSuspended:
+    return replace(parked(name, step), release_seconds=1.0)
+
+
+def test_a_leader_takes_a_slightly_faster_device_from_nobody() -> None:
+    book = near(one_waits=False).tell(quantum_ended("s/0#2", step=200))
+    assert [command.split(" for ")[0] for command in book.heard()] == ["renew s/0#2.1"]
+
+
+def test_a_leader_leaves_a_slightly_faster_device_to_who_waits() -> None:
+    book = near(one_waits=True).tell(completed("s/0#2", 1000))
+    assert book.busy("n/1") == "s/2#2"
+    assert not any("suspend" in command for command in book.heard())
+
+
+def test_a_leader_takes_a_slightly_faster_device_that_stands_idle() -> None:
+    near(one_waits=False).tell(completed("s/0#2", 1000)).expect("suspend s/1#2", "bind s/1 to n/1")
 
 
 def test_a_waiting_trial_stays_at_its_files_unless_speed_pays_for_the_copy() -> None:

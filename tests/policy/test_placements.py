@@ -47,8 +47,9 @@ def test_costs_are_never_below_0_and_the_same_when_asked_again(name: str) -> Non
 def test_nobody_gains_by_staying_or_while_all_devices_are_of_one_kind(name: str) -> None:
     placement = make_placement(Plugin(name))
     for device in DEVICES:
-        assert placement.gain(TRAINED, device, device, FACTS[1]) <= 0
-        assert placement.gain(TRAINED, DEVICES[0], device, FACTS[0]) <= 0
+        for wanted in (False, True):
+            assert placement.gain(TRAINED, device, device, FACTS[1], wanted) <= 0
+            assert placement.gain(TRAINED, DEVICES[0], device, FACTS[0], wanted) <= 0
 
 
 @names
