@@ -9,6 +9,11 @@ from collections import Counter
 from collections.abc import Generator
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says something of the machine, nothing of what is tested.
+settings.register_profile("hermes", deadline=None)
+settings.load_profile("hermes")
 
 _MISSING = {
     "tensorflow": lambda: importlib.util.find_spec("tensorflow") is None,

@@ -225,5 +225,5 @@ class AnyOrder(RuleBasedStateMachine):
         assert all(one.condition == "ended" for one in self.node.live())
 
 
-AnyOrder.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+AnyOrder.TestCase.settings = settings(max_examples=200, stateful_step_count=40)
 TestAnyOrder = AnyOrder.TestCase

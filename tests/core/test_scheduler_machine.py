@@ -496,7 +496,6 @@ TestSchedulerMachine = SchedulerMachine.TestCase
 TestSchedulerMachine.settings = settings(
     max_examples=60,
     stateful_step_count=40,
-    deadline=None,
     report_multiple_bugs=False,
     suppress_health_check=list(HealthCheck),
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hermesd.core.history import Use
@@ -79,7 +79,6 @@ def test_every_policy_with_a_ledger_is_tried_here() -> None:
 
 @pytest.mark.parametrize("policy", FOLLOWING, ids=lambda policy: policy.name)
 @given(batches)
-@settings(deadline=None)
 def test_what_a_ledger_plans_follows_from_the_trials_as_they_are(
     policy: Following, told: list[dict[int, Callable[[Trial], Trial]]]
 ) -> None:

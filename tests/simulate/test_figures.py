@@ -114,7 +114,7 @@ def curves(draw_: st.DrawFn) -> Curves:
     return Curves("drawn", tuple(jobs), switch)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     curves(),
     st.sampled_from(sorted(policy.name for policy in SHIPPED)),

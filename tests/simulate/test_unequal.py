@@ -85,7 +85,7 @@ def orders(draw: st.DrawFn) -> Order:
     return Order(tuple(jobs), good, goal, Switch(*(draw(st.floats(0, 3)) for _ in range(3))))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     orders(),
     SPEEDS,
