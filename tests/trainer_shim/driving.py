@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -161,20 +162,23 @@ class Trial:
 
 
 class Zygote:
-    """A zygote and the connection that owns it."""
+    """A zygote and the connection that owns it. It is nobody's child: tests of groups of processes
+    end all that are below the test's own."""
 
     def __init__(self, path: Path, preload: str = "") -> None:
         command = [sys.executable, "-m", "trainer_shim.zygote", str(path)]
         if preload:
             command += ["--preload", preload]
-        self.process = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
+        orphan = ["/bin/sh", "-c", '"$@" >&2 & echo $!', "sh", *command]
+        self.pid = int(subprocess.check_output(orphan, cwd=ROOT, start_new_session=True))
+        self._end = open(os.pidfd_open(self.pid), "rb", buffering=0)
         self.control = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         while True:
             try:
                 self.control.connect(str(path))
                 break
             except (FileNotFoundError, ConnectionRefusedError):
-                assert self.process.poll() is None, "the zygote died"
+                assert not select.select([self._end], [], [], 0)[0], "the zygote died"
 
     def spawn(self, spec: Path) -> Event:
         """Ask for a host."""
@@ -186,7 +190,9 @@ class Zygote:
     def close(self) -> None:
         """Let go of it; it ends by itself."""
         self.control.close()
-        self.process.wait()
+        if not self._end.closed:
+            select.select([self._end], [], [])
+            self._end.close()
 
 
 @contextmanager

@@ -161,7 +161,7 @@ OUTCOMES = {
         },
     ),
     "import os; os._exit(4)": ("failed", {"error_kind": "exit", "exit_code": 4}),
-    "import os; os.kill(os.getpid(), 9)": ("failed", {"error_kind": "signal", "exit_code": -9}),
+    "import os; os.kill(os.getpid(), 9)": ("failed", {"error_kind": "killed", "exit_code": -9}),
     "import os, signal; os.kill(os.getpid(), 11)": ("failed", {"error_kind": "signal"}),
 }
 

@@ -63,15 +63,14 @@ def test_a_script_that_may_set_framework_variables_starts_cold(
 
 
 def test_hosts_outlive_their_zygote(make_trial: MakeTrial, tmp_path: Path, zygote: Zygote) -> None:
-    assert len(list(Path(f"/proc/{zygote.process.pid}/task").iterdir())) == 1
+    assert len(list(Path(f"/proc/{zygote.pid}/task").iterdir())) == 1
     script = "import time\nopen('up', 'w').close()\ntime.sleep(1e6)"
     trial = make_trial(script).launch(zygote)
     trial.start()
     zygote.close()
-    assert zygote.process.returncode == 0
     assert not (tmp_path / "z.sock").exists()
     status = Path(f"/proc/{trial.host_pid}/status").read_text()
-    assert f"PPid:\t{zygote.process.pid}\n" not in status
+    assert f"PPid:\t{zygote.pid}\n" not in status
     trial.suspend("park")
     trial.until("parked")
     trial.quit()
