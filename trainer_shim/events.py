@@ -1,8 +1,8 @@
 """What a host has to tell its node daemon, kept until the daemon has it safe.
 
 Rule: every event has a number; an acknowledgement forgets up to a number. Reports may be
-merged when too many wait, outcomes never; outcomes also go, fsynced, into a file, so that
-they survive the death of every process.
+merged when too many wait, outcomes never. Outcomes also go, fsynced, into a file, after the
+reports of their run that are not acknowledged, so that both survive the death of every process.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from trainer_shim.wire import Message, fits
 
 TERMINAL = frozenset({"suspended", "completed", "failed"})
 MAX_REPORTS_WAITING = 1000
+# So long may the file be before something is added, and that be without its oldest reports. Of
+# runs before the newest nobody asks any more.
+_FILE_BYTES = 8 << 20
 
 
 def boottime() -> float:
@@ -33,6 +36,7 @@ class EventLog:
         self.last_seq = 0
         self._waiting: deque[Message] = deque()
         self._reports = 0
+        self._written = 0  # the number of the last report in the file
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
     def append(self, kind: str, attempt: int, **fields: Any) -> Message:
@@ -46,11 +50,7 @@ class EventLog:
             **fields,
         }
         if kind in TERMINAL:
-            # A full disk must not cost the host: the event is still here to be sent. The newline
-            # in front ends a line that a full disk has cut short.
-            with contextlib.suppress(OSError):
-                os.write(self._fd, b"\n" + json.dumps(event, allow_nan=False).encode() + b"\n")
-                os.fsync(self._fd)
+            self._write(attempt, json.dumps(event, allow_nan=False))
         self._waiting.append(event)
         if kind == "reported":
             self._reports += 1
@@ -71,6 +71,44 @@ class EventLog:
     def close(self) -> None:
         """Close the file of outcomes."""
         os.close(self._fd)
+
+    def _write(self, attempt: int, *outcome: str) -> None:
+        """Add the reports of the run that are not in the file yet, then its outcome, if any."""
+        # A full disk must not cost the host: all of it is still here to be sent.
+        with contextlib.suppress(OSError):
+            size = os.fstat(self._fd).st_size
+            if size > _FILE_BYTES:
+                os.ftruncate(self._fd, 0)
+                size = self._written = 0
+            lines, last = self._unwritten(attempt)
+            if lines and self._add([*lines, *outcome], size):
+                self._written = last
+            elif outcome:
+                self._add([*outcome], size)
+
+    def _unwritten(self, attempt: int) -> tuple[list[str], int]:
+        """The newest reports of the run that are not in the file, and the last one's number."""
+        lines: list[str] = []
+        left, last = _FILE_BYTES, 0
+        for event in reversed(self._waiting):
+            if event["seq"] <= self._written or left <= 0:
+                break
+            if event["kind"] == "reported" and event["attempt"] == attempt:
+                lines.append(json.dumps(event, allow_nan=False))
+                left -= len(lines[-1])
+                last = last or event["seq"]
+        return lines[::-1], last
+
+    def _add(self, lines: list[str], size: int) -> bool:
+        """Append to the file of this size; whether there was room for all of it."""
+        # The newline in front ends a line that the machine's end has cut short.
+        text = "\n".join(["", *lines, ""]).encode()
+        with contextlib.suppress(OSError):
+            if os.write(self._fd, text) == len(text):
+                os.fsync(self._fd)
+                return True
+        os.ftruncate(self._fd, size)
+        return False
 
     def _merge_oldest(self) -> None:
         # Halve the reports in one pass, so that the cost of merging is spread over the next

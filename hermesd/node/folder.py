@@ -153,23 +153,29 @@ class TrialFolder:
 
     def outcome(self, attempt: int) -> Frame | None:
         """What the host wrote down of the end of this attempt, for want of a host to ask."""
-        found = None
+        last = self.last_words(attempt)[-1:]
+        return last[0] if last and last[0]["kind"] in _TERMINAL else None
+
+    def last_words(self, attempt: int) -> list[Frame]:
+        """What the host wrote down of this attempt: its reports, then its outcome if it has one."""
+        reports: list[Frame] = []
+        outcome: list[Frame] = []
         try:
             lines = (self.path / "events.jsonl").read_bytes().splitlines()
         except OSError:
-            return None
+            return []
         for line in lines:
             try:
                 event = json.loads(line)
             except (ValueError, RecursionError):
                 continue  # the last line, torn by a crash
-            if (
-                isinstance(event, dict)
-                and event.get("attempt") == attempt
-                and event.get("kind") in _TERMINAL
-            ):
-                found = event
-        return found
+            if not isinstance(event, dict) or event.get("attempt") != attempt:
+                continue
+            if event.get("kind") == "reported":
+                reports.append(event)
+            elif event.get("kind") in _TERMINAL:
+                outcome = [event]
+        return reports + outcome
 
     # -- files -----------------------------------------------------------------------------------
 

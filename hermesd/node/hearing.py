@@ -61,8 +61,6 @@ class Hearing:
             return
         if sequence <= self.seen:
             return
-        if kind not in _OUTCOMES:  # the last of its run: it may be heard before there is a stream
-            await site.room()
         if kind == "started":
             self.worker_pid = int(frame["worker_pid"])
         elif kind == "parked":
@@ -88,14 +86,16 @@ class Hearing:
                     self._site.say(fact)
 
     async def hear_death(self) -> None:
-        """The host is no more: what it wrote down of the end, or that the run is lost.
+        """The host is no more: what it wrote down of the end, or else that the run is lost; before
+        that, what it wrote down of the run's reports.
 
         Raises Nonsense.
         """
         run = self.assignment.run
-        outcome = await asyncio.to_thread(self._folder.outcome, run.attempt)
-        if outcome is not None:
-            await self.hear(outcome)
+        words = await asyncio.to_thread(self._folder.last_words, run.attempt)
+        for frame in words:  # all at once: nothing leaves for the head while a daemon takes over
+            await self.hear(frame)
+        if words and words[-1]["kind"] in _OUTCOMES:
             return
         newest = await asyncio.to_thread(
             lambda: next(checkpoints.newest(self._folder.checkpoints), None)

@@ -569,6 +569,28 @@ async def test_outcomes_of_the_dead_wait_for_nobody_when_a_daemon_comes_anew(
             await head.hears(RunCompleted, run, count=2)
 
 
+async def test_a_trial_that_ended_while_all_were_away_is_known_to_its_last_step(
+    head: Head, config: NodeConfig, running: Running, no_survivors: None
+) -> None:
+    daemon = await daemon_process(config)
+    await head.hears(NodeJoined)
+    run = await running(argv=("python", "train.py", "500", "0.005"))
+    daemon.kill()
+    await daemon.wait()
+    written = config.state_dir / "trials" / "digits" / "1" / "events.jsonl"
+    await becomes(lambda: b'"completed"' in written.read_bytes())
+    os.kill(host_of(config), signal.SIGKILL)
+    async with Node(config):
+        await head.hears(RunCompleted, run)
+        assert sorted(set(head.steps(run.trial))) == list(range(1, 501))
+        last = [report for report, _ in head.points if report.metrics][-1]
+        assert dict(last.metrics)["loss"] == 1.0 / 500
+        # A report that is said again has the number that it had.
+        numbers = {report.number: report.step for report, _ in head.points}
+        assert list(numbers.values()) == sorted(numbers.values())
+        assert list(numbers) == sorted(numbers)
+
+
 THREADED = """
 import threading, time, trainer_shim
 threading.Thread(target=threading.Event().wait, daemon=True).start()

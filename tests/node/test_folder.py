@@ -51,6 +51,25 @@ def test_the_newest_outcome_of_an_attempt_counts(folder: TrialFolder) -> None:
     assert folder.outcome(3) is None
 
 
+def test_the_last_words_of_an_attempt_are_its_reports_and_its_newest_outcome(
+    folder: TrialFolder,
+) -> None:
+    assert folder.last_words(2) == []
+    folder.path.mkdir(parents=True)
+    lines = [
+        {"kind": "reported", "attempt": 1, "seq": 3},
+        {"kind": "reported", "attempt": 2, "seq": 5},
+        {"kind": "of a newer host", "attempt": 2, "seq": 6},
+        {"kind": "suspended", "attempt": 2, "seq": 8},
+        {"kind": "failed", "attempt": 2, "seq": 9},
+        ["reported"],
+    ]
+    (folder.path / "events.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert folder.last_words(2) == [lines[1], lines[4]]
+    assert folder.last_words(1) == lines[:1]
+    assert folder.outcome(1) is None, "a report is none"
+
+
 def test_whether_it_was_parked_is_remembered(folder: TrialFolder) -> None:
     folder.begin(order(1))
     for is_parked in (True, True, False, False):

@@ -21,6 +21,7 @@ from hermesd.core.events import (
 )
 from hermesd.core.model import RunId, Tier
 from hermesd.node import hostlink, processes
+from hermesd.node.outbox import ROOM
 
 from .conftest import CPU1, Head, Node, becomes
 from .test_daemon import SHORT, daemon_process, worker_of
@@ -116,6 +117,29 @@ async def test_an_outcome_that_makes_no_sense_is_a_lost_run(
         failed = await head.hears(RunFailed, run)
         assert failed.error_kind == "lost"
         assert "hibernate" in failed.detail
+
+
+async def test_more_words_than_a_head_takes_at_once_hold_up_no_start(
+    head: Head, config: NodeConfig, running: Running, no_survivors: None
+) -> None:
+    daemon = await daemon_process(config)
+    await head.hears(NodeJoined)
+    run = await running()
+    daemon.kill()
+    await daemon.wait()
+    for pid in worker_of(config):
+        os.kill(pid, signal.SIGKILL)
+    report = {"kind": "reported", "attempt": 1, "signal": {}, "busy_seconds": 0.1}
+    reports = [
+        {**report, "seq": n, "first_step": n, "last_step": n, "points": [[n, {"loss": 0.5}]]}
+        for n in range(10_000, 10_000 + ROOM + 50)
+    ]
+    done = {"kind": "completed", "attempt": 1, "seq": 20_000, "step": 20_000}
+    text = "".join(f"{json.dumps(line)}\n" for line in (*reports, done))
+    (folder_of(config) / "events.jsonl").write_text(text)
+    async with Node(config):
+        await head.hears(RunCompleted, run)
+        assert head.steps(run.trial)[-len(reports) :] == [each["seq"] for each in reports]
 
 
 @pytest.mark.parametrize("damage", [b"", b"\xff\xff\xff", None])

@@ -171,7 +171,9 @@ class Zygote:
             command += ["--preload", preload]
         orphan = ["/bin/sh", "-c", '"$@" >&2 & echo $!', "sh", *command]
         self.pid = int(subprocess.check_output(orphan, cwd=ROOT, start_new_session=True))
-        self._end = open(os.pidfd_open(self.pid), "rb", buffering=0)
+        self._end = open(  # noqa: SIM115
+            os.pidfd_open(self.pid), "rb", buffering=0
+        )
         self.control = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         while True:
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,59 @@ def test_acknowledged_events_are_forgotten_and_outcomes_are_on_disk(tmp_path: Pa
     assert [event["seq"] for event in log.after(0)] == [3]
     lines = (tmp_path / "events.jsonl").read_text().split("\n")
     assert [json.loads(line) for line in lines if line] == [done]
+    log.close()
+
+
+def on_disk(folder: Path) -> list[dict[str, Any]]:
+    lines = (folder / "events.jsonl").read_text().split("\n")
+    return [json.loads(line) for line in lines if line]
+
+
+def test_what_is_not_acknowledged_of_a_run_is_on_disk_before_its_outcome(tmp_path: Path) -> None:
+    log = EventLog(str(tmp_path / "events.jsonl"))
+    log.append("reported", 1, **reported(1, 9))
+    log.append("reported", 2, **reported(10, 10))
+    known = log.append("reported", 2, **reported(11, 11))
+    reports = [log.append("reported", 2, **reported(step, step)) for step in (12, 13)]
+    log.append("parked", 2, step=13)
+    log.ack(known["seq"])
+    done = log.append("completed", 2, step=13)
+    assert on_disk(tmp_path) == [*reports, done]
+    again = log.append("suspended", 2, step=13)
+    assert on_disk(tmp_path) == [*reports, done, again], "nothing is there twice"
+    log.close()
+
+
+def test_the_file_is_bounded_and_has_the_newest(tmp_path: Path) -> None:
+    log = EventLog(str(tmp_path / "events.jsonl"))
+    largest = 0
+    for attempt in range(1, 6):
+        for step in range(1, 251):
+            log.append("reported", attempt, **reported(step, step, points=60, width=40))
+        done = log.append("suspended", attempt, step=250)
+        *reports, last = (event for event in on_disk(tmp_path) if event["attempt"] == attempt)
+        assert last == done
+        assert [event["last_step"] for event in reports] == list(range(251 - len(reports), 251)), (
+            "the newest, without a gap"
+        )
+        log.ack(done["seq"])
+        largest = max(largest, (tmp_path / "events.jsonl").stat().st_size)
+    assert largest < 17 << 20
+    log.close()
+
+
+def test_a_disk_with_room_for_the_outcome_alone_has_the_outcome(tmp_path: Path) -> None:
+    log = EventLog(str(tmp_path / "events.jsonl"))
+    first = log.append("suspended", 1, step=0)
+    for step in range(1, 50):
+        log.append("reported", 2, **reported(step, step))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, hard))
+    try:
+        done = log.append("completed", 2, step=49)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert on_disk(tmp_path) == [first, done]
     log.close()
 
 

@@ -179,6 +179,21 @@ def test_every_way_to_end_has_its_outcome(make_trial: MakeTrial, script: str) ->
     assert json.loads(record[-1]) == ended
 
 
+def test_what_nobody_heard_of_a_run_outlives_its_host(make_trial: MakeTrial) -> None:
+    trial = make_trial(LOOP, "20").launch()
+    trial.start(limit=7)
+    trial.until("parked")
+    trial.resume()
+    trial.detach()
+    record = trial.directory / "events.jsonl"
+    while '"completed"' not in record.read_text():
+        pass
+    os.kill(trial.host_pid, signal.SIGKILL)
+    trial.events = [json.loads(line) for line in record.read_text().splitlines() if line]
+    assert trial.losses() == {s: loss for s, loss in expected(20).items() if s > 7}
+    assert trial.events[-1]["metrics"] == {"loss": expected(20)[20]}
+
+
 def test_kill_9_of_the_trainer_is_told_and_the_next_attempt_goes_on(
     make_trial: MakeTrial,
 ) -> None:
