@@ -237,6 +237,9 @@ class Agent:
             "reason": self.reason,
             "output_bytes": request["output_bytes"],
         }
+        # What goes on from a checkpoint does not report again what came before it.
+        self.report()
+        self._mailbox.send({"kind": "saving"})
         self._saver.save(request["id"], take, fields, request["wait"])
 
 

@@ -2,7 +2,8 @@
 
 Rule: every event has a number; an acknowledgement forgets up to a number. Reports may be
 merged when too many wait, outcomes never. Outcomes also go, fsynced, into a file, after the
-reports of their run that are not acknowledged, so that both survive the death of every process.
+reports of their run that are not acknowledged, so that both survive the death of every process;
+reports also before a checkpoint, from which the run may be gone on with.
 """
 
 from __future__ import annotations
@@ -67,6 +68,10 @@ class EventLog:
     def after(self, seq: int) -> list[Message]:
         """The unacknowledged events later than `seq`, in order."""
         return [event for event in self._waiting if event["seq"] > seq]
+
+    def write_down(self, attempt: int) -> None:
+        """Have the reports of this run outlive the host, from here on."""
+        self._write(attempt)
 
     def close(self) -> None:
         """Close the file of outcomes."""

@@ -189,6 +189,8 @@ class Supervisor(LiveTrial):
             if self._suspension is None:
                 self._suspension = Suspension(self, "park", message["cause"], 0.0)
             self._suspension.reached_boundary()
+        elif kind == "saving":
+            self.log.write_down(self.attempt)
         elif kind == "checkpointed":
             saved = {name: message[name] for name in ("id", "path", "step", "bytes", "sha256")}
             self.run.last_saved = saved

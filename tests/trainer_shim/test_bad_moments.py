@@ -3,6 +3,7 @@ middle of a save, a restore, or a rebuild ahead of its turn."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -81,6 +82,38 @@ def test_kill_9_during_a_save_leaves_the_checkpoint_before_it(make_trial: MakeTr
     trial.start(restore=before)
     trial.until("completed")
     assert trial.losses() == expected(10)
+
+
+@pytest.mark.parametrize("victim", ["trainer", "host"])
+def test_kill_9_after_a_save_leaves_the_points_of_every_step_before_it(
+    make_trial: MakeTrial, victim: str
+) -> None:
+    """What goes on from there does not report them again."""
+    script = LOOP.replace(
+        "    state, step = state",
+        "    if step == 5: open('waits', 'w').close()\n"
+        "    while step == 5 and not pathlib.Path('go').exists(): pass\n"
+        "    while step == 6: pass\n    state, step = state",
+    )
+    trial = make_trial(script, "10").launch()
+    trial.start()
+    work = trial.directory / "work"
+    is_there(work / "waits")
+    trial.until("started")
+    trial.send("checkpoint", id="at-6")
+    trial.send("attach", after=0)  # answered when the request was passed on
+    trial.until("attached")
+    (work / "go").touch()
+    path = trial.until("checkpointed")["path"]
+    assert snapshot.verify(path)["step"] == 6
+    trial.attach()
+    os.kill(trial.attached["worker_pid" if victim == "trainer" else "host_pid"], signal.SIGKILL)
+    if victim == "trainer":
+        trial.until("failed")
+    else:
+        lines = (trial.directory / "events.jsonl").read_text().splitlines()
+        trial.events = [json.loads(line) for line in lines if line]
+    assert trial.losses() == {step: loss for step, loss in expected(10).items() if step < 7}
 
 
 def test_kill_9_during_a_restore_costs_that_attempt_alone(make_trial: MakeTrial) -> None:
