@@ -13,6 +13,7 @@ import socket
 import sys
 from typing import Any
 
+from trainer_shim import snapshot
 from trainer_shim.events import boottime
 from trainer_shim.freeze import become_subreaper, enter_cgroup
 from trainer_shim.launch import run_program
@@ -267,6 +268,7 @@ def serve_trial(spec_path: str) -> Launch | None:
     enter_cgroup(spec.cgroup_host)
     become_subreaper()
     os.makedirs(spec.checkpoints, exist_ok=True)
+    snapshot.sweep(spec.checkpoints)
     return Host(spec).serve()
 
 

@@ -48,8 +48,9 @@ class Saver:
         self.join()
         try:
             builder = snapshot.Builder(self._checkpoints, id)
-            capture = take()
-            capture.prepare(builder)
+            with builder.or_nothing():
+                capture = take()
+                capture.prepare(builder)
         except (CannotCapture, snapshot.SnapshotError, OSError) as error:
             self.cannot(id, str(error))
             return
@@ -80,8 +81,9 @@ class Saver:
         stall: float | None,
     ) -> None:
         try:
-            capture.write(builder)
-            summary = builder.finish(fields)
+            with builder.or_nothing():
+                capture.write(builder)
+                summary = builder.finish(fields)
         except OSError as error:
             self.cannot(builder.id, f"writing {builder.path}: {error.strerror}")
             return

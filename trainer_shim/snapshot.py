@@ -2,21 +2,25 @@
 
 Rule: a checkpoint is built in `<id>.partial`, every file fsynced, the manifest written last,
 then renamed; so a directory without the suffix is complete, and one whose sums are wrong has
-been damaged since.
+been damaged since. What fails while it is built is removed at once, what was interrupted at the
+next start.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Union
 
 VERSION = 1
 MANIFEST = "manifest.json"
+_PARTIAL = ".partial"
+_FETCHED = ".fetched.partial"  # a node daemon brings it from another machine, and may go on with it
 _CHUNK = 1 << 20
 _SYNCED_AT_ONCE = 4 << 20
 
@@ -32,14 +36,23 @@ class Builder:
     """A checkpoint being written under `parent` with the name `id`."""
 
     def __init__(self, parent: str, id: str) -> None:
-        if not id or "/" in id or id.startswith(".") or id.endswith(".partial"):
+        if not id or "/" in id or id.startswith(".") or id.endswith(_PARTIAL):
             raise SnapshotError(f"checkpoint id {id!r}, expected a plain file name")
         self.id = id
         self.path = os.path.join(parent, id)
-        self.partial = self.path + ".partial"
+        self.partial = self.path + _PARTIAL
         self._sums: dict[str, Fields] = {}
         shutil.rmtree(self.partial, ignore_errors=True)
         os.makedirs(self.partial)
+
+    @contextlib.contextmanager
+    def or_nothing(self) -> Iterator[None]:
+        """What fails within leaves nothing of the checkpoint behind."""
+        try:
+            yield
+        except BaseException:
+            shutil.rmtree(self.partial, ignore_errors=True)
+            raise
 
     def add(self, name: str, parts: Iterable[Buffer]) -> None:
         """Write one file from its parts, hashed on the way and fsynced.
@@ -95,6 +108,13 @@ class Builder:
         return _summary(self.path, manifest, body)
 
 
+def sweep(parent: str) -> None:
+    """Remove the checkpoints that nobody writes any more: those who did were killed."""
+    for name in os.listdir(parent):
+        if name.endswith(_PARTIAL) and not name.endswith(_FETCHED):
+            shutil.rmtree(os.path.join(parent, name), ignore_errors=True)
+
+
 def verify(path: str) -> Fields:
     """The manifest of the checkpoint at `path`, every file's sum checked.
 
@@ -123,7 +143,7 @@ def newest_verified(parent: str) -> Fields | None:
         return None
     for name in names:
         path = os.path.join(parent, name)
-        if name.endswith(".partial") or not os.path.isdir(path):
+        if name.endswith(_PARTIAL) or not os.path.isdir(path):
             continue
         try:
             manifest = _manifest(path)[0]

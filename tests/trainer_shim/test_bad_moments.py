@@ -171,6 +171,42 @@ def test_a_disk_that_is_full_in_a_save_costs_the_save_alone(
     newest = snapshot.newest_verified(str(trial.checkpoints))
     assert newest is not None
     assert newest["path"] == before
+    assert list(trial.checkpoints.iterdir()) == [Path(before)], "the room is free again"
+
+
+@pytest.mark.parametrize("fails", ["copying", "writing"])
+def test_a_save_in_the_background_that_fails_leaves_nothing_behind(
+    make_trial: MakeTrial, fails: str
+) -> None:
+    raising = (
+        "raise OSError(28, 'full')" if fails == "copying" else "os.symlink('/no', folder+'/x')"
+    )
+    script = "import os\n" + LOOP.replace(
+        "def save(folder):\n", f"def save(folder):\n    {raising}\n"
+    )
+    trial = make_trial(script, FOREVER).launch()
+    trial.start()
+    trial.until("started")
+    trial.send("checkpoint", id="never")
+    assert trial.until("checkpoint_failed")["id"] == "never"
+    assert list(trial.checkpoints.iterdir()) == []
+
+
+def test_a_save_that_was_interrupted_is_gone_with_the_next_start(make_trial: MakeTrial) -> None:
+    trial = make_trial(slow_to_save("never"), FOREVER).launch()
+    before = Path(saved_at(trial, 3))
+    trial.resume(limit=6)
+    trial.until("parked")
+    trial.send("demote", id="at-6")
+    is_there(trial.directory / "work" / "saving")
+    half, fetched = (trial.checkpoints / name for name in ("at-6.partial", "b.fetched.partial"))
+    fetched.mkdir()
+    assert half.exists()
+    os.kill(trial.host_pid, signal.SIGKILL)
+    assert trial.process is not None
+    trial.process.wait()
+    trial.launch()
+    assert set(trial.checkpoints.iterdir()) == {before, fetched}
 
 
 def test_what_is_rebuilt_trains_nothing_before_it_is_let_go(make_trial: MakeTrial) -> None:

@@ -434,6 +434,7 @@ def test_a_save_that_fails_at_the_end_is_no_failure_of_the_program(make_trial: M
     assert trial.until("checkpoint_failed")["reason"].startswith("NameError")
     done = trial.until("completed")
     assert (done["step"], done["checkpoint"]) == (3, None)
+    assert list(trial.checkpoints.iterdir()) == []
 
 
 def test_nothing_is_saved_of_a_program_that_ends_badly(make_trial: MakeTrial) -> None:

@@ -50,6 +50,21 @@ def test_an_unfinished_checkpoint_does_not_count(tmp_path: Path) -> None:
     assert snapshot.newest_verified(str(tmp_path)) is None
 
 
+def test_what_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    builder = snapshot.Builder(str(tmp_path), "c")
+    with pytest.raises(ZeroDivisionError), builder.or_nothing():
+        builder.add("state", (bytes(1 // (3 - i)) for i in range(4)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_nobody_writes_any_more_is_swept(tmp_path: Path) -> None:
+    write(tmp_path, "whole", 3)
+    snapshot.Builder(str(tmp_path), "half").add("state", [b"x"])
+    (tmp_path / "b.fetched.partial").mkdir()
+    snapshot.sweep(str(tmp_path))
+    assert {path.name for path in tmp_path.iterdir()} == {"whole", "b.fetched.partial"}
+
+
 def test_files_of_the_program_are_taken_over_with_their_folders(tmp_path: Path) -> None:
     builder = snapshot.Builder(str(tmp_path), "c")
     (Path(builder.partial) / "sub").mkdir()
