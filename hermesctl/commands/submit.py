@@ -42,6 +42,7 @@ from hermesctl.submission import Prepared
 from hermesctl.terminal import say, stdout
 from hermesctl.text import count, printable
 from hermesctl.views import next_commands
+from hermesd.pb.hermes.v1.types_pb2 import StudySpec
 
 
 class _Sent(Enum):
@@ -95,8 +96,7 @@ def submit(
     Example: hermesctl submit study.yaml --set schedule.policy=fifo --dry-run
     """
     prepared = prepare(file, grid, settings, metric, name)
-    if save is not None:
-        _save(save, prepared, yes)
+    saved = _to_save(save, prepared, yes) if save is not None else ""
     environment = _environment(env or [])
     progress = _Progress(local)
 
@@ -107,6 +107,8 @@ def submit(
             prepared, again=again, dry_run=dry_run, environment=environment
         )
         progress.sent, progress.study = _Sent.ANSWERED, submission.study
+        if save is not None:
+            _save(save, saved)
         if words := renamed(prepared, submission.study):
             say(f"note: {words}")
         console = stdout()
@@ -145,11 +147,38 @@ def _environment(flags: list[str]) -> dict[str, str]:
     return variables
 
 
-def _save(path: Path, prepared: Prepared, yes: bool) -> None:
-    text = study_text(prepared.spec)
+def _to_save(path: Path, prepared: Prepared, yes: bool) -> str:
+    """The text of the study file, once nothing is in its way; raises UsageError."""
+    text = _text_for(path, prepared)
     try:
-        if path.exists() and not yes and path.read_text() != text:
+        old = path.read_bytes() if path.exists() else None
+        if old not in (None, text.encode()) and not yes:
             raise UsageError(f"{printable(str(path))}: it exists; add --yes to replace it")
+        path.parent.stat()
+    except OSError as error:
+        raise UsageError(f"{printable(str(path))}: {error.strerror}") from None
+    return text
+
+
+def _text_for(path: Path, prepared: Prepared) -> str:
+    """The study as a file at `path`, whose paths begin where that is."""
+    spec, directory = prepared.spec, prepared.directory
+    if path.absolute().parent.resolve() == directory.resolve():
+        return study_text(spec)
+    if not spec.program or "/" in spec.program:
+        raise UsageError(
+            f"--save {printable(str(path))}: expected a file in {printable(str(directory))}, where "
+            "the paths of this study begin"
+        )
+    # An absolute program brings its directory along, in which all other paths begin.
+    elsewhere = StudySpec()
+    elsewhere.CopyFrom(spec)
+    elsewhere.program = str(directory / spec.program)
+    return study_text(elsewhere)
+
+
+def _save(path: Path, text: str) -> None:
+    try:
         path.write_text(text)
     except OSError as error:
         raise UsageError(f"{printable(str(path))}: {error.strerror}") from None

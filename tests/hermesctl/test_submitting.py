@@ -1,0 +1,66 @@
+"""What `submit` saves, sends and compares: a study is the same wherever it is submitted from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import grpc
+import pytest
+from typer.testing import CliRunner, Result
+
+from hermesctl.cli import app
+from hermesctl.errors import ExitCode
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from tests.hermesctl.fake_head import FakeHead
+
+
+def submit(*args: str | Path) -> Result:
+    return CliRunner().invoke(app, ["submit", *map(str, args)], catch_exceptions=False)
+
+
+def test_a_file_saved_elsewhere_is_the_same_study(
+    head: FakeHead, project: Path, tmp_path: Path
+) -> None:
+    saved = tmp_path / "saved.yaml"
+    flags = ["--grid", "lr=1e-3,5e-4", "--save", saved]
+    assert submit(project / "train.py", *flags).exit_code == 0
+    assert submit(saved).exit_code == 0
+    first, second = head.of(pb.SubmitStudyRequest)
+    assert first.spec == second.spec
+    assert first.submit_directory == second.submit_directory == str(project)
+
+
+def test_a_study_whose_paths_begin_in_its_directory_is_saved_only_there(
+    head: FakeHead, project: Path, tmp_path: Path
+) -> None:
+    (project / "src").mkdir()
+    (project / "train.py").rename(project / "src" / "train.py")
+    below = ["--set", "program=src/train.py"]
+    refused = submit(project / "study.yaml", *below, "--save", tmp_path / "saved.yaml")
+    assert refused.exit_code == ExitCode.USAGE
+    assert f"expected a file in {project}" in " ".join(refused.stderr.split())
+    assert not head.of(pb.SubmitStudyRequest)
+    assert not (tmp_path / "saved.yaml").exists()
+    assert submit(project / "study.yaml", *below, "--save", project / "saved.yaml").exit_code == 0
+    assert submit(project / "saved.yaml").exit_code == 0
+
+
+def test_nothing_is_saved_of_a_study_that_is_refused(head: FakeHead, project: Path) -> None:
+    head.failures["SubmitStudy"] = [(grpc.StatusCode.INVALID_ARGUMENT, "1 error")]
+    head.field_errors = [pb.FieldError(field_path="run_cap", expected="a number of trials")]
+    refused = submit(project / "train.py", "--save", project / "saved.yaml")
+    assert refused.exit_code == ExitCode.USAGE
+    assert "saved as" not in refused.stderr
+    assert not (project / "saved.yaml").exists()
+
+
+@pytest.mark.parametrize("there", [b"precious", b"\xff\xfe"])
+def test_a_file_that_is_there_is_kept_whatever_it_holds(
+    head: FakeHead, project: Path, there: bytes
+) -> None:
+    (project / "mine.yaml").write_bytes(there)
+    refused = submit(project / "train.py", "--save", project / "mine.yaml")
+    assert refused.exit_code == ExitCode.USAGE
+    assert "add --yes" in refused.stderr
+    assert (project / "mine.yaml").read_bytes() == there
+    assert not head.of(pb.SubmitStudyRequest)
