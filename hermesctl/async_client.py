@@ -97,7 +97,8 @@ class AsyncClient(AsyncReader):
         of its program (default: the present one).
 
         An identical study that is there already is answered with instead of being run twice,
-        unless `again`. `environment` is for the trials, beside what programs usually depend on.
+        unless `again`. `environment` is for the trials, beside what programs usually depend on,
+        and a part of the study: with another value it is not identical.
         Raises StudyFileError for what is no study, whether that is found here or by the head,
         and Refused for what the head won't have now.
         """
@@ -112,7 +113,8 @@ class AsyncClient(AsyncReader):
             submit_directory=str(prepared.directory),
             validate_only=dry_run,
             again=again,
-            environment=_named_texts(inherited_environment(spec, os.environ, environment or {})),
+            environment=_named_texts(inherited_environment(spec, os.environ)),
+            given_environment=_named_texts(environment or {}),
         )
         with snapshot(prepared.directory, tuple(spec.data)) as code:
             if not dry_run:
@@ -125,18 +127,18 @@ class AsyncClient(AsyncReader):
     async def clone(
         self, study: StudyRef, prepared: Prepared, environment: Mapping[str, str] | None = None
     ) -> Submission:
-        """Submit `prepared`, made from the spec of `study`, over the code of that study."""
+        """Submit `prepared`, made from the spec of `study`, over the code and with the variables
+        of that study; `environment` is over these."""
         await self._check_version()
         original = (await self.study(study)).study
-        spec = prepared.spec
-        extra = environment or {}
         request = pb.SubmitStudyRequest(
             request_id=_request_id(),
-            spec=spec,
+            spec=prepared.spec,
             code_sha256=original.code_sha256,
             submit_directory=original.submit_directory,
             again=True,
-            environment=_named_texts(inherited_environment(spec, os.environ, extra)),
+            given_environment=_named_texts(environment or {}),
+            environment_of=original.id,
         )
         return await self._submit(request, prepared)
 

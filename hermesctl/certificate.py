@@ -54,7 +54,7 @@ def _write_request(folder: Path, prepared: Prepared) -> None:
     spec = StudySpec()
     spec.CopyFrom(prepared.spec)
     spec.python = interpreter(spec.python, prepared.directory)
-    environment = inherited_environment(spec, os.environ, {})
+    environment = inherited_environment(spec, os.environ)
     request = pb.SubmitStudyRequest(
         spec=spec,
         submit_directory=str(prepared.directory),

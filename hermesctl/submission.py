@@ -117,11 +117,9 @@ def interpreter(python: str, directory: Path) -> str:
     return os.path.abspath(found)
 
 
-def inherited_environment(
-    spec: StudySpec, environment: Mapping[str, str], extra: Mapping[str, str]
-) -> dict[str, str]:
-    """The variables that the trials get: those that matter to a program, those that its command
-    names, and `extra`. Anything that looks like a secret goes only if it is named."""
+def inherited_environment(spec: StudySpec, environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that the trials inherit: those that matter to a program, and those that its
+    command names. Anything that looks like a secret goes only if it is named."""
     named = {m[1] for word in spec.command if (m := _ENVVAR_MACRO.match(word))}
     taken = {
         name: value
@@ -129,7 +127,7 @@ def inherited_environment(
         if name in named
         or ((name in _TAKEN or name.startswith(_TAKEN_PREFIXES)) and not _SECRET.search(name))
     }
-    return dict(sorted({**taken, **extra}.items()))
+    return dict(sorted(taken.items()))
 
 
 def _found_interpreter(python: str, directory: Path) -> str | None:

@@ -86,12 +86,16 @@ def test_a_point_of_a_random_search_depends_on_its_number_alone() -> None:
     assert len(set(many.points)) == 50
 
 
-def test_the_fingerprint_tells_studies_apart_and_not_their_environment() -> None:
+def test_the_fingerprint_tells_studies_apart_and_not_what_they_inherit() -> None:
     one = study.fingerprint(study.Submission(spec(), "c0"))
     same = study.Submission(spec(), "c0", "/elsewhere", (("TERM", "vt100"),))
     assert study.fingerprint(same) == one
     assert study.fingerprint(study.Submission(spec(), "c1")) != one
     assert study.fingerprint(study.Submission(spec(run_cap=2), "c0")) != one
+    given = [study.Submission(spec(), "c0", given=(("FOO", value),)) for value in ("1", "2", "1")]
+    first, second, third = map(study.fingerprint, given)
+    assert first == third
+    assert len({one, first, second}) == 3
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def submit(
         )
         progress.sent, progress.study = _Sent.ANSWERED, submission.study
         if save is not None:
-            _save(save, saved)
+            _save(save, saved, bool(env))
         if words := renamed(prepared, submission.study):
             say(f"note: {words}")
         console = stdout()
@@ -177,12 +177,12 @@ def _text_for(path: Path, prepared: Prepared) -> str:
     return study_text(elsewhere)
 
 
-def _save(path: Path, text: str) -> None:
+def _save(path: Path, text: str, env: bool) -> None:
     try:
         path.write_text(text)
     except OSError as error:
         raise UsageError(f"{printable(str(path))}: {error.strerror}") from None
-    say(f"saved as {printable(str(path))}")
+    say(f"saved as {printable(str(path))}" + (" (without what --env gives)" if env else ""))
 
 
 async def _report(

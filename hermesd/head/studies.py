@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from hermesd.head.ranking import Leaderboard, measure
 from hermesd.head.refusals import NotNow
 from hermesd.head.requests import carry_out, key_of
 from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1.types_pb2 import NamedValue
 from hermesd.refusal import FieldError, Refused, shown
 from hermesd.wire.nouns import scalar_of
 
@@ -44,9 +45,16 @@ class Studies:
     ) -> pb.SubmitStudyResponse:
         key = key_of(request)
         self._stored(request.code_sha256)
-        environment = tuple((item.name, str(scalar_of(item))) for item in request.environment)
+        given = _texts(request.given_environment)
+        if request.environment_of:
+            original = names.study_id(self.head.state, request.environment_of)
+            given = (*self.head.state.studies[original].program.environment, *given)
         submission = studies.Submission(
-            request.spec, request.code_sha256, request.submit_directory, environment
+            request.spec,
+            request.code_sha256,
+            request.submit_directory,
+            _texts(request.environment),
+            given,
         )
         draft = await asyncio.to_thread(studies.draft, submission)
         notes = [*draft.notes, *self._notes(draft.study)]
@@ -205,6 +213,10 @@ class Studies:
             if code and code not in used:
                 self.blobs.remove(code)
         return pb.RemoveStudyResponse()
+
+
+def _texts(variables: Iterable[NamedValue]) -> tuple[tuple[str, str], ...]:
+    return tuple((item.name, str(scalar_of(item))) for item in variables)
 
 
 def _unranked(state: State, trials: Sequence[Trial]) -> list[pb.Trial]:

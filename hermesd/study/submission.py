@@ -52,6 +52,8 @@ class Submission:
     code_sha256: str = ""
     submit_directory: str = ""
     environment: tuple[tuple[str, str], ...] = ()
+    # Over the inherited variables; unlike these a part of what makes the study.
+    given: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ def draft(submission: Submission) -> Draft:
         section = read(submission.spec)
     except Refused as refused:
         raise Refused(*refused.errors, *_axis_errors(submission.spec)) from None
-    environment, notes = _environment(submission.environment)
+    environment, notes = _environment((*submission.environment, *submission.given))
     errors = list(argv.check(section.command, section.program, environment))
     points: list[space.Point] = []
     try:
@@ -151,9 +153,11 @@ def _study(
 
 
 def fingerprint(submission: Submission) -> str:
-    """Equal for submissions of the same study file over the same code."""
+    """Equal for submissions of the same study file and given variables over the same code."""
     digest = hashlib.sha256(submission.spec.SerializeToString(deterministic=True))
     digest.update(b"\0" + submission.code_sha256.encode())
+    for name, value in sorted(dict(submission.given).items()):
+        digest.update(f"\0{name}={value}".encode())
     return digest.hexdigest()
 
 

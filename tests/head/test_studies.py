@@ -73,6 +73,31 @@ async def test_the_same_study_is_recognised_unless_it_is_wanted_again(head: Worl
     assert (await head.submit(again=True)).study == "digits-2"
 
 
+def variables(**texts: str) -> list[types.NamedValue]:
+    return [types.NamedValue(name=n, value=types.Value(string_value=v)) for n, v in texts.items()]
+
+
+async def test_given_variables_make_another_study_and_inherited_ones_do_not(head: World) -> None:
+    await head.submit(given_environment=variables(FOO="1"))
+    other = await head.submit(given_environment=variables(FOO="2"))
+    assert other.study == "digits-2"
+    inherited = variables(FOO="3", TERM="vt100")
+    same = await head.submit(environment=inherited, given_environment=variables(FOO="1"))
+    assert same.identical_to == "digits"
+    program = head.state.studies["digits-2"].program
+    assert dict(program.environment)["FOO"] == "2"
+
+
+async def test_a_clone_has_the_variables_of_its_original(head: World) -> None:
+    await head.submit(environment=variables(PATH="/bin"), given_environment=variables(FOO="1"))
+    changed = variables(BAR="2")
+    await head.submit(again=True, environment_of="digits", given_environment=changed)
+    program = head.state.studies["digits-2"].program
+    assert dict(program.environment) == {"PATH": "/bin", "FOO": "1", "BAR": "2"}
+    # What is submitted later without them is not the clone.
+    assert (await head.submit()).study == "digits-3"
+
+
 async def test_validate_only_stores_nothing(head: World) -> None:
     preview = await head.submit(validate_only=True)
     assert (preview.study, len(preview.trials)) == ("digits", 4)

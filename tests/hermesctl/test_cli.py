@@ -542,7 +542,7 @@ def test_a_clone_runs_the_same_code_with_changes(head: FakeHead) -> None:
     assert request.spec.schedule.policy.name == "fifo"
     assert request.spec.name == "other"
     assert request.spec.program == "train.py"
-    assert request.again
+    assert (request.again, request.environment_of) == (True, "digits")
 
 
 def test_export_goes_to_a_file_or_to_stdout(head: FakeHead, tmp_path: Path) -> None:

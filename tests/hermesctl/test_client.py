@@ -42,8 +42,8 @@ async def test_submit_sends_the_code_and_the_spec(head: FakeHead, project: Path)
     assert request.spec.program == "train.py"
     assert Path(request.spec.python).is_absolute()
     assert request.submit_directory == str(project)
-    environment = {e.name: e.value.string_value for e in request.environment}
-    assert environment["SEED"] == "1"
+    given = {e.name: e.value.string_value for e in request.given_environment}
+    assert given == {"SEED": "1"}
     with tarfile.open(fileobj=io.BytesIO(head.blobs[request.code_sha256])) as tar:
         assert tar.getnames() == ["study.yaml", "train.py"]
 

@@ -82,7 +82,7 @@ class FieldErrors(_message.Message):
     def __init__(self, errors: _Optional[_Iterable[_Union[FieldError, _Mapping]]] = ...) -> None: ...
 
 class SubmitStudyRequest(_message.Message):
-    __slots__ = ("request_id", "spec", "code_sha256", "submit_directory", "validate_only", "again", "environment")
+    __slots__ = ("request_id", "spec", "code_sha256", "submit_directory", "validate_only", "again", "environment", "given_environment", "environment_of")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
     CODE_SHA256_FIELD_NUMBER: _ClassVar[int]
@@ -90,6 +90,8 @@ class SubmitStudyRequest(_message.Message):
     VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
     AGAIN_FIELD_NUMBER: _ClassVar[int]
     ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
+    GIVEN_ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
+    ENVIRONMENT_OF_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     spec: _types_pb2.StudySpec
     code_sha256: str
@@ -97,7 +99,9 @@ class SubmitStudyRequest(_message.Message):
     validate_only: bool
     again: bool
     environment: _containers.RepeatedCompositeFieldContainer[_types_pb2.NamedValue]
-    def __init__(self, request_id: _Optional[str] = ..., spec: _Optional[_Union[_types_pb2.StudySpec, _Mapping]] = ..., code_sha256: _Optional[str] = ..., submit_directory: _Optional[str] = ..., validate_only: bool = ..., again: bool = ..., environment: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ...) -> None: ...
+    given_environment: _containers.RepeatedCompositeFieldContainer[_types_pb2.NamedValue]
+    environment_of: str
+    def __init__(self, request_id: _Optional[str] = ..., spec: _Optional[_Union[_types_pb2.StudySpec, _Mapping]] = ..., code_sha256: _Optional[str] = ..., submit_directory: _Optional[str] = ..., validate_only: bool = ..., again: bool = ..., environment: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., given_environment: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., environment_of: _Optional[str] = ...) -> None: ...
 
 class SubmitStudyResponse(_message.Message):
     __slots__ = ("study", "trials", "identical_to", "notes")
