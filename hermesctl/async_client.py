@@ -263,7 +263,7 @@ def _prepared(study: StudySource, directory: Path) -> Prepared:
             return from_data(study, directory)
         case _:
             path = Path(study)
-            return from_document(open_study(path), path.absolute().parent)
+            return from_document(open_study(path), path.absolute().parent, Path.cwd())
 
 
 def _named_texts(texts: Mapping[str, str]) -> list[NamedValue]:

@@ -39,11 +39,13 @@ def run(
 
     `interrupted` says, after Ctrl-C, what is true now.
     """
-    if head is not None and local:
+    # An empty one is no address either, and must not be taken for none: `--head "$UNSET"`.
+    named = head if head is not None else root_head.get()
+    if named is not None and local:
         raise UsageError("--head and --local: expected one of them")
 
     async def with_client() -> ExitCode | None:
-        client = AsyncClient(head or root_head.get(), local=local)
+        client = AsyncClient(named, local=local)
         async with client:
             return await body(client)
 

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -72,15 +72,16 @@ def open_study(path: Path) -> Document:
     return Document(table, ())
 
 
-def from_document(document: Document, home: Path) -> Prepared:
-    """The study of a document found in the directory `home`.
+def from_document(document: Document, home: Path, *others: Path) -> Prepared:
+    """The study of a document found in the directory `home`; its program may instead be in one
+    of `others`.
 
     Raises StudyFileError with all problems, those of the parsing included.
     """
     spec, problems, notes = build_spec(document.root)
     problems = [*document.problems, *problems]
     # Paths are compared as text from here on, which needs them without `..` and links.
-    directory = _working_directory(spec, home.resolve())
+    directory = _working_directory(spec, home.resolve(), others)
     problems += _checked_paths(spec, directory, document)
     if problems:
         raise StudyFileError(sorted(problems, key=_order))
@@ -99,7 +100,9 @@ def from_changed_spec(document: Document, directory: Path) -> Prepared:
 
 
 def from_data(data: Mapping[str, object], directory: Path) -> Prepared:
-    """The study given as a dict, its program in `directory`."""
+    """The study given as a dict, its program in `directory`. Raises UsageError without that."""
+    if not directory.is_dir():
+        raise UsageError(f"directory: {printable(str(directory))}: expected a directory")
     return from_document(Document(tree_of(data, "study"), ()), directory)
 
 
@@ -146,11 +149,11 @@ def _submitters_python() -> str:
     return sys.executable
 
 
-def _working_directory(spec: StudySpec, home: Path) -> Path:
+def _working_directory(spec: StudySpec, home: Path, others: Sequence[Path]) -> Path:
     if os.path.isabs(spec.program):
         return Path(os.path.normpath(spec.program)).parent
     names = [spec.program] if spec.program else list(spec.command)
-    for directory in (home, Path.cwd()):
+    for directory in (home, *others):
         if any(_is_within(directory, name) for name in names):
             return directory
     return home

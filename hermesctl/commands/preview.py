@@ -79,7 +79,7 @@ def prepare(
             document.root, name=name, metric=metric, grid=grid or (), settings=settings or ()
         )
         document = Document(changed, document.problems)
-    return from_document(document, file.absolute().parent)
+    return from_document(document, file.absolute().parent, Path.cwd())
 
 
 def show_preview(

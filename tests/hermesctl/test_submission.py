@@ -22,11 +22,11 @@ def test_the_program_is_found_beside_the_file_or_in_the_present_directory(
     file.write_text("program: train.py\n")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(StudyFileError, match=f"expected a file below {sweeps}"):
-        from_document(open_study(file), sweeps)
+        from_document(open_study(file), sweeps, Path.cwd())
     monkeypatch.chdir(project)
-    assert from_document(open_study(file), sweeps).directory == project
+    assert from_document(open_study(file), sweeps, Path.cwd()).directory == project
     (sweeps / "train.py").touch()
-    assert from_document(open_study(file), sweeps).directory == sweeps
+    assert from_document(open_study(file), sweeps, Path.cwd()).directory == sweeps
 
 
 def test_an_absolute_program_brings_its_own_directory(project: Path, tmp_path: Path) -> None:

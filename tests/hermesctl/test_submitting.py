@@ -8,8 +8,9 @@ import grpc
 import pytest
 from typer.testing import CliRunner, Result
 
+from hermesctl.async_client import AsyncClient
 from hermesctl.cli import app
-from hermesctl.errors import ExitCode
+from hermesctl.errors import ExitCode, StudyFileError, UsageError
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from tests.hermesctl.fake_head import FakeHead
 
@@ -64,3 +65,37 @@ def test_a_file_that_is_there_is_kept_whatever_it_holds(
     assert "add --yes" in refused.stderr
     assert (project / "mine.yaml").read_bytes() == there
     assert not head.of(pb.SubmitStudyRequest)
+
+
+def test_an_empty_head_before_the_command_is_refused_like_one_after_it(
+    head: FakeHead, project: Path
+) -> None:
+    head.add_study("digits")
+    for words in (["--head", "", "study", "rm", "digits"], ["study", "rm", "digits", "--head", ""]):
+        refused = CliRunner().invoke(app, words, catch_exceptions=False)
+        assert refused.exit_code == ExitCode.USAGE
+        assert "expected HOST:PORT" in " ".join(refused.stderr.split())
+    assert "digits" in head.studies
+
+
+def test_a_head_before_the_command_and_local_are_two_heads(head: FakeHead, project: Path) -> None:
+    words = ["--head", "unix:/x", "submit", str(project / "study.yaml"), "--local"]
+    refused = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert refused.exit_code == ExitCode.USAGE
+    assert "--head and --local: expected one of them" in refused.stderr
+
+
+async def test_the_directory_of_a_dict_is_the_one_that_was_named(
+    head: FakeHead, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project)
+    other = tmp_path / "other"
+    async with AsyncClient() as client:
+        with pytest.raises(UsageError, match=r"directory: .*other: expected a directory"):
+            await client.submit({"program": "train.py"}, directory=other)
+        other.mkdir()
+        with pytest.raises(StudyFileError, match="expected a file below"):
+            await client.submit({"program": "train.py"}, directory=other)
+        assert not head.of(pb.SubmitStudyRequest)
+        await client.submit({"program": "train.py"})
+    assert head.of(pb.SubmitStudyRequest)[0].submit_directory == str(project)
