@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperGroup, TyperOption
 
 from hermesctl.async_client import AsyncClient
 from hermesctl.errors import ExitCode, HermesError, NotFound, UsageError
@@ -80,12 +80,30 @@ class NounGroup(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Put the verb that is meant before the arguments."""
-        words = [a for a in args if not a.startswith("-")]
-        asks_help = any(a in ("--help", "-h") for a in args)
-        if not asks_help and (not words or words[0] not in self.commands):
-            self._refuse_misspelt(words)
-            args = [self._verb(words), *args]
-        return super().parse_args(ctx, args)
+        places = self._operands(args)
+        words = [args[place] for place in places]
+        if any(a in ("--help", "-h") for a in args):
+            return super().parse_args(ctx, args)
+        if words and words[0] in self.commands:
+            verb = places[0]
+            return super().parse_args(ctx, [args[verb], *args[:verb], *args[verb + 1 :]])
+        self._refuse_misspelt(words)
+        return super().parse_args(ctx, [self._verb(words), *args])
+
+    def _operands(self, args: Sequence[str]) -> list[int]:
+        """Where `args` has what is neither an option nor the value of one."""
+        valued = {
+            name
+            for verb in self.commands.values()
+            for option in verb.params
+            if isinstance(option, TyperOption) and not option.is_flag
+            for name in option.opts
+        }
+        return [
+            place
+            for place, word in enumerate(args)
+            if not word.startswith("-") and not (place and args[place - 1] in valued)
+        ]
 
     def _verb(self, words: Sequence[str]) -> str:
         lists_inside = "ls" in self.commands and self.name == "trial"

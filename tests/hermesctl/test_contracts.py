@@ -1,0 +1,40 @@
+"""What scripts build on: forms asked for in any place, and the documents' own keys."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from hermesctl.cli import app
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from tests.hermesctl.fake_head import FakeHead, trial
+
+
+def hermesctl(*args: str) -> Result:
+    return CliRunner().invoke(app, list(args), catch_exceptions=False)
+
+
+@pytest.mark.parametrize(
+    ("short", "full"),
+    [
+        ("study -o json", "study ls -o json"),
+        ("study -o wide", "study ls -o wide"),
+        ("study --output json digits", "study show digits --output json"),
+        ("node -o json", "node ls -o json"),
+        ("trial -o json digits/1", "trial show digits/1 -o json"),
+        ("trial -o json", "trial ls -o json"),
+        ("trial --head unix:{} ls", "trial ls --head unix:{}"),
+        ("study -o csv show digits", "study show digits -o csv"),
+    ],
+)
+def test_an_option_before_a_noun_s_verb_keeps_its_value(
+    head: FakeHead, short: str, full: str
+) -> None:
+    head.add_study("digits", trial(1), trial(2))
+    head.nodes = [pb.Node(id="box", connected=True)]
+    socket = os.environ["HERMES_STATE"] + "/head.sock"
+    first, second = (hermesctl(*words.format(socket).split()) for words in (short, full))
+    assert first.exit_code == 0, first.output
+    assert first.stdout == second.stdout
