@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from hermesctl.errors import HermesError, Problem, UsageError
+from hermesctl.errors import HermesError, Problem, Refused, UsageError
 from hermesctl.snapshot import snapshot
 from hermesctl.submission import Prepared, inherited_environment, interpreter
 from hermesd.pb.hermes.v1 import control_pb2 as pb
@@ -33,7 +33,7 @@ Said = Mapping[str, Any]
 async def certificate(prepared: Prepared, arguments: Sequence[str]) -> AsyncGenerator[Said, None]:
     """What the engine says of a study: its progress, then the certificate.
 
-    Raises UsageError for what can't be meant, HermesError when the program fails undisturbed.
+    Raises UsageError for what can't be meant, Refused when the program fails undisturbed.
     """
     with tempfile.TemporaryDirectory(prefix="hermes-verify-") as name:
         folder = Path(name)
@@ -97,7 +97,7 @@ async def _engine(
 
 def _raise_refusal(said: Said, prepared: Prepared) -> None:
     if said["kind"] == "failed":
-        raise HermesError(f"the program fails undisturbed: {said['reason']}")
+        raise Refused(f"the program fails undisturbed: {said['reason']}")
     if said["kind"] == "refused":
         found = [
             Problem(

@@ -73,19 +73,20 @@ def certificate(study: Path, *words: str, code: int = 0) -> dict[str, Any]:
 def test_an_exact_resume_is_certified(study: Path) -> None:
     program(study)
     found = certificate(study, "--steps", "4", "--suspend-at", "1,2,5,8")
-    assert found["equal"]
+    assert found["identical"]
+    assert [one["differ"] for one in found["tiers"]] == [False, False]
     assert (found["steps"], found["fidelity"]) == (8, "author")
     assert [one["tier"] for one in found["tiers"]] == ["park", "checkpoint"]
     for tier in found["tiers"]:
         assert (tier["verdict"], tier["values"], tier["files"]) == ("equal", 8, 1)
-        assert tier["suspended_at"] == [1, 2, 5, 8]
+        assert tier["boundaries"] == [1, 2, 5, 8]
 
 
 def test_a_program_that_ends_by_itself_is_compared_to_its_end(study: Path) -> None:
     program(study, steps=7)
     found = certificate(study)
-    assert (found["equal"], found["steps"]) == (True, 7)
-    assert found["tiers"][1]["suspended_at"] == [1, 4, 6]
+    assert (found["identical"], found["steps"]) == (True, 7)
+    assert found["tiers"][1]["boundaries"] == [1, 4, 6]
     table = hermesctl(study, "--trial", "2", "--steps", "2")
     assert "study.yaml, trial 2: lr=0.2" in table.stdout
     assert "checkpoint  equal    1, 2, 3" in table.stdout
@@ -96,8 +97,9 @@ def test_where_a_forgetful_resume_parts_is_shown_with_both_values(study: Path) -
     found = certificate(study, "--steps", "4", "--suspend-at", "3", code=1)
     park, checkpoint = found["tiers"]
     assert (park["verdict"], checkpoint["verdict"]) == ("equal", "differs")
-    assert not found["equal"]
-    difference = checkpoint["difference"]
+    assert (park["differ"], checkpoint["differ"]) == (False, True)
+    assert not found["identical"]
+    difference = checkpoint["first_difference"]
     assert (difference["step"], difference["name"]) == (4, "loss")
     state, momentum = 1.0, 0.0
     for _ in range(3):
@@ -115,7 +117,7 @@ def test_where_a_forgetful_resume_parts_is_shown_with_both_values(study: Path) -
 def test_a_program_that_cannot_repeat_itself_is_never_called_exact(study: Path) -> None:
     program(study, noise=NOISE)
     found = certificate(study, "--steps", "4", code=1)
-    assert not found["equal"]
+    assert not found["identical"]
     for tier in found["tiers"]:
         assert tier["verdict"] == "cannot repeat itself"
         assert tier["why"].startswith("two undisturbed runs part: step 1: loss: ")
@@ -132,7 +134,7 @@ def test_what_can_only_be_parked_is_only_parked(study: Path) -> None:
 def test_a_program_that_fails_by_itself_is_no_matter_of_resumes(study: Path) -> None:
     (study.parent / "train.py").write_text("print('so far')\n1 / 0\n")
     run = hermesctl(study)
-    assert run.returncode == 1
+    assert run.returncode == 4
     assert "the program fails undisturbed: ZeroDivisionError: division by zero" in run.stderr
     assert "so far" in run.stderr
 
@@ -215,7 +217,7 @@ def test_a_keras_program_is_certified(study: Path) -> None:
     text = KERAS.replace("{data}", "").replace("{fit}", fit)
     (study.parent / "train.py").write_text(text)
     found = certificate(study, "--suspend-at", "1,5,9")
-    assert found["equal"]
+    assert found["identical"]
     assert (found["steps"], found["fidelity"]) == (10, "exact")
     assert [one["verdict"] for one in found["tiers"]] == ["equal", "equal"]
     assert all(one["values"] > 10 and one["files"] == 1 for one in found["tiers"])

@@ -43,7 +43,8 @@ def verify_resume(
 ) -> None:
     """Compare a trial that is suspended with one that is not, bit for bit, in each tier.
 
-    It runs here and needs no head. Exit code 1: they part, or the program can't repeat itself.
+    It runs here and needs no head. Exit code 1: they part, or the program can't repeat itself; 4:
+    it fails undisturbed.
 
     Example: hermesctl verify-resume study.yaml --steps 20 --suspend-at 1,20,39
     """
@@ -56,8 +57,10 @@ def verify_resume(
     except KeyboardInterrupt:
         say("\ninterrupted; nothing of it runs any more")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
-    document = {key: value for key, value in said.items() if key != "kind"}
-    rows = [_flat(tier) for tier in said["tiers"]]
+    tiers = [_tier(tier) for tier in said["tiers"]]
+    rest = {key: value for key, value in said.items() if key not in ("kind", "equal", "tiers")}
+    document = {"identical": said["equal"], **rest, "tiers": tiers}
+    rows = [_flat(tier) for tier in tiers]
     emit(stdout(), output, document, rows, lambda _: _picture(said, file))
     if not said["equal"]:
         raise typer.Exit(1)
@@ -127,10 +130,22 @@ def _where(found: Said) -> str:
     return f"{place}: {found['name']}: {found['before']} undisturbed, {found['after']} suspended"
 
 
+def _tier(tier: Said) -> dict[str, Any]:
+    """A tier in the words that scripts rely on."""
+    renamed = ("suspended_at", "difference")
+    return {
+        "tier": tier["tier"],
+        "boundaries": tier["suspended_at"],
+        "differ": tier["verdict"] == "differs",
+        "first_difference": tier["difference"],
+        **{key: value for key, value in tier.items() if key not in renamed},
+    }
+
+
 def _flat(tier: Said) -> dict[str, Any]:
-    found = tier["difference"] or {}
+    found = tier["first_difference"] or {}
     names = ("step", "name", "before", "after")
     return {
-        **{k: v for k, v in tier.items() if k != "difference"},
+        **{k: v for k, v in tier.items() if k != "first_difference"},
         **{n: found.get(n) for n in names},
     }
