@@ -52,7 +52,7 @@ def emit(
         case Format.JSON:
             write(console, json_text(document))
         case Format.YAML:
-            write(console, to_yaml({"version": VERSION, **document}))
+            write(console, to_yaml(_versioned(document)))
         case Format.CSV:
             write(console, csv_text(rows))
 
@@ -64,7 +64,7 @@ def write(console: Console, text: str) -> None:
 
 def json_text(document: Row) -> str:
     """The document as one JSON object with its version."""
-    return json.dumps({"version": VERSION, **document}, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(_versioned(document), indent=2, ensure_ascii=False) + "\n"
 
 
 def json_line(row: Row) -> str:
@@ -109,6 +109,11 @@ def row(value: object) -> dict[str, Data]:
     data = plain(value)
     assert isinstance(data, dict)
     return data
+
+
+def _versioned(document: Row) -> dict[str, Data]:
+    assert "version" not in document, "it is the form's own"
+    return {"version": VERSION, **document}
 
 
 def _spread(row: Row) -> Row:

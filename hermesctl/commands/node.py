@@ -59,7 +59,7 @@ def show(node: NodeArgument, head: HeadOption = None, output: OutputOption = For
             *(("" if i else "machine", fact) for i, fact in enumerate(found.facts)),
         ]
         view = Group(facts_table(facts), Text(), devices_table(found.devices))
-        emit(stdout(), output, row(found), rows, lambda _: view)
+        emit(stdout(), output, {"node": row(found)}, rows, lambda _: view)
 
     run(body, head=head)
 

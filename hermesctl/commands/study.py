@@ -289,6 +289,8 @@ def replay(
         found = (await client.study(study)).study.id
         with progress(f"replaying {printable(found)}"):
             told = await simulated(found, client.export(found), "replay", *flags)
-        emit(stdout(), output, told, replay_rows(told), lambda wide: replay_view(told, wide))
+        # The answer has a version of its own; the document's is the command line's.
+        document = {key: value for key, value in told.items() if key != "version"}
+        emit(stdout(), output, document, replay_rows(told), lambda wide: replay_view(told, wide))
 
     run(body, head=head)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 
 import pytest
+import yaml
 from typer.testing import CliRunner, Result
 
 from hermesctl.cli import app
+from hermesctl.output import json_text
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from tests.hermesctl.fake_head import FakeHead, trial
 
@@ -38,3 +40,16 @@ def test_an_option_before_a_noun_s_verb_keeps_its_value(
     first, second = (hermesctl(*words.format(socket).split()) for words in (short, full))
     assert first.exit_code == 0, first.output
     assert first.stdout == second.stdout
+
+
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_the_document_of_a_node_has_the_version_of_documents(head: FakeHead, form: str) -> None:
+    head.nodes = [pb.Node(id="box", connected=True, version="0.1.0")]
+    document = yaml.safe_load(hermesctl("node", "show", "box", "-o", form).stdout)
+    assert document["version"] == 1
+    assert (document["node"]["id"], document["node"]["version"]) == ("box", "0.1.0")
+
+
+def test_no_document_has_a_version_of_its_own() -> None:
+    with pytest.raises(AssertionError):
+        json_text({"version": "0.1.0"})
