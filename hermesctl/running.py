@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import difflib
+import errno
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
@@ -19,8 +20,10 @@ from hermesctl.async_client import AsyncClient
 from hermesctl.errors import ExitCode, HermesError, NotFound, UsageError
 from hermesctl.invocation import command
 from hermesctl.records import StudyDetail, TrialState
-from hermesctl.terminal import say, show_error
+from hermesctl.terminal import forget_stdout, say, show_error
 from hermesctl.text import cut, printable
+
+_CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 Body: TypeAlias = Callable[[AsyncClient], Awaitable[ExitCode | None]]
 
@@ -61,6 +64,17 @@ def run(
 
 class HermesGroup(TyperGroup):
     """A group whose errors are one message and a stable exit code."""
+
+    def main(self, *args: Any, **settings: Any) -> Any:
+        """Run the command line; a disk without room for what it says is one message, too."""
+        try:
+            return super().main(*args, **settings)
+        except OSError as error:
+            if error.errno not in _CANNOT_WRITE:
+                raise
+            forget_stdout()
+            show_error(UsageError(f"what was to be written: {error.strerror}"))
+            sys.exit(ExitCode.USAGE)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""

@@ -23,9 +23,13 @@ class QuietConsole(Console):
 
     def on_broken_pipe(self) -> NoReturn:
         """End at once; nothing more could be read, and nothing is wrong."""
-        # What is still buffered would fail again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        forget_stdout()
         raise SystemExit(ExitCode.OK)
+
+
+def forget_stdout() -> None:
+    """Lead stdout to nowhere: what is still buffered would fail again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def stdout() -> Console:

@@ -12,6 +12,7 @@ from numbers import Integral, Real
 from hermesctl.errors import Place, Problem, StudyFileError, UsageError
 from hermesctl.scalars import INT64_MAX, INT64_MIN
 from hermesctl.study_file import Broken, Entry, Items, Node, Scalar, Table, parse_value
+from hermesctl.text import printable
 
 _GOALS = ("minimize", "maximize")
 
@@ -62,7 +63,8 @@ def with_flags(
     for flag in grid:
         key, axis = _axis(flag)
         if key in axes:
-            raise UsageError(f"--grid {flag}: expected each name once: {key}=value,value")
+            form = f"{printable(key)}=value,value"
+            raise UsageError(f"--grid {printable(flag)}: expected each name once: {form}")
         axes.add(key)
         table = with_value(table, ["parameters", key], axis)
     for flag in settings:
@@ -80,7 +82,9 @@ def parse_assignments(flags: Sequence[str], section: str) -> tuple[Table | None,
         raise UsageError(f"expected --set KEY=VALUE, for example --set {section}.max_seconds=2h")
     for flag in flags:
         if flag.startswith("parameters."):
-            raise UsageError(f"--set {flag}: expected a parameter by its name: --set NAME=VALUE")
+            raise UsageError(
+                f"--set {printable(flag)}: expected a parameter by its name: --set NAME=VALUE"
+            )
     tree = with_flags(Table((), Place("--set")), settings=flags)
     inside = next((e.node for e in tree.entries if e.key == section), None)
     rest = Table(tuple(e for e in tree.entries if e.key != section), tree.place)
@@ -94,7 +98,9 @@ def _axis(flag: str) -> tuple[str, Table]:
     key, text = _split("--grid", flag, "name=value,value")
     place = Place(f"--grid {flag}")
     if not text.strip(", "):
-        raise UsageError(f"{place}: expected values after `=`, for example {key}=0.1,0.01")
+        raise UsageError(
+            f"{place}: expected values after `=`, for example {printable(key)}=0.1,0.01"
+        )
     values = parse_value(f"[{text}]", place.source)
     return key, Table((Entry("values", place, values),), place)
 
@@ -105,7 +111,7 @@ def _metric(flag: str) -> Node:
     if not colon or goal not in _GOALS:
         near = next((g for g in _GOALS if colon and goal[:3].lower() == g[:3]), "")
         if near:
-            raise UsageError(f"{place}: expected NAME:GOAL; did you mean {name}:{near}?")
+            raise UsageError(f"{place}: expected NAME:GOAL; did you mean {printable(name)}:{near}?")
         # A colon may be part of a metric's own name.
         return Scalar(flag, flag, place)
     entries = (("name", name), ("goal", goal))
@@ -115,7 +121,7 @@ def _metric(flag: str) -> Node:
 def _split(option: str, flag: str, form: str) -> tuple[str, str]:
     key, equals, text = flag.partition("=")
     if not equals or not key or not all(key.split(".")):
-        raise UsageError(f"{option} {flag}: expected {form}")
+        raise UsageError(f"{option} {printable(flag)}: expected {form}")
     return key, text
 
 

@@ -150,3 +150,30 @@ def test_bytes_that_are_no_text_are_one_message(head: FakeHead, project: Path) -
 
 def test_the_version_can_be_asked_for_as_everywhere(state: Path) -> None:
     assert CliRunner().invoke(app, ["--version"]).stdout.strip() == client_version()
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["best", "study ls -o json", "logs digits/1", "--version", "version", "completion bash"],
+)
+def test_a_full_disk_is_one_message(head: FakeHead, words: str) -> None:
+    head.add_study("digits", trial(1))
+    head.output = b"hello\n"
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "hermesctl.cli", *words.split()],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert done.stderr == b"error: what was to be written: No space left on device\n"
+    assert done.returncode == USAGE
+
+
+@pytest.mark.parametrize("args", [["--set", "\x1b[31mx"], ["--grid", "\x1b[31mx"]], ids=shortened)
+def test_a_flag_is_said_without_its_escape_sequences(
+    head: FakeHead, project: Path, args: list[str]
+) -> None:
+    said = told("submit", str(project / "train.py"), *args, code=USAGE)
+    assert "\x1b" not in said
+    assert f"{args[0]} \\x1b[31mx: expected" in said
