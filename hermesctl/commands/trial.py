@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -10,7 +11,7 @@ from rich.text import Text
 
 from hermesctl.async_client import AsyncClient
 from hermesctl.charts import plot, sparkline
-from hermesctl.errors import UsageError
+from hermesctl.errors import NotFound, UsageError
 from hermesctl.event_lines import quantum_text
 from hermesctl.failure_views import failures_view, untold
 from hermesctl.options import (
@@ -41,6 +42,7 @@ from hermesctl.yaml_text import Data
 _PLOT_HEIGHT = 14
 _PLOT_WIDTH_MAX = 100
 _USAGE_WIDTH = 40
+_CPU_USE = "hermes/cpu_use"  # what the head keeps of it, beside the metrics
 
 app = typer.Typer(
     cls=NounGroup,
@@ -82,7 +84,9 @@ def show(
     async def body(client: AsyncClient) -> None:
         detail = await client.trial(trial)
         document = row(detail)
-        emit(stdout(), output, document, [row(detail.trial)], lambda _: trial_view(detail))
+        cpu_use = await _cpu_use(client, trial) if output.for_people else ()
+        rows = [row(detail.trial)]
+        emit(stdout(), output, document, rows, lambda _: trial_view(detail, cpu_use))
 
     run(body, head=head)
 
@@ -181,17 +185,22 @@ def retry(trials: TrialsArgument, head: HeadOption = None) -> None:
     run(body, head=head)
 
 
-def trial_view(detail: TrialDetail) -> RenderableType:
-    """Everything about one trial."""
+async def _cpu_use(client: AsyncClient, trial: str) -> Sequence[float]:
+    """The cores that its program used, by step; none where nobody measured."""
+    try:
+        return (await client.curve(trial, _CPU_USE, _USAGE_WIDTH)).values
+    except NotFound:
+        return ()
+
+
+def trial_view(detail: TrialDetail, cpu_use: Sequence[float] = ()) -> RenderableType:
+    """Everything about one trial, with its use of the CPU over time."""
     trial = detail.trial
-    facts = _facts(trial)
+    facts = _facts(trial, sparkline(cpu_use, _USAGE_WIDTH))
     if trial.state is TrialState.FAILED and trial.failures and trial.failures[-1].untold:
         facts.insert(2, ("it said", last_line(detail.output_tail) or "-"))
     known = [(name, words) for name, words in facts if words != "-"]
     parts: list[RenderableType] = [facts_table(known)]
-    if len(detail.usage) > 1:
-        shares = [u.utilization for u in detail.usage]
-        parts.append(cell(f"use over time  {sparkline(shares, _USAGE_WIDTH)}"))
     if trial.failures:
         parts += [Text(), *failures_view(trial.failures)]
     if detail.output_tail:
@@ -200,7 +209,7 @@ def trial_view(detail: TrialDetail) -> RenderableType:
     return Group(*parts)
 
 
-def _facts(trial: Trial) -> list[tuple[str, str]]:
+def _facts(trial: Trial, cpu_over_time: str) -> list[tuple[str, str]]:
     metrics = ", ".join(map(_metric_text, trial.metrics))
     # Only of the metric that ranks it is known which value is best.
     ranking = next((m.name for m in trial.metrics if m.best is not None), "metric")
@@ -237,7 +246,7 @@ def _facts(trial: Trial) -> list[tuple[str, str]]:
         ),
         ("speed", rate),
         ("memory", size(trial.memory_bytes)),
-        ("CPU", f"{trial.cpu_use:.2f} cores"),
+        ("CPU", f"{trial.cpu_use:.2f} cores  {cpu_over_time}".rstrip()),
         ("framework", trial.framework or "-"),
         ("command", " ".join(trial.argv)),
     ]

@@ -52,6 +52,7 @@ class FakeHead(control_pb2_grpc.ControlServiceServicer):
         self.events: list[pb.PublicEvent] = []
         self.break_after: list[int] = []  # journal streams break after so many events
         self.output = b""
+        self.metrics = ["loss", "accuracy"]
         self.checkpoint: list[pb.DownloadCheckpointResponse] = []
         self.exported = [b'{"study": 1}\n', b'{"trial": 1}\n']
         self.nodes = [pb.Node(id="box", connected=True)]
@@ -174,7 +175,7 @@ class FakeHead(control_pb2_grpc.ControlServiceServicer):
             metric=request.metric or "loss",
             steps=[1, 2, 3],
             values=[3.0, 2.0, float("nan")],
-            metrics_available=["loss", "accuracy"],
+            metrics_available=self.metrics,
         )
 
     async def ExplainTrial(self, request: Any, context: Any) -> pb.ExplainTrialResponse:

@@ -53,3 +53,14 @@ def test_the_document_of_a_node_has_the_version_of_documents(head: FakeHead, for
 def test_no_document_has_a_version_of_its_own() -> None:
     with pytest.raises(AssertionError):
         json_text({"version": "0.1.0"})
+
+
+def test_a_trial_shows_the_cpu_that_it_used_over_its_steps(head: FakeHead) -> None:
+    head.add_study("digits", trial(1, cpu_use=1.5))
+    head.metrics = ["loss", "hermes/cpu_use"]
+    # The fake head's curve: 3, 2 and a number that is none.
+    assert "1.50 cores  █▁!" in hermesctl("trial", "show", "digits/1").stdout
+    head.metrics = ["loss"]
+    without = hermesctl("trial", "show", "digits/1").stdout
+    assert "1.50 cores" in without
+    assert "█" not in without
