@@ -38,6 +38,7 @@ def study_document(detail: StudyDetail) -> dict[str, Data]:
     study = detail.study
     data = row(study)
     data.update(
+        devices=[{"device": t.device, "trial": t.id} for t in detail.trials if t.device],
         trials=study.trial_count,
         progress=study_progress(detail.trials),
         overhead_share=study.overhead_share,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
@@ -11,6 +12,7 @@ from typer.testing import CliRunner, Result
 from hermesctl.cli import app
 from hermesctl.output import json_text
 from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1 import types_pb2 as types
 from tests.hermesctl.fake_head import FakeHead, trial
 
 
@@ -64,3 +66,10 @@ def test_a_trial_shows_the_cpu_that_it_used_over_its_steps(head: FakeHead) -> No
     without = hermesctl("trial", "show", "digits/1").stdout
     assert "1.50 cores" in without
     assert "█" not in without
+
+
+def test_status_has_the_devices_for_scripts_too(head: FakeHead) -> None:
+    running = trial(1, state=types.TRIAL_STATE_RUNNING, device="box/cpu0")
+    head.add_study("digits", running, trial(2))
+    document = json.loads(hermesctl("status", "-o", "json").stdout)
+    assert document["devices"] == [{"device": "box/cpu0", "trial": "digits/1"}]
