@@ -47,6 +47,25 @@ class EventKind(StrEnum):
 ROUTINE = frozenset({EventKind.QUANTUM_ENDED, EventKind.RENEWED, EventKind.CHECKPOINTED})
 
 
+class Plain:
+    """Which events people are told unasked: none that is routine, but the renewal that a trial
+    gets for a milestone."""
+
+    def __init__(self) -> None:
+        self._rewarded: set[str] = set()
+
+    def tells(self, event: Event) -> bool:
+        """Whether it is told; events are asked about in their order."""
+        if event.kind is EventKind.MILESTONE_PASSED:
+            self._rewarded.add(event.trial)
+        elif event.kind is EventKind.RENEWED and event.trial in self._rewarded:
+            self._rewarded.remove(event.trial)
+            return True
+        elif event.kind is not EventKind.REPORTED:
+            self._rewarded.discard(event.trial)
+        return event.kind not in ROUTINE
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Event:
     """One entry of the journal that is for people; `sequence` is where a follower goes on."""

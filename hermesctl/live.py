@@ -16,7 +16,7 @@ from rich.live import Live as RichLive
 from hermesctl.async_client import AsyncClient
 from hermesctl.errors import HermesError, Unreachable
 from hermesctl.event_lines import event_line
-from hermesctl.events import ROUTINE, EventKind
+from hermesctl.events import EventKind, Plain
 from hermesctl.failure_views import unexplained
 from hermesctl.live_table import SPARK_WIDTH
 from hermesctl.program_output import last_line
@@ -92,9 +92,10 @@ async def _print_lines(client: AsyncClient, study: str, console: Console, after:
             console.print(line, soft_wrap=True)
 
     follow = client.follow(study, after=after, reports=False, on_gap=_say_gap)
+    plain = Plain()
     async with _beside(tell()), aclosing(follow) as events:
         async for event in events:
-            if event.kind not in ROUTINE:
+            if plain.tells(event):
                 console.print(event_line(event), soft_wrap=True)
 
 

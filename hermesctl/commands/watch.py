@@ -13,7 +13,7 @@ from hermesctl.async_client import AsyncClient
 from hermesctl.documents import best_columns, best_document, study_document
 from hermesctl.errors import ExitCode, Unreachable, UsageError
 from hermesctl.event_lines import event_line
-from hermesctl.events import ROUTINE
+from hermesctl.events import Plain
 from hermesctl.idle import without_nodes
 from hermesctl.live import said_last, show_top
 from hermesctl.options import HeadOption, LatestStudyArgument, OutputOption, TrialArgument
@@ -99,7 +99,10 @@ def tail(
         bool, typer.Option("--all", "-A", help="Of all studies and nodes, without end.")
     ] = False,
     head: HeadOption = None,
-    output: OutputOption = Format.TABLE,
+    output: Annotated[
+        Format,
+        typer.Option("--output", "-o", metavar="table|json", help="How to print the events."),
+    ] = Format.TABLE,
 ) -> None:
     """Print what happened: results, milestones, switches, ends.
 
@@ -109,6 +112,7 @@ def tail(
     Example: hermesctl tail -f digits --reports
     """
     last = {"sequence": after}
+    plain = Plain()
 
     async def body(client: AsyncClient) -> None:
         console = stdout()
@@ -125,12 +129,10 @@ def tail(
         async with aclosing(stream) as events:
             async for event in events:
                 last["sequence"] = event.sequence
-                if event.kind in ROUTINE and not routine and output.for_people:
-                    continue
-                if output.for_people:
-                    console.print(event_line(event), soft_wrap=True)
-                else:
+                if not output.for_people:
                     write(console, json_line(row(event)))
+                elif plain.tells(event) or routine:
+                    console.print(event_line(event), soft_wrap=True)
 
     if output not in (Format.TABLE, Format.WIDE, Format.JSON):
         raise UsageError(f"-o {output}: expected table or json (a line each) for tail")

@@ -13,7 +13,7 @@ from hermesctl.cli import app
 from hermesctl.output import json_text
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
-from tests.hermesctl.fake_head import FakeHead, trial
+from tests.hermesctl.fake_head import FakeHead, event, trial
 
 
 def hermesctl(*args: str) -> Result:
@@ -73,3 +73,24 @@ def test_status_has_the_devices_for_scripts_too(head: FakeHead) -> None:
     head.add_study("digits", running, trial(2))
     document = json.loads(hermesctl("status", "-o", "json").stdout)
     assert document["devices"] == [{"device": "box/cpu0", "trial": "digits/1"}]
+
+
+def test_tail_offers_the_forms_that_it_has(head: FakeHead) -> None:
+    told = " ".join(hermesctl("tail", "--help").stdout.replace("│", " ").split())
+    assert "json" in told
+    assert "yaml" not in told
+    assert "csv" not in told
+
+
+def test_a_renewal_that_answers_a_milestone_is_told(head: FakeHead) -> None:
+    head.add_study("digits", trial(1), trial(2), finished=True)
+    renewed, passed = pb.PUBLIC_EVENT_KIND_RENEWED, pb.PUBLIC_EVENT_KIND_MILESTONE_PASSED
+    head.events = [
+        event(1, renewed, trial="digits/1"),
+        event(2, passed, trial="digits/1"),
+        event(3, renewed, trial="digits/2"),
+        event(4, renewed, trial="digits/1"),
+        event(5, renewed, trial="digits/1"),
+    ]
+    lines = hermesctl("tail").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["2", "4"]
