@@ -1,10 +1,12 @@
 """How hermesctl was started, so that a command it prints can be run as it stands.
 
-Rule: the plain name wherever the shell would find it; else the path, short from where one is.
+Rule: the plain name wherever the shell would find it; else the path, short from where one is. The
+head is named where another would be found without.
 """
 
 from __future__ import annotations
 
+import contextvars
 import os
 import shlex
 import shutil
@@ -12,10 +14,17 @@ import sys
 from pathlib import Path
 
 _NAME = "hermesctl"
+_OF_NO_HEAD = ("local ", "--")
+
+# The head that a printed command has to name; empty where it is found anyhow.
+named_head: contextvars.ContextVar[str] = contextvars.ContextVar("named_head", default="")
 
 
 def command(arguments: str) -> str:
     """`hermesctl ARGUMENTS`, or by its path (`.venv/bin/hermesctl ARGUMENTS`) off PATH."""
+    head = named_head.get()
+    if head and not arguments.startswith(_OF_NO_HEAD):
+        arguments = f"--head {shlex.quote(head)} {arguments}"
     return f"{_program()} {arguments}"
 
 

@@ -9,6 +9,7 @@ import asyncio
 import contextvars
 import difflib
 import errno
+import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
@@ -16,9 +17,10 @@ from typing import Any, TypeAlias
 import typer
 from typer.core import TyperGroup, TyperOption
 
+from hermesctl.address import embedded_head, find_head
 from hermesctl.async_client import AsyncClient
 from hermesctl.errors import ExitCode, HermesError, NotFound, UsageError
-from hermesctl.invocation import command
+from hermesctl.invocation import command, named_head
 from hermesctl.records import StudyDetail, TrialState
 from hermesctl.terminal import forget_stdout, say, show_error
 from hermesctl.text import cut, printable
@@ -46,6 +48,7 @@ def run(
     named = head if head is not None else root_head.get()
     if named is not None and local:
         raise UsageError("--head and --local: expected one of them")
+    named_head.set(named or _head_to_name(local))
 
     async def with_client() -> ExitCode | None:
         client = AsyncClient(named, local=local)
@@ -60,6 +63,17 @@ def run(
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     if code:
         raise typer.Exit(code)
+
+
+def _head_to_name(local: bool) -> str:
+    """One's own head where `--local` meant it and a command without would find another."""
+    if not local:
+        return ""
+    own = embedded_head(os.environ).target
+    try:
+        return "" if find_head(None, os.environ).target == own else own
+    except UsageError:
+        return own
 
 
 class HermesGroup(TyperGroup):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import grpc
 import pytest
 from typer.testing import CliRunner, Result
 
+from hermesctl import local
 from hermesctl.async_client import AsyncClient
 from hermesctl.cli import app
 from hermesctl.errors import ExitCode, StudyFileError, UsageError
@@ -99,3 +101,22 @@ async def test_the_directory_of_a_dict_is_the_one_that_was_named(
         assert not head.of(pb.SubmitStudyRequest)
         await client.submit({"program": "train.py"})
     assert head.of(pb.SubmitStudyRequest)[0].submit_directory == str(project)
+
+
+def test_printed_commands_name_the_head_where_another_would_be_found(
+    head: FakeHead, project: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look(*flags: str) -> str:
+        return " ".join(submit(project / "study.yaml", *flags).stdout.split())
+
+    own = f"unix:{state / 'head.sock'}"
+    assert "hermesctl best digits" in look()
+    assert f"hermesctl --head {own} best digits" in look("--head", own)
+    monkeypatch.setattr(local, "start", started)
+    assert "hermesctl best digits" in look("--local")
+    monkeypatch.setenv("HERMES_HEAD", "unix:/elsewhere")
+    assert f"hermesctl --head {own} best digits" in look("--local")
+
+
+async def started(environment: Mapping[str, str]) -> None:
+    """The fake head runs already."""
