@@ -216,21 +216,39 @@ def devices_text(devices: Sequence[Device]) -> str:
     return ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items())) or "0"
 
 
-def devices_table(devices: Sequence[Device]) -> Table:
-    """Devices, and who is on them."""
-    table = grid("device", "kind", "trial", "reserved for", ">use", ">memory", "health")
-    for device in devices:
-        memory = f"{size(device.usage.memory_bytes)} of {size(device.memory_bytes)}"
-        table.add_row(
-            cell(device.id),
-            cell(device.kind),
-            cell(device.trial or "-"),
-            cell(device.reserved_for or "-"),
-            cell(percent(device.usage.utilization)),
-            cell(memory),
-            cell("ok", "green") if device.healthy else cell(device.reason or "failed", "red"),
-        )
+def devices_table(devices: Sequence[Device], width: int | None = None) -> Table:
+    """Devices, and who is on them; in so many columns of characters, what there is room for."""
+    columns = {
+        "device": [cell(device.id) for device in devices],
+        "kind": [cell(device.kind) for device in devices],
+        "trial": [cell(device.trial or "-") for device in devices],
+        "reserved for": [cell(device.reserved_for or "-") for device in devices],
+        ">use": [cell(percent(device.usage.utilization)) for device in devices],
+        ">memory": [
+            cell(f"{size(device.usage.memory_bytes)} of {size(device.memory_bytes)}")
+            for device in devices
+        ],
+        "health": [
+            cell("ok", "green") if device.healthy else cell(device.reason or "failed", "red")
+            for device in devices
+        ],
+    }
+    for given_up in ("reserved for", "kind", ">memory", ">use", "health"):
+        if width is None or sum(_width(*column) for column in columns.items()) <= width:
+            break
+        del columns[given_up]
+    table = grid(*columns)
+    for cells in zip(*columns.values(), strict=True):
+        table.add_row(*cells)
+    if width is not None:
+        for column in table.columns:
+            column.no_wrap, column.overflow = True, "ellipsis"
     return table
+
+
+def _width(header: str, cells: Sequence[Text]) -> int:
+    """What a column takes, with the gap after it."""
+    return 2 + max([len(header.removeprefix(">")), *(one.cell_len for one in cells)])
 
 
 def ranking_table(explanation: Explanation, wide: bool) -> Table:

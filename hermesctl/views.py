@@ -166,7 +166,7 @@ def top_view(live: Live, width: int, height: int) -> RenderableType:
     """The devices and who is on them, then the study."""
     devices = [device for node in live.nodes for device in node.devices]
     rest = height - len(devices) - 2
-    return Group(devices_table(devices), Text(), live_view(live, width, rest))
+    return Group(devices_table(devices, width), Text(), live_view(live, width, rest))
 
 
 def final_view(

@@ -16,6 +16,7 @@ from hermesctl.charts import plot, progress_bar, sparkline
 from hermesctl.commands.trial import trial_view
 from hermesctl.event_lines import event_line
 from hermesctl.events import Event
+from hermesctl.node_records import Device, Node, Usage
 from hermesctl.program_output import TerminalFilter
 from hermesctl.records import (
     Checkpoint,
@@ -34,6 +35,7 @@ from hermesctl.views import (
     live_view,
     status_view,
     study_progress,
+    top_view,
 )
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
@@ -367,6 +369,35 @@ def test_the_live_view_never_shortens_what_a_trial_is_and_how_far_it_is(width: i
     assert "epochs" not in first
     assert ("batch_size=0.0001" in first) == (width > 140)
     assert ("lr=0.1 learning_rate" in first) == (width > 80)
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 120])
+def test_the_devices_of_top_are_a_line_each(width: int) -> None:
+    live = searched()
+    boxes = [
+        Device(
+            id=f"box/cpu{n}",
+            node="box",
+            cores=(n,),
+            busy_seconds=0.0,
+            kind="cpu",
+            memory_bytes=1 << 34,
+            healthy=True,
+            trial="digits/1",
+            reserved_for="digits/16",
+            usage=Usage(0.5, 1 << 30),
+            reason="",
+        )
+        for n in range(3)
+    ]
+    live.nodes = [Node("box", True, tuple(boxes), (), "0.1.0", 0.0)]
+    lines = shown(top_view(live, width, 40), width=width).splitlines()
+    assert [line.split()[:1] for line in lines[:5]] == [
+        *(["device"], ["box/cpu0"], ["box/cpu1"], ["box/cpu2"], [])
+    ]
+    # What there is no room for is left out whole; the trial stays to the last.
+    assert ("health" in lines[0], "memory" in lines[0]) == (width > 20, width > 40)
+    assert "trial" in lines[0]
 
 
 def test_a_live_view_of_very_little_room_keeps_the_trials() -> None:
