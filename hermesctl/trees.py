@@ -31,12 +31,12 @@ def tree_of(data: Mapping[str, object], source: str) -> Table:
 
 
 def with_value(table: Table, keys: Sequence[str], node: Node) -> Table:
-    """`table` with `node` at the path `keys`; mappings on the way are made where missing."""
+    """`table` with `node` at the path `keys`; mappings on the way are made where missing, and a
+    bare name there is kept as its mapping's `name`."""
     key, *rest = keys
     old = next((e for e in table.entries if e.key == key), None)
     if rest:
-        below = old.node if old and isinstance(old.node, Table) else Table((), node.place)
-        node = with_value(below, rest, node)
+        node = with_value(_mapping(old, node.place), rest, node)
     if old is None:
         return Table((*table.entries, Entry(key, node.place, node)), table.place)
     new = Entry(key, old.place if rest else node.place, node)
@@ -91,6 +91,16 @@ def parse_assignments(flags: Sequence[str], section: str) -> tuple[Table | None,
     if inside is not None and not isinstance(inside, Table):
         raise UsageError(f"--set {section}: expected {section}.KEY=VALUE")
     return inside, rest if rest.entries else None
+
+
+def _mapping(old: Entry | None, place: Place) -> Table:
+    match old:
+        case Entry(node=Table() as table):
+            return table
+        case Entry(node=Scalar(value=value) as name) if value is not None:
+            return Table((Entry("name", old.place, name),), old.place)
+        case _:
+            return Table((), place)
 
 
 def _axis(flag: str) -> tuple[str, Table]:

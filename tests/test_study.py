@@ -331,6 +331,8 @@ BAD = [
     (spec({"x": {"value": "y" * 200_000}}), r"^command = \d+ bytes: expected at most"),
     (spec({"x": {"value": "y" * 2_000_000}}), r"^study = \d+ bytes: expected at most"),
     (spec(metric=pb.Metric(name="")), None),
+    (spec(metric=pb.Metric(goal=pb.GOAL_MAXIMIZE)), r"^metric: expected a `name` beside goal$"),
+    (spec(signal=pb.Signal(goal=pb.GOAL_MAXIMIZE)), r"^signal: expected a `name` beside goal$"),
     (spec(metric=pb.Metric(name="x", goal=7)), r"^metric\.goal = 7: expected 'minimize' or"),
     (spec(schedule=pb.Schedule(policy=plugin("fifi"))), r"^schedule\.policy = fifi: .*fifo\?"),
     (

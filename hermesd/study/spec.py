@@ -7,11 +7,18 @@ its path in the study file.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from hermesd.core.model import Goal, MetricMode, Setting, Tier
 from hermesd.pb.hermes.v1 import types_pb2 as pb
@@ -62,15 +69,23 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class MetricSection(Section):
-    name: Name = "loss"
-    goal: Goal = Goal.MINIMIZE
-    mode: MetricMode = MetricMode.LAST
-
-
 class SignalSection(Section):
+    """What is read, and which way is better: a way without a name would be taken for another's."""
+
     name: Name = "loss"
     goal: Goal = Goal.MINIMIZE
+
+    @model_validator(mode="after")
+    def _is_named(self) -> Self:
+        if self.model_fields_set and "name" not in self.model_fields_set:
+            raise ValueError(f"a `name` beside {' and '.join(sorted(self.model_fields_set))}")
+        return self
+
+
+class MetricSection(SignalSection):
+    """What the leaderboard ranks."""
+
+    mode: MetricMode = MetricMode.LAST
 
 
 class PluginSection(Section):
