@@ -208,8 +208,10 @@ class AsyncReader:
     async def export(self, study: StudyRef) -> AsyncGenerator[bytes, None]:
         """The study as JSON Lines: itself, its trials, its journal and its points."""
         request = pb.ExportStudyRequest(study=study_id(study))
-        async for message in self.connection.stream(self.connection.stub.ExportStudy, request):
-            yield message.data
+        messages = self.connection.stream(self.connection.stub.ExportStudy, request)
+        async with aclosing(messages):
+            async for message in messages:
+                yield message.data
 
     async def download_checkpoint(
         self,

@@ -6,9 +6,7 @@ nothing is decided here.
 
 from __future__ import annotations
 
-import asyncio
 import os
-import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +17,7 @@ from hermesctl.async_reader import StudyRef, TrialRef
 from hermesctl.connection import PATIENCE_SECONDS
 from hermesctl.events import Event
 from hermesctl.follow import RECONNECT_SECONDS, OnGap
+from hermesctl.loop_thread import LoopThread
 from hermesctl.node_records import Node
 from hermesctl.records import (
     Curve,
@@ -51,11 +50,7 @@ class Client:
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         self._client = AsyncClient(head, local=local, patience_seconds=patience_seconds)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="hermes-client", daemon=True
-        )
-        self._thread.start()
+        self._thread = LoopThread(self._client.close)
         try:
             self._run(self._client.__aenter__())
         except BaseException:
@@ -74,13 +69,9 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the connection and end the thread; closing twice is fine."""
-        if self._loop.is_closed():
-            return
-        self._run(self._client.close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        """End every call and stream, close the connection and end the thread; closing twice is
+        fine, and so is leaving it to the end of the script."""
+        self._thread.close()
 
     def server_info(self) -> ServerInfo:
         """See AsyncClient.server_info."""
@@ -251,27 +242,7 @@ class Client:
         self._run(self._client.remove(study))
 
     def _run(self, coroutine: Coroutine[Any, Any, Answer]) -> Answer:
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            # Ctrl-C lands here, not in the loop's thread.
-            future.cancel()
-            raise
+        return self._thread.run(coroutine)
 
     def _iterate(self, start: Callable[[], AsyncGenerator[Answer, None]]) -> Iterator[Answer]:
-        stream = start()
-        try:
-            while True:
-                try:
-                    item = self._run(_next(stream))
-                except StopAsyncIteration:
-                    return
-                yield item
-        finally:
-            if not self._loop.is_closed():
-                self._run(stream.aclose())
-
-
-async def _next(stream: AsyncGenerator[Answer, None]) -> Answer:
-    return await anext(stream)
+        return self._thread.iterate(start)

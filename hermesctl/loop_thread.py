@@ -1,0 +1,142 @@
+"""An event loop in a thread of its own, for callers that block.
+
+Rule: whoever waits for a call waits until its task has ended, also when Ctrl-C comes; closing
+ends every call and every stream first, and happens at the interpreter's exit at the latest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
+from concurrent.futures import Future
+from typing import Any, TypeAlias, TypeVar
+
+from hermesctl.errors import UsageError
+
+Answer = TypeVar("Answer")
+# Done with its task once that has ended, in whatever way.
+_Ended: TypeAlias = "Future[asyncio.Task[Answer]]"
+
+
+class LoopThread:
+    """Runs coroutines for other threads. `release` is what `close` awaits last."""
+
+    def __init__(self, release: Callable[[], Awaitable[None]]) -> None:
+        self._release = release
+        self._loop = asyncio.new_event_loop()
+        self._calls: dict[_Ended[Any], asyncio.Task[Any]] = {}
+        self._streams: set[AsyncGenerator[Any, None]] = set()
+        self._closed = False
+        # Reentrant, because a stream may be collected as garbage while it is held.
+        self._lock = threading.RLock()
+        # A thread that is no daemon would be waited for at exit before anything could end it.
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="hermes-client", daemon=True
+        )
+        self._thread.start()
+        atexit.register(self.close)
+
+    def run(self, coroutine: Coroutine[Any, Any, Answer]) -> Answer:
+        """What the coroutine returns or raises. Raises UsageError where it can't be waited for."""
+        with self._lock:
+            hindrance = self._hindrance()
+            if hindrance:
+                coroutine.close()
+                raise UsageError(hindrance)
+            ended = self._begin(coroutine)
+        return self._wait(ended)
+
+    def iterate(self, start: Callable[[], AsyncGenerator[Answer, None]]) -> Iterator[Answer]:
+        """The items of the stream that `start` makes; leaving early ends it."""
+        stream = start()
+        self._streams.add(stream)
+        try:
+            while True:
+                try:
+                    item = self.run(_next(stream))
+                except StopAsyncIteration:
+                    return
+                yield item
+        finally:
+            # Else `close` has ended it, or will: the loop's own thread may collect garbage too.
+            if not self._hindrance():
+                self.run(stream.aclose())
+                self._streams.discard(stream)
+
+    def close(self) -> None:
+        """End all calls and streams, then the thread; closing twice is fine."""
+        with self._lock:
+            if self._closed or not self._thread.is_alive():
+                return
+            hindrance = self._hindrance()
+            if hindrance:
+                raise UsageError(hindrance)
+            self._closed = True
+            ended = self._begin(self._end())
+        atexit.unregister(self.close)
+        try:
+            self._wait(ended)
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def _hindrance(self) -> str:
+        """Why nothing can be waited for; empty if it can."""
+        if self._closed:
+            return "the client is closed: expected calls before close()"
+        if threading.current_thread() is self._thread:
+            return "expected no call within on_gap or on_progress: the client waits for their end"
+        if not self._thread.is_alive():
+            return "expected a client made after the fork: threads stay with the first process"
+        return ""
+
+    def _begin(self, coroutine: Coroutine[Any, Any, Answer]) -> _Ended[Answer]:
+        ended: _Ended[Answer] = Future()
+
+        def start() -> None:
+            task = self._calls[ended] = self._loop.create_task(coroutine)
+            task.add_done_callback(lambda _: self._calls.pop(ended))
+            task.add_done_callback(ended.set_result)
+
+        self._loop.call_soon_threadsafe(start)
+        return ended
+
+    def _wait(self, ended: _Ended[Answer]) -> Answer:
+        try:
+            task = ended.result()
+        except BaseException:
+            # Ctrl-C lands here, not in the loop's thread. A stream can't be closed before the
+            # task that reads it is over.
+            self._loop.call_soon_threadsafe(self._cancel, ended)
+            ended.result()
+            raise
+        if task.cancelled():
+            raise UsageError("the client was closed during the call")
+        return task.result()
+
+    def _cancel(self, ended: _Ended[Any]) -> None:
+        task = self._calls.get(ended)
+        if task is not None:
+            task.cancel()
+
+    async def _end(self) -> None:
+        await _cancelled(set(self._calls.values()))
+        for stream in tuple(self._streams):
+            await stream.aclose()
+        await self._release()
+        # What the transport leaves behind would complain when the loop is gone.
+        await _cancelled(asyncio.all_tasks())
+
+
+async def _cancelled(tasks: set[asyncio.Task[Any]]) -> None:
+    others = tasks - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
+async def _next(stream: AsyncGenerator[Answer, None]) -> Answer:
+    return await anext(stream)
