@@ -14,9 +14,10 @@ from typing import TypeAlias
 
 from hermesctl import from_wire, local
 from hermesctl.address import embedded_head, find_head
-from hermesctl.async_reader import AsyncReader, StudyRef, study_id
+from hermesctl.asking import StudyRef, asked, path_of, study_id
+from hermesctl.async_reader import AsyncReader
 from hermesctl.connection import PATIENCE_SECONDS, Connection
-from hermesctl.errors import StudyFileError, UsageError
+from hermesctl.errors import Problem, StudyFileError, UsageError
 from hermesctl.records import Submission
 from hermesctl.snapshot import snapshot
 from hermesctl.study_writer import study_data
@@ -102,7 +103,7 @@ class AsyncClient(AsyncReader):
         Raises StudyFileError for what is no study, whether that is found here or by the head,
         and Refused for what the head won't have now.
         """
-        prepared = _prepared(study, Path(directory or ".").absolute())
+        prepared = _prepared(study, path_of("directory", directory or ".").absolute())
         await self._check_version()
         spec = StudySpec()
         spec.CopyFrom(prepared.spec)
@@ -225,7 +226,7 @@ class AsyncClient(AsyncReader):
 
     async def remove(self, study: StudyRef) -> None:
         """Forget a study with all that it left on disks."""
-        request = pb.RemoveStudyRequest(request_id=_request_id(), study=study_id(study))
+        request = asked(pb.RemoveStudyRequest, request_id=_request_id(), study=study_id(study))
         await self.connection.call(self.connection.stub.RemoveStudy, request)
 
     async def _submit(self, request: pb.SubmitStudyRequest, prepared: Prepared) -> Submission:
@@ -262,12 +263,19 @@ def _prepared(study: StudySource, directory: Path) -> Prepared:
         case Mapping():
             return from_data(study, directory)
         case _:
-            path = Path(study)
+            path = path_of("study", study)
             return from_document(open_study(path), path.absolute().parent, Path.cwd())
 
 
 def _named_texts(texts: Mapping[str, str]) -> list[NamedValue]:
-    return [NamedValue(name=k, value=Value(string_value=v)) for k, v in texts.items()]
+    named = []
+    for name, text in texts.items():
+        try:
+            named.append(NamedValue(name=name, value=Value(string_value=text)))
+        except (TypeError, ValueError):
+            problem = Problem("text in Unicode", f"environment.{name}", repr(text))
+            raise UsageError("environment", [problem]) from None
+    return named
 
 
 def _request_id() -> str:

@@ -9,9 +9,9 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
-from typing import TypeAlias
 
 from hermesctl import from_wire
+from hermesctl.asking import StudyRef, TrialRef, asked, path_of, study_id, trial_id
 from hermesctl.connection import Connection
 from hermesctl.errors import NotFound
 from hermesctl.events import Event
@@ -24,16 +24,12 @@ from hermesctl.records import (
     ServerInfo,
     Study,
     StudyDetail,
-    Submission,
     Trial,
     TrialDetail,
 )
 from hermesctl.text import printable
 from hermesctl.transfer import OnProgress, download
 from hermesd.pb.hermes.v1 import control_pb2 as pb
-
-StudyRef: TypeAlias = str | Study | Submission
-TrialRef: TypeAlias = str | Trial
 
 _PAGE_SIZE = 1_000
 
@@ -57,7 +53,7 @@ class AsyncReader:
         """All studies that may be seen, in the head's order."""
         token = ""
         while True:
-            request = pb.ListStudiesRequest(page_size=_PAGE_SIZE, page_token=token)
+            request = asked(pb.ListStudiesRequest, page_size=_PAGE_SIZE, page_token=token)
             page = await self.connection.call(self.connection.stub.ListStudies, request)
             for message in page.studies:
                 yield from_wire.study(message)
@@ -75,7 +71,7 @@ class AsyncReader:
 
     async def study(self, study: StudyRef) -> StudyDetail:
         """A study, by its id or a unique prefix of it, with its trials."""
-        request = pb.GetStudyRequest(study=study_id(study))
+        request = asked(pb.GetStudyRequest, study=study_id(study))
         return from_wire.study_detail(
             await self.connection.call(self.connection.stub.GetStudy, request)
         )
@@ -84,8 +80,8 @@ class AsyncReader:
         """A study's trials by number."""
         token = ""
         while True:
-            request = pb.ListTrialsRequest(
-                study=study_id(study), page_size=_PAGE_SIZE, page_token=token
+            request = asked(
+                pb.ListTrialsRequest, study=study_id(study), page_size=_PAGE_SIZE, page_token=token
             )
             page = await self.connection.call(self.connection.stub.ListTrials, request)
             for message in page.trials:
@@ -96,14 +92,14 @@ class AsyncReader:
 
     async def trial(self, trial: TrialRef) -> TrialDetail:
         """One trial (`digits/17`), with the end of its output."""
-        request = pb.GetTrialRequest(trial=trial_id(trial))
+        request = asked(pb.GetTrialRequest, trial=trial_id(trial))
         return from_wire.trial_detail(
             await self.connection.call(self.connection.stub.GetTrial, request)
         )
 
     async def best(self, study: StudyRef, count: int = 10) -> list[Trial]:
         """The leaderboard: at most `count` trials, best first; those without a metric last."""
-        request = pb.BestTrialsRequest(study=study_id(study), count=count)
+        request = asked(pb.BestTrialsRequest, study=study_id(study), count=count)
         response = await self.connection.call(self.connection.stub.BestTrials, request)
         return [from_wire.trial(message) for message in response.trials]
 
@@ -112,7 +108,9 @@ class AsyncReader:
 
         Raises NotFound for a metric that is none of those that the trial has reported.
         """
-        request = pb.GetCurveRequest(trial=trial_id(trial), metric=metric, max_points=max_points)
+        request = asked(
+            pb.GetCurveRequest, trial=trial_id(trial), metric=metric, max_points=max_points
+        )
         found = from_wire.curve(await self.connection.call(self.connection.stub.GetCurve, request))
         known = found.metrics_available
         if metric and known and metric not in known:
@@ -124,7 +122,7 @@ class AsyncReader:
 
     async def why(self, trial: TrialRef) -> Explanation:
         """Why a trial runs or waits, in the policy's own words."""
-        request = pb.ExplainTrialRequest(trial=trial_id(trial))
+        request = asked(pb.ExplainTrialRequest, trial=trial_id(trial))
         return from_wire.explanation(
             await self.connection.call(self.connection.stub.ExplainTrial, request)
         )
@@ -207,7 +205,7 @@ class AsyncReader:
 
     async def export(self, study: StudyRef) -> AsyncGenerator[bytes, None]:
         """The study as JSON Lines: itself, its trials, its journal and its points."""
-        request = pb.ExportStudyRequest(study=study_id(study))
+        request = asked(pb.ExportStudyRequest, study=study_id(study))
         messages = self.connection.stream(self.connection.stub.ExportStudy, request)
         async with aclosing(messages):
             async for message in messages:
@@ -231,24 +229,8 @@ class AsyncReader:
         return await download(
             self.connection,
             trial_id(trial),
-            Path(destination).absolute(),
+            path_of("destination", destination).absolute(),
             checkpoint,
             force=force,
             on_progress=on_progress,
         )
-
-
-def study_id(study: StudyRef) -> str:
-    """The id that a reference to a study stands for."""
-    match study:
-        case Study():
-            return study.id
-        case Submission():
-            return study.study
-        case _:
-            return study
-
-
-def trial_id(trial: TrialRef) -> str:
-    """The id that a reference to a trial stands for."""
-    return trial.id if isinstance(trial, Trial) else trial

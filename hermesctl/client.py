@@ -12,8 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from hermesctl.asking import StudyRef, TrialRef
 from hermesctl.async_client import AsyncClient, StudySource
-from hermesctl.async_reader import StudyRef, TrialRef
 from hermesctl.connection import PATIENCE_SECONDS
 from hermesctl.events import Event
 from hermesctl.follow import RECONNECT_SECONDS, OnGap

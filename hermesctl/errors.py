@@ -89,7 +89,8 @@ class UsageError(HermesError):
     exit_code = ExitCode.USAGE
 
     def __init__(self, words: str, problems: Sequence[Problem] = ()) -> None:
-        super().__init__("\n".join(str(problem) for problem in problems) or words)
+        told = "\n".join(str(problem) for problem in problems) or printable(words, keep="\n")
+        super().__init__(told)
         self.problems = tuple(problems)
 
 

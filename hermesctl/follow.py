@@ -11,6 +11,7 @@ from contextlib import aclosing
 from typing import TypeAlias
 
 from hermesctl import from_wire
+from hermesctl.asking import asked
 from hermesctl.connection import Backoff, Connection
 from hermesctl.errors import Unreachable
 from hermesctl.events import Event, EventKind
@@ -41,8 +42,8 @@ async def watch(
     known = connection.has_answered
     backoff = Backoff(reconnect_seconds if known else connection.patience_seconds)
     while True:
-        request = pb.WatchJournalRequest(
-            after_sequence=after, study=study, reports=reports, once=once
+        request = asked(
+            pb.WatchJournalRequest, after_sequence=after, study=study, reports=reports, once=once
         )
         try:
             async with aclosing(
@@ -110,7 +111,7 @@ async def follow_logs(
     """What a trial printed, from the byte `offset` on (negative: counted from the end)."""
     backoff = Backoff(connection.patience_seconds)
     while True:
-        request = pb.TailLogsRequest(trial=trial, offset=offset, follow=follow)
+        request = asked(pb.TailLogsRequest, trial=trial, offset=offset, follow=follow)
         try:
             async with aclosing(connection.stream(connection.stub.TailLogs, request)) as chunks:
                 async for chunk in chunks:
@@ -130,7 +131,7 @@ async def _finished(
 ) -> bool:
     known = connection.has_answered
     backoff = Backoff(reconnect_seconds if known else connection.patience_seconds)
-    request = pb.GetStudyRequest(study=study)
+    request = asked(pb.GetStudyRequest, study=study)
     while True:
         try:
             response = await connection.call(

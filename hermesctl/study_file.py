@@ -19,6 +19,7 @@ from hermesctl.scalars import Plain, resolve
 
 SIZE_BYTES_MAX = 1 << 20
 DEPTH_MAX = 64
+UNICODE = "characters (no half of a surrogate pair)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,11 @@ def parse_value(text: str, source: str) -> Node:
     if document.problems:
         raise StudyFileError(document.problems)
     return document.root
+
+
+def is_unicode(text: str) -> bool:
+    """Whether `text` is made of characters, which half of a surrogate pair is not."""
+    return not any("\ud800" <= c <= "\udfff" for c in text)
 
 
 def place_of(root: Node, field_path: str) -> Place | None:
@@ -276,8 +282,8 @@ class _Reader:
 
     def _encodable(self, event: yaml.Event, text: str, path: str) -> bool:
         # YAML's escapes can write half a surrogate pair, which is no character.
-        if any("\ud800" <= c <= "\udfff" for c in text):
-            self._refuse(event, "characters (no half of a surrogate pair)", path)
+        if not is_unicode(text):
+            self._refuse(event, UNICODE, path)
             return False
         return True
 

@@ -67,6 +67,8 @@ def open_study(path: Path) -> Document:
         raise UsageError(f"{printable(str(path))}: there is no such script")
     name = path.name
     place = Place(str(path))
+    if not study_file.is_unicode(name):
+        raise StudyFileError([Problem(study_file.UNICODE, "program", name, place=place)])
     table = with_value(Table((), place), ["program"], Scalar(name, name, place))
     table = with_value(table, ["method"], Scalar("grid", "grid", place))
     return Document(table, ())

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from hermesctl.async_reader import StudyRef, study_id
+from hermesctl.asking import StudyRef, asked, study_id
 from hermesctl.errors import StudyFileError, UsageError
 from hermesctl.records import Study, Submission, Trial
 from hermesctl.schema import build_extension
@@ -38,8 +38,8 @@ def selections(targets: tuple[object, ...]) -> list[pb.Selection]:
             trials.setdefault(study, []).append(name)
         else:
             studies.append(name)
-    chosen = [pb.Selection(trials=names) for names in trials.values()]
-    return chosen + [pb.Selection(study=study) for study in studies]
+    chosen = [asked(pb.Selection, trials=names) for names in trials.values()]
+    return chosen + [asked(pb.Selection, study=study) for study in studies]
 
 
 def extension(

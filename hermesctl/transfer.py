@@ -14,6 +14,7 @@ from contextlib import aclosing
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 
+from hermesctl.asking import asked
 from hermesctl.connection import Connection
 from hermesctl.errors import HermesError, UsageError
 from hermesctl.snapshot import Snapshot
@@ -87,7 +88,7 @@ async def _receive(
     folder: Path,
     on_progress: OnProgress | None,
 ) -> list[PurePosixPath]:
-    request = pb.DownloadCheckpointRequest(trial=trial, checkpoint=checkpoint)
+    request = asked(pb.DownloadCheckpointRequest, trial=trial, checkpoint=checkpoint)
     sizes: dict[PurePosixPath, int] = {}
     method = connection.stub.DownloadCheckpoint
     async with aclosing(connection.stream(method, request)) as chunks:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hermesctl.errors import StudyFileError
+from hermesctl.errors import Place, StudyFileError, UsageError
 from hermesctl.schema import build_spec
 from hermesctl.study_file import Table, parse
 from hermesctl.trees import with_flags
@@ -46,3 +46,10 @@ def test_a_setting_of_a_policy_that_was_named_alone_is_that_policys(
 def test_a_setting_below_what_has_no_name_is_refused_instead_of_replacing_it() -> None:
     with pytest.raises(StudyFileError, match=r"study\.yaml:1:1: stop\.name: unknown key"):
         changed("stop: 3", "stop.max_steps=5")
+
+
+@pytest.mark.parametrize("flag", ["grid", "settings"])
+def test_a_flag_that_is_none_reaches_no_terminal_raw(flag: str) -> None:
+    with pytest.raises(UsageError, match=r"\\x1b\[31mx: expected") as caught:
+        with_flags(Table((), Place("")), **{flag: ["\x1b[31mx"]})  # type: ignore[arg-type]
+    assert str(caught.value).isprintable()

@@ -1,0 +1,74 @@
+"""The arguments of the SDK's calls -> requests and paths.
+
+Rule: whatever is passed, what can't be meant is a UsageError that names the argument.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar, cast
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from hermesctl.errors import Problem, UsageError
+from hermesctl.expectations import expectation
+from hermesctl.records import Study, Submission, Trial
+
+StudyRef: TypeAlias = str | Study | Submission
+TrialRef: TypeAlias = str | Trial
+
+_LIMITS = {
+    FieldDescriptor.CPPTYPE_INT32: " of 32 bits",
+    FieldDescriptor.CPPTYPE_INT64: " of 64 bits",
+    FieldDescriptor.CPPTYPE_STRING: " in Unicode",
+}
+
+Request = TypeVar("Request", bound=Message)
+
+
+def study_id(study: object) -> str:
+    """The id that a reference to a study stands for. Raises UsageError for what is none."""
+    match study:
+        case Study(id=name) | Submission(study=name) | (str() as name) if name:
+            return name
+        case _:
+            raise _refused("study", study, "a study or its id")
+
+
+def trial_id(trial: object) -> str:
+    """The id that a reference to a trial stands for. Raises UsageError for what is none."""
+    match trial:
+        case Trial(id=name) | (str() as name) if name:
+            return name
+        case _:
+            raise _refused("trial", trial, "a trial or its id")
+
+
+def path_of(name: str, value: object) -> Path:
+    """The path that the argument `name` is. Raises UsageError."""
+    try:
+        path = Path(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise _refused(name, value, "a path") from None
+    if "\0" in str(path):
+        raise _refused(name, value, "a path without NUL")
+    return path
+
+
+def asked(kind: type[Request], **fields: Any) -> Request:
+    """A request with these fields. Raises UsageError for a value that its field can't hold."""
+    request = kind()
+    for name, value in fields.items():
+        try:
+            request.MergeFrom(kind(**{name: value}))
+        except (TypeError, ValueError):
+            # The stubs name the C implementation's descriptor beside the public one.
+            field = cast(FieldDescriptor, request.DESCRIPTOR.fields_by_name[name])
+            expected = expectation(field) + _LIMITS.get(field.cpp_type, "")
+            raise _refused(name.removesuffix("_sequence"), value, expected) from None
+    return request
+
+
+def _refused(name: str, value: object, expected: str) -> UsageError:
+    return UsageError(name, [Problem(expected, name, repr(value))])
