@@ -90,7 +90,10 @@ def _field_error(
         return FieldError(path, "unknown key", one_of(choices), nearest(key, choices))
     if kind == "missing":
         return FieldError(path, "", "a value")
-    expected = re.sub(r"^(Input|Value|Dictionary|List|String) should (be |have )?", "", message)
+    expected = re.sub(
+        r"^(Input|Value|Dictionary|List|Tuple|String) should (be |have )?", "", message
+    )
+    expected = re.sub(r" after validation, not \d+$", "", expected)
     expected = expected.removeprefix("Value error, ").removeprefix("Assertion failed, ")
     choices = re.findall(r"'([^']+)'", expected) if kind in ("enum", "literal_error") else []
     near = nearest(value, choices) if isinstance(value, str) else ""

@@ -162,6 +162,22 @@ def test_multiples_of_q_carry_no_dust() -> None:
     assert drawn == {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0}
 
 
+@pytest.mark.parametrize(
+    "axis",
+    [
+        {"mu": 1e300, "q": 1e-300, "distribution": "q_normal"},
+        {"min": 1e-300, "max": 1e300, "q": 1e-9, "distribution": "q_log_uniform_values"},
+        {"min": 0.0, "max": 1e300, "q": 1e299},
+    ],
+)
+def test_multiples_that_are_no_whole_numbers_of_64_bits_are_drawn_all_the_same(
+    axis: dict[str, Any],
+) -> None:
+    for drawn in points(**axis):
+        assert isinstance(drawn, float) or abs(drawn) < 2**63
+        assert math.isfinite(drawn)
+
+
 def test_log_uniform_values_are_as_likely_in_each_decade() -> None:
     drawn = points(900, min=1e-4, max=1e-1, distribution="log_uniform_values")
     decades = [sum(10.0**e <= x < 10.0 ** (e + 1) for x in drawn) for e in (-4, -3, -2)]
@@ -309,6 +325,21 @@ BAD = [
     (spec({"x": {"min": "a", "max": "b"}}), r"^parameters\.x\.min = a: expected a valid number"),
     (spec({"x": {"min": 0.0, "max": 1.0}}), r"x\.distribution = uniform: .*method: random"),
     (spec({"x": {"min": 0.4, "max": 0.6, "q": 1.0}}), r"a multiple of q = 1 between"),
+    (spec({"x": {"min": 0.1, "max": 1e300, "q": 1e-300}}), r"^parameters\.x: expected a q of more"),
+    (spec({"x": {"min": -1.0, "max": 1.0, "q": 1e-19}}), r"^parameters\.x: expected a q of more"),
+    (
+        spec({"x": {"min": -1e308, "max": 1.7e308}}),
+        r"^parameters\.x: expected min and max less far",
+    ),
+    (
+        spec({"x": {"value": 1, "values": [1, 2]}}),
+        r"^parameters\.x\.value = unknown key: expected one of probabilities, values \(did",
+    ),
+    (spec({"x": {"values": [[1], [2]]}}), r"^[^\n]*\[0\] = \[1\]: [^\n]*\n[^\n]*\[1\][^\n]*$"),
+    (
+        spec({"x": {"values": list(range(10_001))}}),
+        r"^parameters\.x\.values = .*: expected at most 10000 items$",
+    ),
     (spec({"x": {"min": 1, "max": 2, "q": 0.0}}), r"^parameters\.x\.q = 0\.0: expected greater"),
     (
         spec({"x": {"min": 0.0, "max": 1.0, "distribution": "log_uniform_values"}}),

@@ -26,6 +26,8 @@ from hermesd.core.model import Scalar
 
 VALUES_LIMIT = 10_000
 LARGEST_EXPONENT = 700.0
+# Whole numbers have 64 bits.
+MULTIPLES_LIMIT = 2**63
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -145,6 +147,8 @@ class QUniform(Axis):
     @model_validator(mode="after")
     def _is_ordered(self) -> QUniform:
         _ordered(self.min, self.max)
+        if max(abs(self.min), abs(self.max)) / self.q >= MULTIPLES_LIMIT:
+            raise ValueError(f"a q of more than a 2^63th of the bounds, not {self.q:g}")
         if self._first > self._last:
             raise ValueError(f"a multiple of q = {self.q:g} between min and max")
         return self
@@ -208,7 +212,7 @@ class QLogUniformValues(LogUniformValues):
     def draw(self, random: np.random.Generator) -> Scalar:
         value = super().draw(random)
         assert isinstance(value, float)
-        return multiple(round(value / self.q), self.q)
+        return nearest_multiple(value, self.q)
 
 
 class Normal(Axis):
@@ -227,7 +231,7 @@ class QNormal(Normal):
     q: Positive = 1.0
 
     def draw(self, random: np.random.Generator) -> Scalar:
-        return multiple(round(float(random.normal(self.mu, self.sigma)) / self.q), self.q)
+        return nearest_multiple(float(random.normal(self.mu, self.sigma)), self.q)
 
 
 class LogNormal(Normal):
@@ -255,13 +259,22 @@ AXES: Mapping[str, type[Axis]] = {
 def _ordered(low: float, high: float) -> None:
     if not low < high:
         raise ValueError(f"min < max, not {low:g} and {high:g}")
+    if not math.isfinite(high - low):
+        raise ValueError(f"min and max less far apart, not {low:g} and {high:g}")
 
 
 def multiple(k: int, q: float) -> Scalar:
-    """k times q without the dust of binary fractions; a whole number if q is one."""
-    if q.is_integer():
+    """k times q without the dust of binary fractions; a whole number if q is one and it fits."""
+    if q.is_integer() and abs(k * int(q)) < MULTIPLES_LIMIT:
         return k * int(q)
     return float(k * Decimal(repr(q)))
+
+
+def nearest_multiple(value: float, q: float) -> Scalar:
+    """The multiple of q that is nearest to `value`."""
+    count = value / q
+    # So many of them lie closer together than floating-point numbers: `value` is one.
+    return value if abs(count) >= MULTIPLES_LIMIT else multiple(round(count), q)
 
 
 def kind_of(axis: Axis) -> str:

@@ -6,7 +6,7 @@ earlier points.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from itertools import islice, product
 from typing import TypeAlias
 
@@ -36,7 +36,7 @@ def axes(parameters: Mapping[str, Mapping[str, object]]) -> dict[str, Axis]:
             found[name] = AXES[kind].model_validate(settings)
         except ValidationError as invalid:
             known = {"": AXES[kind].model_fields}
-            errors += under(path, _short(from_pydantic(invalid, known)))
+            errors += under(path, _short(from_pydantic(invalid, known), AXES[kind].model_fields))
     if errors:
         raise Refused(*errors)
     return found
@@ -54,17 +54,20 @@ def _implied(settings: Mapping[str, object]) -> str:
     return "int_uniform" if whole else "uniform"
 
 
-def _short(errors: tuple[FieldError, ...]) -> list[FieldError]:
-    """One error a value: pydantic has one for each type that a value might have had."""
-    seen: dict[tuple[str, ...], FieldError] = {}
+def _short(errors: tuple[FieldError, ...], fields: Container[str]) -> list[FieldError]:
+    """One error a value: pydantic has one for each type that a value might have had, and misses
+    those that will not do where it counts them."""
+    seen: dict[str, FieldError] = {}
     for error in errors:
         head, *rest = error.field_path.split(".")
-        if head in ("value", "values") and (rest or head == "value"):
+        if head == "values" and not rest and any(path.startswith("values[") for path in seen):
+            continue
+        if head in fields and head in ("value", "values") and (rest or head == "value"):
             index = [part for part in rest if part.isdigit()][:1]
             path = f"{head}[{index[0]}]" if index else head
             expected = "text, a finite number, true or false"
             error = FieldError(path, error.value, expected)
-        seen.setdefault((error.field_path,), error)
+        seen.setdefault(error.field_path, error)
     return list(seen.values())
 
 
