@@ -21,7 +21,7 @@ TrialRef: TypeAlias = str | Trial
 _LIMITS = {
     FieldDescriptor.CPPTYPE_INT32: " of 32 bits",
     FieldDescriptor.CPPTYPE_INT64: " of 64 bits",
-    FieldDescriptor.CPPTYPE_STRING: " in Unicode",
+    FieldDescriptor.CPPTYPE_STRING: " in UTF-8",
 }
 
 Request = TypeVar("Request", bound=Message)
@@ -33,7 +33,7 @@ def study_id(study: object) -> str:
         case Study(id=name) | Submission(study=name) | (str() as name) if name:
             return name
         case _:
-            raise _refused("study", study, "a study or its id")
+            raise refused("study", study, "a study or its id")
 
 
 def trial_id(trial: object) -> str:
@@ -42,7 +42,7 @@ def trial_id(trial: object) -> str:
         case Trial(id=name) | (str() as name) if name:
             return name
         case _:
-            raise _refused("trial", trial, "a trial or its id")
+            raise refused("trial", trial, "a trial or its id")
 
 
 def path_of(name: str, value: object) -> Path:
@@ -50,9 +50,9 @@ def path_of(name: str, value: object) -> Path:
     try:
         path = Path(value)  # type: ignore[arg-type]
     except TypeError:
-        raise _refused(name, value, "a path") from None
+        raise refused(name, value, "a path") from None
     if "\0" in str(path):
-        raise _refused(name, value, "a path without NUL")
+        raise refused(name, value, "a path without NUL")
     return path
 
 
@@ -66,9 +66,11 @@ def asked(kind: type[Request], **fields: Any) -> Request:
             # The stubs name the C implementation's descriptor beside the public one.
             field = cast(FieldDescriptor, request.DESCRIPTOR.fields_by_name[name])
             expected = expectation(field) + _LIMITS.get(field.cpp_type, "")
-            raise _refused(name.removesuffix("_sequence"), value, expected) from None
+            raise refused(name.removesuffix("_sequence"), value, expected) from None
     return request
 
 
-def _refused(name: str, value: object, expected: str) -> UsageError:
-    return UsageError(name, [Problem(expected, name, repr(value))])
+def refused(name: str, value: object, expected: str) -> UsageError:
+    """The error for the argument `name`, which was expected to be something else."""
+    told = value if isinstance(value, str) else repr(value)
+    return UsageError(name, [Problem(expected, name, told)])

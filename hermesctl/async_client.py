@@ -14,10 +14,10 @@ from typing import TypeAlias
 
 from hermesctl import from_wire, local
 from hermesctl.address import embedded_head, find_head
-from hermesctl.asking import StudyRef, asked, path_of, study_id
+from hermesctl.asking import StudyRef, asked, path_of, refused, study_id
 from hermesctl.async_reader import AsyncReader
 from hermesctl.connection import PATIENCE_SECONDS, Connection
-from hermesctl.errors import Problem, StudyFileError, UsageError
+from hermesctl.errors import StudyFileError, UsageError
 from hermesctl.records import Submission
 from hermesctl.snapshot import snapshot
 from hermesctl.study_writer import study_data
@@ -273,8 +273,7 @@ def _named_texts(texts: Mapping[str, str]) -> list[NamedValue]:
         try:
             named.append(NamedValue(name=name, value=Value(string_value=text)))
         except (TypeError, ValueError):
-            problem = Problem("text in Unicode", f"environment.{name}", repr(text))
-            raise UsageError("environment", [problem]) from None
+            raise refused(f"environment.{name}", text, "text in UTF-8") from None
     return named
 
 

@@ -21,13 +21,13 @@ MISUSES: dict[str, tuple[Callable[[Any], object], str]] = {
     "a huge number": (lambda c: next(c.events(after=2**70)), r"after: \d+: .* of 64 bits"),
     "a number as study": (lambda c: c.study(3), "study: 3: expected a study or its id"),
     "no study": (lambda c: c.remove(None), "study: None: expected a study or its id"),
-    "no name": (lambda c: c.follow("").__next__(), "study: '': expected a study or its id"),
+    "no name": (lambda c: c.follow("").__next__(), "study: expected a study or its id"),
     "a number as trial": (lambda c: c.trial(3), "trial: 3: expected a trial or its id"),
     "a study as trial": (lambda c: next(c.logs(None)), "trial: None: expected a trial or its id"),
-    "half a character": (lambda c: c.study("\ud800"), r"study: .*: expected text in Unicode"),
-    "half a target": (lambda c: c.stop("\ud800"), r"study: .*: expected text in Unicode"),
+    "half a character": (lambda c: c.study("\ud800"), r"study: .*: expected text in UTF-8"),
+    "half a target": (lambda c: c.stop("\ud800"), r"study: .*: expected text in UTF-8"),
     "a far offset": (lambda c: next(c.logs("digits/1", offset=1 << 63)), "offset: .* of 64 bits"),
-    "a metric": (lambda c: c.curve("digits/1", 3), "metric: 3: expected text in Unicode"),
+    "a metric": (lambda c: c.curve("digits/1", 3), "metric: 3: expected text in UTF-8"),
     "no destination": (
         lambda c: c.download_checkpoint("digits/1", None),
         "destination: None: expected a path",
@@ -46,7 +46,7 @@ MISUSES: dict[str, tuple[Callable[[Any], object], str]] = {
     "half a script": (lambda c: c.submit("\udcff.py"), "program: .*: expected characters"),
     "a number in the environment": (
         lambda c: c.submit("train.py", environment={"A": 1}),
-        r"environment\.A: 1: expected text in Unicode",
+        r"environment\.A: 1: expected text in UTF-8",
     ),
 }
 
