@@ -146,6 +146,10 @@ def test_constants_and_choices() -> None:
         ({"mu": 5, "sigma": 0.1, "distribution": "normal"}, float, 4, 6),
         ({"mu": 5, "sigma": 2, "q": 0.25, "distribution": "q_normal"}, float, -7, 17),
         ({"mu": 0, "sigma": 1, "distribution": "log_normal"}, float, 0, 1000),
+        ({"min": 0, "max": 5, "q": 4, "distribution": "q_log_uniform"}, int, 0, 148),
+        ({"min": 1, "max": 3, "distribution": "inv_log_uniform"}, float, math.exp(-3), 1 / math.e),
+        ({"min": 1e-5, "max": 0.1, "distribution": "inv_log_uniform_values"}, float, 1e-5, 0.1),
+        ({"mu": 3, "q": 0.5, "distribution": "q_log_normal"}, float, 0, 20000),
     ],
 )
 def test_draws_stay_within_their_bounds(

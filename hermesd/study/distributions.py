@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from typing import Annotated
 
 import numpy as np
@@ -23,11 +22,10 @@ from pydantic import (
 )
 
 from hermesd.core.model import Scalar
+from hermesd.study.multiples import MULTIPLES_LIMIT, multiple, nearest_multiple
 
 VALUES_LIMIT = 10_000
 LARGEST_EXPONENT = 700.0
-# Whole numbers have 64 bits.
-MULTIPLES_LIMIT = 2**63
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -52,6 +50,17 @@ class Axis(BaseModel):
     def draw(self, random: np.random.Generator) -> Scalar:
         """One value."""
         raise NotImplementedError
+
+
+class Quantized(Axis):
+    """What the next class draws, rounded to a multiple of q."""
+
+    q: Positive = 1.0
+
+    def draw(self, random: np.random.Generator) -> Scalar:
+        value = super().draw(random)
+        assert isinstance(value, float)
+        return nearest_multiple(value, self.q)
 
 
 class Constant(Axis):
@@ -188,6 +197,17 @@ class LogUniform(Axis):
         return math.exp(random.uniform(self.min, self.max))
 
 
+class QLogUniform(Quantized, LogUniform):
+    """Likewise, rounded to a multiple of q."""
+
+
+class InvLogUniform(LogUniform):
+    """A number whose inverse is e to a power from min to max."""
+
+    def draw(self, random: np.random.Generator) -> Scalar:
+        return math.exp(-random.uniform(self.min, self.max))
+
+
 class LogUniformValues(Axis):
     """A number from min to max, as likely in each decade: the bounds are values."""
 
@@ -204,15 +224,12 @@ class LogUniformValues(Axis):
         return min(max(value, self.min), self.max)
 
 
-class QLogUniformValues(LogUniformValues):
-    """Likewise, rounded to a multiple of q."""
+class InvLogUniformValues(LogUniformValues):
+    """A number whose inverse is as likely in each decade from 1/max to 1/min: so is the number."""
 
-    q: Positive = 1.0
 
-    def draw(self, random: np.random.Generator) -> Scalar:
-        value = super().draw(random)
-        assert isinstance(value, float)
-        return nearest_multiple(value, self.q)
+class QLogUniformValues(Quantized, LogUniformValues):
+    """A number as likely in each decade, rounded to a multiple of q."""
 
 
 class Normal(Axis):
@@ -225,13 +242,8 @@ class Normal(Axis):
         return float(random.normal(self.mu, self.sigma))
 
 
-class QNormal(Normal):
+class QNormal(Quantized, Normal):
     """Normally distributed, rounded to a multiple of q."""
-
-    q: Positive = 1.0
-
-    def draw(self, random: np.random.Generator) -> Scalar:
-        return nearest_multiple(float(random.normal(self.mu, self.sigma)), self.q)
 
 
 class LogNormal(Normal):
@@ -239,6 +251,10 @@ class LogNormal(Normal):
 
     def draw(self, random: np.random.Generator) -> Scalar:
         return math.exp(min(random.normal(self.mu, self.sigma), LARGEST_EXPONENT))
+
+
+class QLogNormal(Quantized, LogNormal):
+    """Likewise, rounded to a multiple of q."""
 
 
 AXES: Mapping[str, type[Axis]] = {
@@ -253,6 +269,10 @@ AXES: Mapping[str, type[Axis]] = {
     "normal": Normal,
     "q_normal": QNormal,
     "log_normal": LogNormal,
+    "q_log_uniform": QLogUniform,
+    "inv_log_uniform": InvLogUniform,
+    "inv_log_uniform_values": InvLogUniformValues,
+    "q_log_normal": QLogNormal,
 }
 
 
@@ -261,20 +281,6 @@ def _ordered(low: float, high: float) -> None:
         raise ValueError(f"min < max, not {low:g} and {high:g}")
     if not math.isfinite(high - low):
         raise ValueError(f"min and max less far apart, not {low:g} and {high:g}")
-
-
-def multiple(k: int, q: float) -> Scalar:
-    """k times q without the dust of binary fractions; a whole number if q is one and it fits."""
-    if q.is_integer() and abs(k * int(q)) < MULTIPLES_LIMIT:
-        return k * int(q)
-    return float(k * Decimal(repr(q)))
-
-
-def nearest_multiple(value: float, q: float) -> Scalar:
-    """The multiple of q that is nearest to `value`."""
-    count = value / q
-    # So many of them lie closer together than floating-point numbers: `value` is one.
-    return value if abs(count) >= MULTIPLES_LIMIT else multiple(round(count), q)
 
 
 def kind_of(axis: Axis) -> str:

@@ -39,6 +39,10 @@ class Distribution(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DISTRIBUTION_NORMAL: _ClassVar[Distribution]
     DISTRIBUTION_Q_NORMAL: _ClassVar[Distribution]
     DISTRIBUTION_LOG_NORMAL: _ClassVar[Distribution]
+    DISTRIBUTION_Q_LOG_UNIFORM: _ClassVar[Distribution]
+    DISTRIBUTION_INV_LOG_UNIFORM: _ClassVar[Distribution]
+    DISTRIBUTION_INV_LOG_UNIFORM_VALUES: _ClassVar[Distribution]
+    DISTRIBUTION_Q_LOG_NORMAL: _ClassVar[Distribution]
 
 class Tier(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -88,6 +92,10 @@ DISTRIBUTION_Q_LOG_UNIFORM_VALUES: Distribution
 DISTRIBUTION_NORMAL: Distribution
 DISTRIBUTION_Q_NORMAL: Distribution
 DISTRIBUTION_LOG_NORMAL: Distribution
+DISTRIBUTION_Q_LOG_UNIFORM: Distribution
+DISTRIBUTION_INV_LOG_UNIFORM: Distribution
+DISTRIBUTION_INV_LOG_UNIFORM_VALUES: Distribution
+DISTRIBUTION_Q_LOG_NORMAL: Distribution
 TIER_UNSPECIFIED: Tier
 TIER_PARK: Tier
 TIER_CHECKPOINT: Tier
