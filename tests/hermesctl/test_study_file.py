@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -310,3 +311,32 @@ def test_no_bytes_raise_anything_but_a_study_file_error(data: bytes) -> None:
 def test_no_yaml_like_text_raises_anything_but_a_study_file_error(text: str) -> None:
     for problem in problems_of(text):
         assert str(problem).isprintable()
+
+
+# --- what the documentation says ---
+
+
+def test_every_key_and_every_distribution_is_documented() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "study-file.md").read_text()
+    words = set(re.findall(r"`(?:\$\{)?(\w+)\}?`", text))
+    messages = [pb.StudySpec, pb.Metric, pb.Signal, pb.Parameter, pb.EarlyTerminate, pb.Schedule]
+    messages += [pb.Resources, pb.Suspend, pb.Retry, pb.Stop]
+    keys = {field.name for message in messages for field in message.DESCRIPTOR.fields}
+    assert not keys - words
+    names = {
+        v.name.removeprefix("DISTRIBUTION_").lower() for v in pb.Distribution.DESCRIPTOR.values
+    }
+    assert not names - words - {"unspecified"}
+
+
+@pytest.mark.parametrize(
+    ("parameter", "words"),
+    [
+        ("{parameters: {b: {value: 1}}}", "parameters.a.parameters: unknown key"),
+        ("{value: [1, {b: 2}]}", "parameters.a.value[1]: a mapping: expected text, a number"),
+        ("{values: [1, null]}", "parameters.a.values[1]: null: expected text, a number"),
+    ],
+)
+def test_what_a_sweep_file_may_hold_and_a_study_file_not(parameter: str, words: str) -> None:
+    (problem,) = problems_of(f"method: grid\nparameters: {{a: {parameter}}}")
+    assert words in str(problem)
