@@ -1,4 +1,4 @@
-"""The SDK on asyncio: what async_reader asks, and every change.
+"""The SDK on asyncio: what async_reader asks, what async_upkeep does, and every other change.
 
 Rule: a mutation has one request id however often it is sent, so a retry never has two effects.
 """
@@ -6,7 +6,6 @@ Rule: a mutation has one request id however often it is sent, so a retry never h
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -15,8 +14,8 @@ from typing import TypeAlias
 from hermesctl import from_wire, local
 from hermesctl.address import embedded_head, find_head
 from hermesctl.asking import StudyRef, asked, path_of, refused, study_id
-from hermesctl.async_reader import AsyncReader
-from hermesctl.connection import PATIENCE_SECONDS, Connection
+from hermesctl.async_upkeep import AsyncUpkeep
+from hermesctl.connection import PATIENCE_SECONDS, Connection, new_request_id
 from hermesctl.errors import StudyFileError, UsageError
 from hermesctl.records import Submission
 from hermesctl.snapshot import snapshot
@@ -41,7 +40,7 @@ StudySource: TypeAlias = str | os.PathLike[str] | Mapping[str, object] | StudySp
 _SUBMIT_TIMEOUT_SECONDS = 300.0
 
 
-class AsyncClient(AsyncReader):
+class AsyncClient(AsyncUpkeep):
     """A client of one head; an async context manager.
 
     `head` is an address (`127.0.0.1:7411`, `unix:PATH`); without it HERMES_HEAD counts, else this
@@ -109,7 +108,7 @@ class AsyncClient(AsyncReader):
         spec.CopyFrom(prepared.spec)
         spec.python = interpreter(spec.python, prepared.directory)
         request = pb.SubmitStudyRequest(
-            request_id=_request_id(),
+            request_id=new_request_id(),
             spec=spec,
             submit_directory=str(prepared.directory),
             validate_only=dry_run,
@@ -133,7 +132,7 @@ class AsyncClient(AsyncReader):
         await self._check_version()
         original = (await self.study(study)).study
         request = pb.SubmitStudyRequest(
-            request_id=_request_id(),
+            request_id=new_request_id(),
             spec=prepared.spec,
             code_sha256=original.code_sha256,
             submit_directory=original.submit_directory,
@@ -153,7 +152,7 @@ class AsyncClient(AsyncReader):
             for trial in (
                 await self.connection.call(
                     self.connection.stub.PauseTrials,
-                    pb.PauseTrialsRequest(request_id=_request_id(), selection=selection),
+                    pb.PauseTrialsRequest(request_id=new_request_id(), selection=selection),
                 )
             ).trials
         ]
@@ -167,7 +166,7 @@ class AsyncClient(AsyncReader):
             for trial in (
                 await self.connection.call(
                     self.connection.stub.ResumeTrials,
-                    pb.ResumeTrialsRequest(request_id=_request_id(), selection=selection),
+                    pb.ResumeTrialsRequest(request_id=new_request_id(), selection=selection),
                 )
             ).trials
         ]
@@ -181,7 +180,7 @@ class AsyncClient(AsyncReader):
             for trial in (
                 await self.connection.call(
                     self.connection.stub.StopTrials,
-                    pb.StopTrialsRequest(request_id=_request_id(), selection=selection),
+                    pb.StopTrialsRequest(request_id=new_request_id(), selection=selection),
                 )
             ).trials
         ]
@@ -195,7 +194,7 @@ class AsyncClient(AsyncReader):
             for trial in (
                 await self.connection.call(
                     self.connection.stub.RetryTrials,
-                    pb.RetryTrialsRequest(request_id=_request_id(), selection=selection),
+                    pb.RetryTrialsRequest(request_id=new_request_id(), selection=selection),
                 )
             ).trials
         ]
@@ -219,14 +218,14 @@ class AsyncClient(AsyncReader):
         ids: list[str] = []
         for selection in chosen:
             request = pb.ExtendStudyRequest(
-                request_id=_request_id(), selection=selection, stop=rules, parameters=values
+                request_id=new_request_id(), selection=selection, stop=rules, parameters=values
             )
             ids += (await self.connection.call(self.connection.stub.ExtendStudy, request)).trials
         return ids
 
     async def remove(self, study: StudyRef) -> None:
         """Forget a study with all that it left on disks."""
-        request = asked(pb.RemoveStudyRequest, request_id=_request_id(), study=study_id(study))
+        request = asked(pb.RemoveStudyRequest, request_id=new_request_id(), study=study_id(study))
         await self.connection.call(self.connection.stub.RemoveStudy, request)
 
     async def _submit(self, request: pb.SubmitStudyRequest, prepared: Prepared) -> Submission:
@@ -275,7 +274,3 @@ def _named_texts(texts: Mapping[str, str]) -> list[NamedValue]:
         except (TypeError, ValueError):
             raise refused(f"environment.{name}", text, "text in UTF-8") from None
     return named
-
-
-def _request_id() -> str:
-    return str(uuid.uuid4())

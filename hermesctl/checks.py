@@ -106,7 +106,11 @@ async def _nodes(client: AsyncClient) -> list[Check]:
             continue
         broken = [d for d in node.devices if not d.healthy]
         found = f"{len(node.devices)} devices"
-        checks.append(Check(name, Verdict.OK, found))
+        if node.draining:
+            remedy = command(f"node undrain {node.id}")
+            checks.append(Check(name, Verdict.NOTE, f"{found}, {node.state}", remedy))
+        else:
+            checks.append(Check(name, Verdict.OK, found))
         checks += [Check(name, Verdict.FAILED, f"{d.id}: {d.reason}") for d in broken]
         # A node says of itself what it can and can't do (cgroups, GPUs, zygote).
         checks += [Check(name, Verdict.NOTE, fact) for fact in node.facts]

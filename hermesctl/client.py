@@ -241,6 +241,18 @@ class Client:
         """See AsyncClient.remove."""
         self._run(self._client.remove(study))
 
+    def drain(self, node: str) -> Node:
+        """See AsyncClient.drain."""
+        return self._run(self._client.drain(node))
+
+    def undrain(self, node: str) -> Node:
+        """See AsyncClient.undrain."""
+        return self._run(self._client.undrain(node))
+
+    def wait_drained(self, node: str) -> Node:
+        """See AsyncClient.wait_drained."""
+        return self._run(self._client.wait_drained(node))
+
     def _run(self, coroutine: Coroutine[Any, Any, Answer]) -> Answer:
         return self._thread.run(coroutine)
 

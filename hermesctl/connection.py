@@ -12,6 +12,7 @@ import datetime
 import os
 import random
 import time
+import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -56,6 +57,11 @@ _OPTIONS = (
 Answer = TypeVar("Answer")
 Request = TypeVar("Request")
 Message = TypeVar("Message")
+
+
+def new_request_id() -> str:
+    """What a mutation is known by, however often it is sent."""
+    return str(uuid.uuid4())
 
 
 class Connection:

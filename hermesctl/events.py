@@ -39,6 +39,8 @@ class EventKind(StrEnum):
     STUDY_FINISHED = "study-finished"
     POLICY_FAILED = "policy-failed"
     DEVICE_FAILED = "device-failed"
+    NODE_DRAINED = "node-drained"
+    NODE_UNDRAINED = "node-undrained"
     # An event of a newer head that this client has no word for.
     OTHER = "other"
 

@@ -71,7 +71,7 @@ async def _forecast(client: AsyncClient, spec: StudySpec, policy: str, trials: i
     devices = sum(
         device.healthy and kind in ("", device.kind)
         for node in await client.nodes()
-        if node.connected
+        if node.connected and not node.draining
         for device in node.devices
     )
     draws = max(1, min(MOST_DRAWS, MOST_TRIALS // max(1, trials)))

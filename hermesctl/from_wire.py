@@ -183,6 +183,10 @@ def node(message: pb.Node) -> node_records.Node:
         facts=tuple(message.facts),
         version=message.version,
         silent_seconds=message.silent_seconds,
+        draining=message.draining,
+        parked=tuple(message.parked),
+        stuck=tuple(message.stuck),
+        only_copies=message.only_copies,
     )
 
 

@@ -17,9 +17,12 @@ async def without_nodes(client: AsyncClient) -> str:
         nodes = await client.nodes()
     except HermesError:
         return ""  # whatever is the matter, it is not this
-    if any(node.connected for node in nodes):
+    if any(node.connected and not node.draining for node in nodes):
         return ""
     address = client.connection.address
+    if draining := next((node for node in nodes if node.connected), None):
+        how = command(f"node undrain {draining.id}")
+        return f"nothing new runs on the head at {address}: its nodes are draining; {how} ends that"
     if nodes:
         silent = ", ".join(printable(node.id) for node in nodes[:3])
         what = f"none of its {count(len(nodes), 'node')} is connected ({silent})"

@@ -37,7 +37,12 @@ class Device:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Node:
-    """A node daemon and its devices; `facts` are what it found out about its machine."""
+    """A node daemon and its devices; `facts` are what it found out about its machine.
+
+    Of one that is `draining`: the trials `parked` there, those on it that are `stuck` since no
+    checkpoint would bring them back elsewhere, and how many unfinished trials have their
+    `only_copies` of a checkpoint there.
+    """
 
     id: str
     connected: bool
@@ -45,7 +50,27 @@ class Node:
     facts: tuple[str, ...]
     version: str
     silent_seconds: float
+    draining: bool = False
+    parked: tuple[str, ...] = ()
+    stuck: tuple[str, ...] = ()
+    only_copies: int = 0
+
+    @property
+    def running(self) -> tuple[str, ...]:
+        """The trials on its devices."""
+        return tuple(device.trial for device in self.devices if device.trial)
+
+    @property
+    def drained(self) -> bool:
+        """Whether it was to be emptied and nothing runs or is parked there any more."""
+        return self.draining and not self.running and not self.parked
+
+    @property
+    def state(self) -> str:
+        """`connected`, `silent`, `draining` or `drained`; the last two also of a silent one."""
+        if self.draining:
+            return "drained" if self.drained else "draining"
+        return "connected" if self.connected else "silent"
 
     def __repr__(self) -> str:
-        state = "connected" if self.connected else "silent"
-        return f"<Node {self.id}: {state}, {count(len(self.devices), 'device')}>"
+        return f"<Node {self.id}: {self.state}, {count(len(self.devices), 'device')}>"

@@ -194,10 +194,9 @@ def nodes_table(nodes: Sequence[Node], wide: bool) -> Table:
     extra = ("facts",) if wide else ()
     table = grid("node", "state", "devices", ">busy", "version", *extra)
     for node in nodes:
-        silent = f"silent for {duration(node.silent_seconds)}"
         cells = [
             cell(node.id),
-            cell("connected", "green") if node.connected else cell(silent, "red"),
+            node_state_cell(node),
             cell(devices_text(node.devices)),
             cell(f"{sum(1 for d in node.devices if d.trial)}/{len(node.devices)}"),
             cell(node.version or "-"),
@@ -206,6 +205,14 @@ def nodes_table(nodes: Sequence[Node], wide: bool) -> Table:
             cells.append(cell("; ".join(node.facts)))
         table.add_row(*cells)
     return table
+
+
+def node_state_cell(node: Node) -> Text:
+    """Its state, and for how long nothing was heard of a silent one."""
+    if node.connected:
+        return cell(node.state, "yellow" if node.draining else "green")
+    words = f"silent for {duration(node.silent_seconds)}"
+    return cell(f"{words}, {node.state}" if node.draining else words, "red")
 
 
 def devices_text(devices: Sequence[Device]) -> str:

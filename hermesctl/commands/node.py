@@ -11,15 +11,22 @@ from rich.text import Text
 
 from hermesctl.async_client import AsyncClient
 from hermesctl.commands.user import DAY_SECONDS, ValidOption
-from hermesctl.errors import NotFound, UsageError
+from hermesctl.errors import NotFound, Refused, UsageError
 from hermesctl.members import invite, revoke
 from hermesctl.node_records import Node
+from hermesctl.node_views import drain_facts
 from hermesctl.options import HeadOption, NodeArgument, OutputOption, YesOption
 from hermesctl.output import Format, emit, row
 from hermesctl.running import NounGroup, confirm, run
-from hermesctl.tables import devices_table, devices_text, facts_table, nodes_table
+from hermesctl.tables import (
+    devices_table,
+    devices_text,
+    facts_table,
+    node_state_cell,
+    nodes_table,
+)
 from hermesctl.terminal import say, stdout
-from hermesctl.text import duration, printable
+from hermesctl.text import printable
 from hermesd.enrolment import Role
 
 app = typer.Typer(cls=NounGroup, help="List and show nodes. Without a verb: the list, or one node.")
@@ -50,18 +57,67 @@ def show(node: NodeArgument, head: HeadOption = None, output: OutputOption = For
     async def body(client: AsyncClient) -> None:
         found = _named(await client.nodes(), node)
         rows = [row(device) for device in found.devices]
-        state = "connected" if found.connected else f"silent for {duration(found.silent_seconds)}"
         facts = [
             ("node", found.id),
-            ("state", state),
+            ("state", node_state_cell(found).plain),
             ("version", found.version or "-"),
             ("devices", devices_text(found.devices)),
+            *drain_facts(found),
             *(("" if i else "machine", fact) for i, fact in enumerate(found.facts)),
         ]
         view = Group(facts_table(facts), Text(), devices_table(found.devices))
         emit(stdout(), output, {"node": row(found)}, rows, lambda _: view)
 
     run(body, head=head)
+
+
+@app.command()
+def drain(
+    node: NodeArgument,
+    wait: Annotated[bool, typer.Option("--wait", help="Return once it is empty.")] = False,
+    head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Empty a node, before maintenance: nothing new runs there, nothing is cut short.
+
+    Its runs go on to the end of their quanta and are written down as checkpoints, and so are the
+    trials that are parked there. It stays so, also when it or the head is restarted, until it is
+    undrained.
+
+    Example: hermesctl node drain gpu2 --wait
+    """
+
+    async def body(client: AsyncClient) -> None:
+        drained = await client.drain(node)
+        if wait:
+            if not drained.drained:
+                say("\n".join(f"{name}: {words}" for name, words in drain_facts(drained)))
+            drained = await client.wait_drained(drained.id)
+            if not drained.draining:
+                raise Refused(f"somebody undrained node {printable(drained.id)} meanwhile")
+        _emit_state(drained, output)
+
+    run(body, head=head)
+
+
+@app.command()
+def undrain(
+    node: NodeArgument, head: HeadOption = None, output: OutputOption = Format.TABLE
+) -> None:
+    """Put a drained or draining node to use again.
+
+    Example: hermesctl node undrain gpu2
+    """
+
+    async def body(client: AsyncClient) -> None:
+        _emit_state(await client.undrain(node), output)
+
+    run(body, head=head)
+
+
+def _emit_state(node: Node, output: Format) -> None:
+    facts = [("node", node.id), ("state", node_state_cell(node).plain), *drain_facts(node)]
+    emit(stdout(), output, row(node), [row(node)], lambda _: facts_table(facts))
 
 
 @app.command()

@@ -37,9 +37,7 @@ class Assignment:
             if choice := self.queues.choice(trial, now):
                 self._launch(choice, device, issue)
         free = OrderedDict.fromkeys(d for d in sorted(state.free) if not self._expects(d))
-        expired = [
-            d for d in sorted(state.expired) if state.nodes[state.slots[d].device.node].connected
-        ]
+        expired = [d for d in sorted(state.expired) if state.nodes[state.slots[d].device.node].open]
         if not free and not expired:
             return
         occupants = {self._occupant(device): device for device in expired}
@@ -191,9 +189,7 @@ class Assignment:
         if device is None:
             return True
         slot = self.state.slots[device]
-        return (
-            slot.run is None or not slot.healthy or not self.state.nodes[slot.device.node].connected
-        )
+        return slot.run is None or not slot.healthy or not self.state.nodes[slot.device.node].open
 
     def _merged(
         self,

@@ -83,6 +83,14 @@ class Bind:
 
 
 @dataclass(frozen=True, slots=True)
+class WriteDown:
+    """Write a parked run down as a checkpoint, and end its process."""
+
+    run: RunId
+    node: NodeId
+
+
+@dataclass(frozen=True, slots=True)
 class Release:
     """Nothing is running or parked for this trial any more on this node; `forget` its files too."""
 
@@ -91,4 +99,4 @@ class Release:
     forget: bool
 
 
-Command: TypeAlias = Launch | Renew | Suspend | Stop | Kill | Bind | Release
+Command: TypeAlias = Launch | Renew | Suspend | Stop | Kill | Bind | WriteDown | Release

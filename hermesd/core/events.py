@@ -119,6 +119,22 @@ class NodeLost:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeDrained:
+    """A person wants a node empty: nothing new for it, and it gives up what it has in time."""
+
+    node: NodeId
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUndrained:
+    """A node that was to be emptied may be used again."""
+
+    node: NodeId
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceFailed:
     """A device is not to be used until its node says Hello again with it."""
 
@@ -269,6 +285,8 @@ Event: TypeAlias = (
     | NodeJoined
     | NodeSilent
     | NodeLost
+    | NodeDrained
+    | NodeUndrained
     | DeviceFailed
     | PolicyFailed
     | RunEvent

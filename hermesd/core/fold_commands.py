@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import assert_never
 
 from hermesd.core.change import replace
-from hermesd.core.commands import Bind, Command, Kill, Launch, Release, Renew, Stop, Suspend
+from hermesd.core.commands import (
+    Bind,
+    Command,
+    Kill,
+    Launch,
+    Release,
+    Renew,
+    Stop,
+    Suspend,
+    WriteDown,
+)
 from hermesd.core.model import Phase, RunId, Time
 from hermesd.core.tables import Rejected, Tables
 from hermesd.core.trial import Run, Trial
@@ -41,6 +51,12 @@ def fold_command(state: Tables, command: Command, now: Time) -> None:
                 state.put_slot(replace(state.slots[device], reserved=trial_id))
             else:
                 state.put(replace(trial, home=device))
+        case WriteDown(run_id, node):
+            trial = state.trial(run_id.trial)
+            kept = trial.kept
+            if kept is None or kept.run != run_id or state.parked_on(trial) != node:
+                raise Rejected(f"{run_id} is not parked on {node}")
+            state.put(replace(trial, kept=replace(kept, leaving=True)))
         case Release(trial_id, node, forget):
             if not forget:
                 trial = state.trial(trial_id)

@@ -41,7 +41,12 @@ def _joined(state: Tables, event: NodeJoined, now: Time) -> None:
     before = state.nodes.get(event.node)
     names = tuple(device.id for device in event.devices)
     state.nodes[event.node] = Node(
-        event.node, event.boot_id, names, facts=event.facts, version=event.version
+        event.node,
+        event.boot_id,
+        names,
+        facts=event.facts,
+        version=event.version,
+        draining=before is not None and before.draining,
     )
     live = {item.run: item.condition for item in event.live}
     own = {item.run: item.condition for item in event.live if not _foreign(state, item)}

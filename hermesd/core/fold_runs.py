@@ -91,7 +91,7 @@ def _park_lost(state: Tables, trial: Trial, event: ParkLost, now: Time) -> None:
 def _demoted(state: Tables, trial: Trial, event: RunSuspended) -> None:
     """A parked trial was written down and its process ended, to make room."""
     assert trial.kept is not None
-    kept = replace(trial.kept, tier=Tier.CHECKPOINT, memory_bytes=0)
+    kept = replace(trial.kept, tier=Tier.CHECKPOINT, memory_bytes=0, leaving=False)
     trial = replace(progress.with_checkpoint(trial, event.checkpoint), kept=kept)
     behind = trial.checkpoint is None or trial.checkpoint.step < trial.step
     state.put(progress.fall_back(trial) if behind else trial)

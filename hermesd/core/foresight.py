@@ -25,7 +25,8 @@ def upcoming(state: State, queues: Queues, now: Time) -> dict[NodeId, Upcoming]:
     A trial has the next turn if it is among the first of all, one for each device, or the first of
     those that wait for its home.
     """
-    devices = sum(slot.healthy for slot in state.slots.values())
+    draining = {node.id for node in state.nodes.values() if node.draining}
+    devices = sum(s.healthy and s.device.node not in draining for s in state.slots.values())
     orders = [_order(queues, study, devices + AHEAD, now) for study in state.studies]
     first: dict[NodeId, list[TrialId]] = defaultdict(list)
     later: dict[NodeId, list[TrialId]] = defaultdict(list)
@@ -41,7 +42,7 @@ def upcoming(state: State, queues: Queues, now: Time) -> dict[NodeId, Upcoming]:
         else:
             has_turn = seen < devices
         seen += 1
-        if (node := _keeper(state, trial)) is not None:
+        if (node := _keeper(state, trial)) is not None and node not in draining:
             (first if has_turn else later)[node].append(trial.id)
     return {node: Upcoming((*first[node], *later[node]), len(first[node])) for node in state.nodes}
 

@@ -18,12 +18,16 @@ RESTORE = "restore"
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """How a suspended trial is kept: parked as `run` on `device`, or by its checkpoint."""
+    """How a suspended trial is kept: parked as `run` on `device`, or by its checkpoint.
+
+    `leaving` says that its node was asked to write down what is parked.
+    """
 
     tier: Tier
     run: RunId
     device: DeviceId
     memory_bytes: int = 0
+    leaving: bool = False
 
 
 @dataclass(frozen=True, slots=True)

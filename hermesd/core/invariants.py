@@ -106,6 +106,8 @@ def _check_trial(state: Tables, trial_id: TrialId, trial: Trial) -> None:
     if trial.kept is not None and trial.kept.tier is Tier.PARK and run is not None:
         parked = trial.phase in (Phase.STARTING, Phase.SUSPENDING)
         _require(parked, "{} runs, yet is parked", run.id)
+    if trial.kept is not None and trial.kept.leaving:
+        _require(trial.kept.tier is Tier.PARK, "{} is to be written down twice", trial_id)
     _require(trial.ending is None or trial.phase.on_device, "{} should have ended", trial_id)
     _require(
         trial.checkpoint is None or trial.checkpoint.trial == trial_id,

@@ -69,6 +69,11 @@ class Fidelity(StrEnum):
     PARK_ONLY = "park-only"
     AUTHOR = "author"
 
+    @property
+    def restorable(self) -> bool:
+        """Whether a trial of which this is known can go on from a checkpoint at all."""
+        return self not in (Fidelity.UNKNOWN, Fidelity.PARK_ONLY)
+
 
 class Goal(StrEnum):
     MINIMIZE = "minimize"
@@ -102,6 +107,11 @@ class Quantum:
     loss: float | None = None
     exact: bool = False
     milestones: tuple[Milestone, ...] = ()
+
+    @property
+    def endless(self) -> bool:
+        """Whether no limit ends it."""
+        return self.seconds is None and self.until_step is None and self.loss is None
 
     def passed(self, loss: float, last: float) -> list[float]:
         """The percentages of the milestones that a loss passes, those past `last`, in order."""
@@ -245,7 +255,10 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A box. `silent_since` is set while no stream to it is open; `granted` is the last lease."""
+    """A box. `silent_since` is set while no stream to it is open.
+
+    One that is `draining` gets nothing new, and gives up what it has: a person wants it so.
+    """
 
     id: NodeId
     boot_id: str
@@ -254,3 +267,9 @@ class Node:
     silent_since: Time | None = None
     facts: tuple[str, ...] = field(default=())
     version: str = ""
+    draining: bool = False
+
+    @property
+    def open(self) -> bool:
+        """Whether it may be given anything new."""
+        return self.connected and not self.draining

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from hermesd.core import node_facts, node_memory, node_orders
-from hermesd.core.commands import Kill, Release, Renew, Stop, Suspend
+from hermesd.core.commands import Kill, Release, Renew, Stop, Suspend, WriteDown
 from hermesd.core.events import RunFailed
 from hermesd.core.model import DeviceId, LiveRun, RunId, Time, TrialId
 from hermesd.core.node_actions import Action, AskReport, Extend, Fence, LetGo, Save, Spawn
@@ -39,6 +39,8 @@ class NodeMachine:
                 node_orders.suspend(self.table, message, now)
             case Kill():
                 node_orders.kill(self.table, message, now)
+            case WriteDown():
+                node_orders.write_down(self.table, message, now)
             case Release():
                 node_orders.release(self.table, message, now)
             case Leave():

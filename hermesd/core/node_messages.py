@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from hermesd.core.commands import Kill, Launch, Release, Renew, Stop, Suspend
+from hermesd.core.commands import Kill, Launch, Release, Renew, Stop, Suspend, WriteDown
 from hermesd.core.events import Reported
 from hermesd.core.model import (
     Checkpoint,
@@ -107,7 +107,7 @@ class Upcoming:
     turns: int
 
 
-Order: TypeAlias = Assignment | Renew | Suspend | Stop | Kill | Release | Upcoming
+Order: TypeAlias = Assignment | Renew | Suspend | Stop | Kill | WriteDown | Release | Upcoming
 
 
 class Series(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hermesd.core.commands import Kill, Release, Renew, Stop, Suspend
+from hermesd.core.commands import Kill, Release, Renew, Stop, Suspend, WriteDown
 from hermesd.core.events import ParkLost, QuantumEnded, RunStarted, RunSuspended
 from hermesd.core.model import RunId, Tier, Time
 from hermesd.core.node_messages import Assignment, Leave
@@ -128,6 +128,26 @@ def kill(node: NodeTable, order: Kill, now: Time) -> None:
     else:
         stay.asked = now if stay.asked is None else stay.asked
         _end_waiting(node, stay, order.reason, now)
+
+
+def write_down(node: NodeTable, order: WriteDown, now: Time) -> None:
+    """Write down what is parked and end it; what could not be written before is tried again.
+
+    A run that is over here, or has gone on since, needs nothing: the head has heard, or will.
+    """
+    run = order.run
+    stay = node.stays.get(run.trial)
+    if stay is None or stay.run.attempt < run.attempt:
+        if run.attempt > node.attempts.get(run.trial, 0):
+            node.tell(ParkLost(run, "no parked process of it is here"))
+    elif stay.run != run or stay.ending is not None:
+        return
+    elif stay.condition is Condition.PARKED and stay.restorable:
+        stay.unwritable = False
+        stay.enter(Condition.DEMOTING, now)
+        node.demote(stay, now)
+    elif stay.condition in (Condition.PARKED, Condition.ENDED) and stay.outcome is not None:
+        node.tell(stay.outcome)
 
 
 def release(node: NodeTable, order: Release, now: Time) -> None:

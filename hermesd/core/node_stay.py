@@ -19,22 +19,13 @@ from hermesd.core.events import (
     RunFailed,
     RunSuspended,
 )
-from hermesd.core.model import Checkpoint, Fidelity, LiveRun, Quantum, RunId, Tier, Time
+from hermesd.core.model import Checkpoint, LiveRun, Quantum, RunId, Tier, Time
 from hermesd.core.node_messages import Assignment, Judged
 
 REPORT_SECONDS = 1.0
 """How long the end of a quantum waits for the report that was asked for."""
 
 Outcome = RunSuspended | RunCompleted | RunFailed | ParkLost
-
-RESTORABLE = frozenset(
-    {
-        Fidelity.EXACT,
-        Fidelity.EXACT_IF_DETERMINISTIC,
-        Fidelity.PARAMETERS_EXACT,
-        Fidelity.AUTHOR,
-    }
-)
 
 
 class Condition(StrEnum):
@@ -178,7 +169,7 @@ class Stay:
     @property
     def restorable(self) -> bool:
         """Whether this trial can go on from a checkpoint at all."""
-        return self.judged is not None and self.judged.fidelity in RESTORABLE
+        return self.judged is not None and self.judged.fidelity.restorable
 
     @property
     def save_due(self) -> Time:

@@ -61,7 +61,7 @@ def _alternatives(state: Tables, trial: Trial, kept_on: str | None) -> Iterator[
     study = state.studies[trial.spec.study]
     for slot in state.slots.values():
         node = state.nodes[slot.device.node]
-        if slot.healthy and node.connected and fits(trial, study, slot.device, kept_on):
+        if slot.healthy and node.open and fits(trial, study, slot.device, kept_on):
             yield slot.device.id
 
 

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from hermesd.core.commands import Bind, Command, Kill, Launch, Release, Renew, Stop, Suspend
+from hermesd.core.commands import (
+    Bind,
+    Command,
+    Kill,
+    Launch,
+    Release,
+    Renew,
+    Stop,
+    Suspend,
+    WriteDown,
+)
 from hermesd.core.model import NodeId
 from hermesd.core.tables import Tables
 
@@ -14,7 +24,7 @@ def addressee(state: Tables, command: Command) -> NodeId | None:
     match command:
         case Bind():
             return None
-        case Kill(node=node) | Release(node=node):
+        case Kill(node=node) | WriteDown(node=node) | Release(node=node):
             return node
         case Launch() | Renew() | Suspend() | Stop():
             trial = state.trials.get(command.run.trial)

@@ -10,12 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from hermesd.core.assignment import Assignment, Issue
 from hermesd.core.binding import bind
-from hermesd.core.commands import Bind, Command, Kill, Launch, Release, Renew, Stop, Suspend
+from hermesd.core.commands import (
+    Bind,
+    Command,
+    Kill,
+    Launch,
+    Release,
+    Renew,
+    Stop,
+    Suspend,
+    WriteDown,
+)
+from hermesd.core.draining import vacate
 from hermesd.core.events import Event, NodeLost
+from hermesd.core.explanation import PAUSED, Explanation, Question, explain
 from hermesd.core.foresight import upcoming
 from hermesd.core.invariants import check_trials
 from hermesd.core.model import (
@@ -36,7 +47,6 @@ from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.core.undisturbed import undisturbed
 
-PAUSED = "paused by a person"
 # For its end, a program that has gone silent has this long to come to a boundary, or the time of
 # so many of its iterations.
 SILENT_STOP_SECONDS = 5.0
@@ -54,15 +64,6 @@ class LeaseTerms:
     @property
     def silence_seconds(self) -> float:
         return self.lease_seconds + self.grace_seconds + self.margin_seconds
-
-
-class Explanation(NamedTuple):
-    """Why a trial runs or waits."""
-
-    summary: str
-    ranking: tuple[tuple[TrialId, str, Phase], ...]
-    last_decision: str
-    policy: str
 
 
 class Scheduler:
@@ -128,6 +129,7 @@ class Scheduler:
         self._later = {t: time for t, time in self._later.items() if time > now}
         commands: list[Command] = []
         changed: dict[TrialId, None] = {}
+        draining = any(node.draining for node in self.state.nodes.values())
 
         def issue(command: Command) -> None:
             self.state.apply(command, now)
@@ -141,6 +143,8 @@ class Scheduler:
             for trial in dirty:
                 if trial.run is not None or trial.phase.final:
                     self._settle(trial, issue, now)
+                if draining:
+                    vacate(self.state, self.state.trials[trial.id], issue)
                 if trial.misfortunes or self._later:
                     self._wait(trial, now)
             bind(self.state, self._queues, dirty, issue)
@@ -168,7 +172,7 @@ class Scheduler:
                 self._last[run.trial] = f"kept its device: {reason}"
             case Suspend(run, reason=reason) | Stop(run, reason=reason):
                 self._last[run.trial] = f"asked to give its device back: {reason}"
-            case Kill() | Bind() | Release():
+            case Kill() | Bind() | WriteDown() | Release():
                 pass
 
     def _settle(self, trial: Trial, issue: Issue, now: Time) -> None:
@@ -226,7 +230,13 @@ class Scheduler:
                 commands.append(run.asked)
             elif run.grant:
                 commands.append(Renew(run.id, run.grant, run.quantum, "said again"))
-        return commands
+        return commands + self._unwritten(node)
+
+    def _unwritten(self, node: NodeId) -> list[Command]:
+        """What the node was asked to write down, and has not yet."""
+        known = (self.state.trials[t] for active in self.state.active.values() for t in active)
+        kept = [trial.kept for trial in known if self.state.parked_on(trial) == node]
+        return [WriteDown(each.run, node) for each in kept if each is not None and each.leaving]
 
     def next_up(self, study_id: StudyId, count: int, now: Time) -> tuple[TrialId, ...]:
         """The waiting trials that would run next, most deserving first."""
@@ -245,42 +255,8 @@ class Scheduler:
 
     def explain(self, trial_id: TrialId, now: Time) -> Explanation:
         """Why a trial runs or waits, in its policy's words."""
-        trial = self.state.trials[trial_id]
-        study_id = trial.spec.study
-        policy = self.state.policy_of(study_id).name
-        ranking, trouble = self._ranking(study_id, now)
-        place = next((i for i, (t, _) in enumerate(ranking, 1) if t.id == trial_id), None)
-        if trial.phase.final:
-            summary = f"{trial_id} is {trial.phase}: {trial.reason or 'the program ended well'}"
-        elif trial.paused:
-            summary = f"{trial_id} is {PAUSED}"
-        elif trial_id in self._later:
-            wait, times = max(0.0, trial.not_before - now), trial.misfortunes
-            summary = (
-                f"{trial_id} is tried again in {wait:.0f} s: {times} times in a row it was its"
-                f" machine's fault ({trial.reason})"
-            )
-        else:
-            where = f" on {trial.run.devices[0]}" if trial.run else ""
-            summary = f"{trial_id} is {trial.phase}{where}"
-            if place is not None:
-                words = ranking[place - 1][1]
-                summary += f"; {policy} ranks it {place} of {len(ranking)}: {words}"
-            elif not trouble:
-                summary += f"; {policy} does not rank it"
-            summary += trouble
-        rows = tuple((t.id, words, t.phase) for t, words in ranking)
-        return Explanation(summary, rows, self._last.get(trial_id, ""), policy)
-
-    def _ranking(self, study_id: StudyId, now: Time) -> tuple[list[tuple[Trial, str]], str]:
-        """The study's trials in the order of its policy, and what to say if that has raised."""
-        study, fallen = self.state.studies[study_id], self.state.fallen.get(study_id)
-        trouble = f"; its own policy, {study.policy.name}, has raised {fallen}" if fallen else ""
-        try:
-            return self._queues.peek(study_id, lambda queue: list(queue.ranking(now))), trouble
-        except Unanswered as error:
-            name = self.state.policy_of(study_id).name
-            return [], f"; {name} raised when it was asked for its ranking: {error}{trouble}"
+        asked = Question(trial_id, self._last.get(trial_id, ""), trial_id in self._later, now)
+        return explain(self.state, self._queues, asked)
 
 
 def _patience(trial: Trial, deadline: float) -> float:

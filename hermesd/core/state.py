@@ -6,15 +6,27 @@ since commands are folded like events.
 
 from __future__ import annotations
 
-from hermesd.core.commands import Bind, Command, Kill, Launch, Release, Renew, Stop, Suspend
+from hermesd.core.commands import (
+    Bind,
+    Command,
+    Kill,
+    Launch,
+    Release,
+    Renew,
+    Stop,
+    Suspend,
+    WriteDown,
+)
 from hermesd.core.events import (
     Cancelled,
     DeviceFailed,
     Event,
     Extended,
+    NodeDrained,
     NodeJoined,
     NodeLost,
     NodeSilent,
+    NodeUndrained,
     Paused,
     PolicyFailed,
     Removed,
@@ -26,6 +38,7 @@ from hermesd.core.fold_commands import fold_command
 from hermesd.core.fold_nodes import fold_node_event
 from hermesd.core.fold_people import fold_selection_event, fold_study_event
 from hermesd.core.fold_runs import fold_run_event
+from hermesd.core.fold_upkeep import fold_upkeep_event
 from hermesd.core.invariants import check
 from hermesd.core.model import Time
 from hermesd.core.tables import Rejected, Tables
@@ -43,7 +56,9 @@ class State(Tables):
             Rejected: the entry is illegal here; the state is as it was.
         """
         match entry:
-            case Launch() | Renew() | Suspend() | Stop() | Kill() | Bind() | Release():
+            case (
+                Launch() | Renew() | Suspend() | Stop() | Kill() | Bind() | WriteDown() | Release()
+            ):
                 fold_command(self, entry, now)
             case Submitted() | Removed() | Extended() | Retried():
                 fold_study_event(self, entry, now)
@@ -51,6 +66,8 @@ class State(Tables):
                 fold_selection_event(self, entry, now)
             case NodeJoined() | NodeSilent() | NodeLost() | DeviceFailed():
                 fold_node_event(self, entry, now)
+            case NodeDrained() | NodeUndrained():
+                fold_upkeep_event(self, entry)
             case PolicyFailed(study, detail):
                 self.study(study)
                 self.fallen[study] = detail

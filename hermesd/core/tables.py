@@ -62,7 +62,7 @@ class Tables:
     def usable(self, slot: Slot) -> bool:
         """Whether a run may be put on the slot now."""
         node = self.nodes.get(slot.device.node)
-        return slot.run is None and slot.healthy and node is not None and node.connected
+        return slot.run is None and slot.healthy and node is not None and node.open
 
     def policy_of(self, study: StudyId) -> Plugin:
         """The study's policy; first in, first out once its own has raised."""
@@ -96,6 +96,12 @@ class Tables:
         if kept is None or kept.tier is not Tier.PARK:
             return None
         return self.slots[kept.device].device.node
+
+    def node_of(self, trial: Trial) -> NodeId | None:
+        """The node that the trial is on: it runs there, or is parked. None: it is on none."""
+        if trial.run is None:
+            return self.parked_on(trial)
+        return self.slots[trial.run.devices[0]].device.node
 
     def touch_all(self, trial_ids: Iterable[TrialId]) -> None:
         for trial_id in trial_ids:

@@ -1,4 +1,4 @@
-"""ControlService, put together from its parts: studies, trials, watching, files."""
+"""ControlService, put together from its parts: studies, trials, nodes, watching, files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 import hermesd
 from hermesd.core.model import StudyId, Time
 from hermesd.core.placement import PLACEMENTS
-from hermesd.head import views
 from hermesd.head.blobs import Blobs
 from hermesd.head.files import Files
 from hermesd.head.loop import Head
@@ -15,13 +14,16 @@ from hermesd.head.nodes import Sessions
 from hermesd.head.relay import Relay
 from hermesd.head.studies import Studies
 from hermesd.head.trials import Trials
+from hermesd.head.upkeep import Upkeep
 from hermesd.head.watch import Watching
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import control_pb2_grpc
 from hermesd.policy import POLICIES
 
 
-class ControlService(Studies, Trials, Watching, Files, control_pb2_grpc.ControlServiceServicer):
+class ControlService(
+    Studies, Trials, Upkeep, Watching, Files, control_pb2_grpc.ControlServiceServicer
+):
     """The servicer. Reads are answered from the state; changes go through the loop."""
 
     def __init__(
@@ -42,15 +44,6 @@ class ControlService(Studies, Trials, Watching, Files, control_pb2_grpc.ControlS
         self.cluster_id = cluster_id
         self.taken = taken
         self.started: Time = head.clock()
-
-    async def ListNodes(self, request: pb.ListNodesRequest, context: Any) -> pb.ListNodesResponse:
-        state, now = self.head.state, self.head.clock()
-        nodes = []
-        for node in state.nodes.values():
-            session = self.sessions.find(node.id)
-            silent = now - node.silent_since if node.silent_since is not None else 0.0
-            nodes.append(views.node_view(state, node, session.usage if session else {}, silent))
-        return pb.ListNodesResponse(nodes=nodes)
 
     async def ServerInfo(
         self, request: pb.ServerInfoRequest, context: Any

@@ -34,7 +34,12 @@ class Foresight:
 
     def note(self, command: Command, head: Head) -> None:
         """A command is on its way: with a device, the turns have moved on."""
-        if self._planned is None and isinstance(command, Launch | Renew):
+        if isinstance(command, Launch | Renew):
+            self.plan(head)
+
+    def plan(self, head: Head) -> None:
+        """Speak in a moment, if that is not planned already."""
+        if self._planned is None:
             loop = asyncio.get_running_loop()
             wait = max(SOON_SECONDS, self._spoke + PAUSE_SECONDS - loop.time())
             self._planned = loop.call_later(wait, self._speak, head)

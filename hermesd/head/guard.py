@@ -49,10 +49,13 @@ CONTROL_METHODS = (
     "RetryTrials", "ExtendStudy", "RemoveStudy", "WatchJournal", "TailLogs", "ExportStudy",
     "DownloadCheckpoint", "ServerInfo",
 )  # fmt: skip
+# What concerns everybody's trials.
+UPKEEP_METHODS = ("DrainNode", "UndrainNode")
 PEOPLE = frozenset({Role.USER, Role.ADMIN})
 EVERYBODY = frozenset(Role)
 METHODS: Mapping[str, frozenset[Role]] = {
     **{f"/hermes.v1.ControlService/{name}": PEOPLE for name in CONTROL_METHODS},
+    **{f"/hermes.v1.ControlService/{name}": frozenset({Role.ADMIN}) for name in UPKEEP_METHODS},
     "/hermes.v1.NodeService/Attach": frozenset({Role.NODE}),
     "/hermes.v1.NodeService/GetBlob": frozenset({Role.NODE}),
     "/hermes.v1.EnrolService/Enrol": EVERYBODY,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hermesd.core.model import StudyId, TrialId
+from hermesd.core.model import NodeId, StudyId, TrialId
 from hermesd.core.state import State
 from hermesd.head.refusals import NotFound
 from hermesd.pb.hermes.v1 import control_pb2 as pb
@@ -14,6 +14,11 @@ from hermesd.refusal import FieldError, Refused, nearest, shown
 def study_id(state: State, text: str) -> StudyId:
     """The study that is meant. Raises NotFound, Refused for an ambiguous prefix."""
     return _one("study", text, state.studies)
+
+
+def node_id(state: State, text: str) -> NodeId:
+    """The node that is meant. Raises NotFound, Refused for an ambiguous prefix."""
+    return _one("node", text, state.nodes)
 
 
 def trial_id(state: State, text: str) -> TrialId:

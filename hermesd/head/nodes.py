@@ -93,6 +93,10 @@ class Sessions:
         if node is not None and (order := self._order(command)):
             self._send(node, wire.command_to_proto(order))
 
+    def foretell(self) -> None:
+        """Tell nodes soon what to prepare for: something has changed that is no command."""
+        self._foresight.plan(self.head)
+
     def _send(self, node: NodeId, message: pb.AttachResponse) -> bool:
         session = self._sessions.get(node)
         if session is None or not session.attached:

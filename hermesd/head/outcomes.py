@@ -14,9 +14,11 @@ from hermesd.core.events import (
     Cancelled,
     DeviceFailed,
     Event,
+    NodeDrained,
     NodeJoined,
     NodeLost,
     NodeSilent,
+    NodeUndrained,
     ParkLost,
     Reported,
     RunCompleted,
@@ -63,7 +65,7 @@ def touched(state: State, entry: Event | Command) -> tuple[Outcome, ...]:
         case NodeJoined(node, live=live):
             devices = {slot.device.id for slot in state.slots.values() if slot.device.node == node}
             brought = [item.run.trial for item in live]
-        case NodeSilent(node) | NodeLost(node):
+        case NodeSilent(node) | NodeLost(node) | NodeDrained(node) | NodeUndrained(node):
             devices = {slot.device.id for slot in state.slots.values() if slot.device.node == node}
             brought = []
         case DeviceFailed(device):

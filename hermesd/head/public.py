@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 
 from hermesd import wire
-from hermesd.core.commands import Bind, Kill, Launch, Release, Renew, Stop, Suspend
+from hermesd.core.commands import Bind, Kill, Launch, Release, Renew, Stop, Suspend, WriteDown
 from hermesd.core.events import (
     Cancelled,
     Checkpointed,
@@ -18,9 +18,11 @@ from hermesd.core.events import (
     Extended,
     FidelityKnown,
     MilestonePassed,
+    NodeDrained,
     NodeJoined,
     NodeLost,
     NodeSilent,
+    NodeUndrained,
     ParkLost,
     Paused,
     PolicyFailed,
@@ -96,7 +98,9 @@ def _entry(line: Line, state: State) -> Iterator[pb.PublicEvent]:
     match line.entry:
         case Launch() | Renew() | Suspend() | Stop():
             yield _command(line.entry)
-        case Bind() | Kill() | Release() | FidelityKnown() | ParkLost() | Cancelled():
+        case Bind() | Kill() | WriteDown() | Release():
+            return
+        case FidelityKnown() | ParkLost() | Cancelled():
             return
         case Submitted(study):
             yield pb.PublicEvent(study=study.id, kind=pb.PUBLIC_EVENT_KIND_SUBMITTED)
@@ -112,6 +116,10 @@ def _entry(line: Line, state: State) -> Iterator[pb.PublicEvent]:
             yield pb.PublicEvent(device=node, kind=pb.PUBLIC_EVENT_KIND_NODE_SILENT, reason=reason)
         case NodeLost(node):
             yield pb.PublicEvent(device=node, kind=pb.PUBLIC_EVENT_KIND_NODE_LOST)
+        case NodeDrained(node):
+            yield pb.PublicEvent(device=node, kind=pb.PUBLIC_EVENT_KIND_NODE_DRAINED)
+        case NodeUndrained(node):
+            yield pb.PublicEvent(device=node, kind=pb.PUBLIC_EVENT_KIND_NODE_UNDRAINED)
         case DeviceFailed(device, reason):
             yield pb.PublicEvent(
                 device=device, kind=pb.PUBLIC_EVENT_KIND_DEVICE_FAILED, reason=reason

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from hermesd import wire
+from hermesd.core.explanation import PAUSED
 from hermesd.core.history import MetricSummary
-from hermesd.core.model import Goal, MetricMode, Node, Phase, Study
-from hermesd.core.scheduler import PAUSED
+from hermesd.core.model import Goal, MetricMode, Phase, Study
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.head.ranking import Leaderboard, Measure
@@ -201,7 +201,7 @@ def remaining_seconds(state: State, study: Study, trials: Sequence[Trial]) -> fl
         return None
     devices = sum(
         slot.healthy
-        and state.nodes[slot.device.node].connected
+        and state.nodes[slot.device.node].open
         and study.device_kind in ("", slot.device.kind)
         for slot in state.slots.values()
     )
@@ -220,30 +220,3 @@ def remaining_seconds(state: State, study: Study, trials: Sequence[Trial]) -> fl
 def _length(study: Study, trial: Trial) -> int | None:
     known = [n for n in (trial.planned_steps, study.stop.max_steps) if n]
     return min(known) if known else None
-
-
-def node_view(
-    state: State, node: Node, usage: Mapping[str, types.Usage], silent_seconds: float
-) -> pb.Node:
-    """A node as people see it."""
-    view = pb.Node(
-        id=node.id,
-        connected=node.connected,
-        facts=node.facts,
-        version=node.version,
-        silent_seconds=silent_seconds,
-    )
-    for slot in state.slots.values():
-        if slot.device.node != node.id:
-            continue
-        status = view.devices.add(
-            device=wire.device_to_proto(slot.device),
-            trial=slot.run.trial if slot.run else "",
-            reserved_for=slot.reserved or "",
-            healthy=slot.healthy,
-            reason=slot.reason,
-            busy_seconds=slot.busy_seconds,
-        )
-        if slot.device.id in usage:
-            status.usage.CopyFrom(usage[slot.device.id])
-    return view

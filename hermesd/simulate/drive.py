@@ -13,7 +13,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from hermesd.core.commands import Bind, Command, Kill, Launch, Release, Renew, Stop, Suspend
+from hermesd.core.commands import (
+    Bind,
+    Command,
+    Kill,
+    Launch,
+    Release,
+    Renew,
+    Stop,
+    Suspend,
+    WriteDown,
+)
 from hermesd.core.events import (
     Event,
     MilestonePassed,
@@ -147,7 +157,7 @@ class Drive:
                 live = self._live[place_of(run.trial)]
                 live.leaving = True
                 self._plan(live, live.boundary(self._agenda.now))
-            case Bind() | Release() | Kill():
+            case Bind() | WriteDown() | Release() | Kill():
                 pass
             case _:
                 assert_never(command)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hermesd.core.commands import Kill, Launch, Release, Renew, Stop, Suspend
+from hermesd.core.commands import Kill, Launch, Release, Renew, Stop, Suspend, WriteDown
 from hermesd.core.model import (
     NodeId,
     Program,
@@ -60,6 +60,8 @@ def command_to_proto(order: Order) -> pb.AttachResponse:
             )
         case Kill((trial, attempt), _, reason):
             return pb.AttachResponse(kill=pb.KillRun(trial=trial, attempt=attempt, reason=reason))
+        case WriteDown((trial, attempt)):
+            return pb.AttachResponse(write_down=pb.WriteDown(trial=trial, attempt=attempt))
         case Release(trial, _, forget):
             return pb.AttachResponse(release=pb.ReleaseTrial(trial=trial, forget=forget))
         case Upcoming(trials, turns):
@@ -164,6 +166,8 @@ def command_from_proto(response: pb.AttachResponse, node: NodeId) -> Order | Non
             return Stop(run_of(stop, "stop"), stop.deadline_seconds, stop.reason)
         case "kill":
             return Kill(run_of(response.kill, "kill"), node, response.kill.reason)
+        case "write_down":
+            return WriteDown(run_of(response.write_down, "write_down"), node)
         case "release":
             return Release(response.release.trial, node, response.release.forget)
         case "upcoming":

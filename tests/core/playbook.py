@@ -26,6 +26,7 @@ from hermesd.core.commands import (
     Renew,
     Stop,
     Suspend,
+    WriteDown,
 )
 from hermesd.core.events import (
     Checkpointed,
@@ -193,6 +194,8 @@ def say(command: Command) -> str:
             return f"kill {stay} on {node}"
         case Bind(trial, device):
             return f"bind {trial} to {device}"
+        case WriteDown(stay, node):
+            return f"write down {stay} on {node}"
         case Release(trial, node, forget):
             return f"{'forget' if forget else 'release'} {trial} on {node}"
         case _:

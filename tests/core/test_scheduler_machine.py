@@ -23,7 +23,9 @@ from hermesd.core.events import (
     Extended,
     FidelityKnown,
     MilestonePassed,
+    NodeDrained,
     NodeSilent,
+    NodeUndrained,
     ParkLost,
     Paused,
     QuantumEnded,
@@ -266,6 +268,10 @@ class SchedulerMachine(RuleBasedStateMachine):
     def silence(self, node: NodeId) -> None:
         self.tell(NodeSilent(node, "cut"))
 
+    @rule(node=nodes, request=requests, wish=st.sampled_from([NodeDrained, NodeUndrained]))
+    def upkeep(self, node: NodeId, request: str, wish: Any) -> None:
+        self.tell(wish(node, request))
+
     @rule(node=nodes, number=st.integers(0, 1))
     def device_fails(self, node: NodeId, number: int) -> None:
         self.tell(DeviceFailed(f"{node}/{number}", "Xid"))
@@ -471,11 +477,25 @@ class SchedulerMachine(RuleBasedStateMachine):
         if self.state.studies[trial.spec.study].placement.name == "free":
             return True
         home = self.state.slots[trial.home] if trial.home else None
-        here = home is not None and self.state.nodes[home.device.node].boot_id
+        node = self.state.nodes[home.device.node] if home else None
+        here = node is not None and node.boot_id and not node.draining
         if home and here and home.healthy and not avoided(self.state, trial, home.device.id):
             return home is slot
         active = (self.state.trials[t] for t in self.state.active[trial.spec.study])
         return sum(other.home == slot.device.id for other in active) < 2
+
+    @invariant()
+    def a_draining_node_is_emptied(self) -> None:
+        """What can leave it has been asked to, unless it is not there to be asked."""
+        for trial in self.state.trials.values():
+            node = self.state.node_of(trial)
+            if node is None or not self.state.nodes[node].draining or trial.phase.final:
+                continue
+            assert trial.phase is not Phase.RUNNING or not (
+                trial.fidelity.restorable and trial.run and trial.run.expired
+            )
+            parked = trial.run is None and trial.fidelity.restorable
+            assert not parked or (trial.kept and trial.kept.leaving)
 
     @invariant()
     def questions_are_answered(self) -> None:

@@ -188,6 +188,19 @@ class FakeHead(control_pb2_grpc.ControlServiceServicer):
             ranking=[pb.RankedTrial(trial="digits/1", words="loss 0.2", state=waiting)],
         )
 
+    async def DrainNode(self, request: Any, context: Any) -> pb.DrainNodeResponse:
+        await self._begin(request, context)
+        return pb.DrainNodeResponse(node=self._drained(request.node, True))
+
+    async def UndrainNode(self, request: Any, context: Any) -> pb.UndrainNodeResponse:
+        await self._begin(request, context)
+        return pb.UndrainNodeResponse(node=self._drained(request.node, False))
+
+    def _drained(self, name: str, draining: bool) -> pb.Node:
+        node = next(node for node in self.nodes if node.id == name)
+        node.draining = draining
+        return node
+
     async def ListNodes(self, request: Any, context: Any) -> pb.ListNodesResponse:
         await self._begin(request, context)
         return pb.ListNodesResponse(nodes=self.nodes)

@@ -36,6 +36,8 @@ class PublicEventKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PUBLIC_EVENT_KIND_STUDY_FINISHED: _ClassVar[PublicEventKind]
     PUBLIC_EVENT_KIND_POLICY_FAILED: _ClassVar[PublicEventKind]
     PUBLIC_EVENT_KIND_DEVICE_FAILED: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_NODE_DRAINED: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_NODE_UNDRAINED: _ClassVar[PublicEventKind]
 PUBLIC_EVENT_KIND_UNSPECIFIED: PublicEventKind
 PUBLIC_EVENT_KIND_SUBMITTED: PublicEventKind
 PUBLIC_EVENT_KIND_LAUNCHED: PublicEventKind
@@ -62,6 +64,8 @@ PUBLIC_EVENT_KIND_NODE_LOST: PublicEventKind
 PUBLIC_EVENT_KIND_STUDY_FINISHED: PublicEventKind
 PUBLIC_EVENT_KIND_POLICY_FAILED: PublicEventKind
 PUBLIC_EVENT_KIND_DEVICE_FAILED: PublicEventKind
+PUBLIC_EVENT_KIND_NODE_DRAINED: PublicEventKind
+PUBLIC_EVENT_KIND_NODE_UNDRAINED: PublicEventKind
 
 class FieldError(_message.Message):
     __slots__ = ("field_path", "value", "expected", "nearest")
@@ -354,20 +358,28 @@ class ListTrialsResponse(_message.Message):
     def __init__(self, trials: _Optional[_Iterable[_Union[Trial, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class Node(_message.Message):
-    __slots__ = ("id", "connected", "devices", "facts", "version", "silent_seconds")
+    __slots__ = ("id", "connected", "devices", "facts", "version", "silent_seconds", "draining", "parked", "stuck", "only_copies")
     ID_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     FACTS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SILENT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    PARKED_FIELD_NUMBER: _ClassVar[int]
+    STUCK_FIELD_NUMBER: _ClassVar[int]
+    ONLY_COPIES_FIELD_NUMBER: _ClassVar[int]
     id: str
     connected: bool
     devices: _containers.RepeatedCompositeFieldContainer[DeviceStatus]
     facts: _containers.RepeatedScalarFieldContainer[str]
     version: str
     silent_seconds: float
-    def __init__(self, id: _Optional[str] = ..., connected: bool = ..., devices: _Optional[_Iterable[_Union[DeviceStatus, _Mapping]]] = ..., facts: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., silent_seconds: _Optional[float] = ...) -> None: ...
+    draining: bool
+    parked: _containers.RepeatedScalarFieldContainer[str]
+    stuck: _containers.RepeatedScalarFieldContainer[str]
+    only_copies: int
+    def __init__(self, id: _Optional[str] = ..., connected: bool = ..., devices: _Optional[_Iterable[_Union[DeviceStatus, _Mapping]]] = ..., facts: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., silent_seconds: _Optional[float] = ..., draining: bool = ..., parked: _Optional[_Iterable[str]] = ..., stuck: _Optional[_Iterable[str]] = ..., only_copies: _Optional[int] = ...) -> None: ...
 
 class DeviceStatus(_message.Message):
     __slots__ = ("device", "trial", "reserved_for", "healthy", "reason", "usage", "busy_seconds")
@@ -396,6 +408,34 @@ class ListNodesResponse(_message.Message):
     NODES_FIELD_NUMBER: _ClassVar[int]
     nodes: _containers.RepeatedCompositeFieldContainer[Node]
     def __init__(self, nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ...) -> None: ...
+
+class DrainNodeRequest(_message.Message):
+    __slots__ = ("request_id", "node")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    node: str
+    def __init__(self, request_id: _Optional[str] = ..., node: _Optional[str] = ...) -> None: ...
+
+class DrainNodeResponse(_message.Message):
+    __slots__ = ("node",)
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    node: Node
+    def __init__(self, node: _Optional[_Union[Node, _Mapping]] = ...) -> None: ...
+
+class UndrainNodeRequest(_message.Message):
+    __slots__ = ("request_id", "node")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    node: str
+    def __init__(self, request_id: _Optional[str] = ..., node: _Optional[str] = ...) -> None: ...
+
+class UndrainNodeResponse(_message.Message):
+    __slots__ = ("node",)
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    node: Node
+    def __init__(self, node: _Optional[_Union[Node, _Mapping]] = ...) -> None: ...
 
 class GetCurveRequest(_message.Message):
     __slots__ = ("trial", "metric", "max_points")

@@ -69,6 +69,16 @@ class ControlServiceStub(object):
                 request_serializer=hermes_dot_v1_dot_control__pb2.ListNodesRequest.SerializeToString,
                 response_deserializer=hermes_dot_v1_dot_control__pb2.ListNodesResponse.FromString,
                 _registered_method=True)
+        self.DrainNode = channel.unary_unary(
+                '/hermes.v1.ControlService/DrainNode',
+                request_serializer=hermes_dot_v1_dot_control__pb2.DrainNodeRequest.SerializeToString,
+                response_deserializer=hermes_dot_v1_dot_control__pb2.DrainNodeResponse.FromString,
+                _registered_method=True)
+        self.UndrainNode = channel.unary_unary(
+                '/hermes.v1.ControlService/UndrainNode',
+                request_serializer=hermes_dot_v1_dot_control__pb2.UndrainNodeRequest.SerializeToString,
+                response_deserializer=hermes_dot_v1_dot_control__pb2.UndrainNodeResponse.FromString,
+                _registered_method=True)
         self.GetCurve = channel.unary_unary(
                 '/hermes.v1.ControlService/GetCurve',
                 request_serializer=hermes_dot_v1_dot_control__pb2.GetCurveRequest.SerializeToString,
@@ -183,6 +193,19 @@ class ControlServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListNodes(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DrainNode(self, request, context):
+        """Gives a node nothing new and has it give up what it has, each run at the end of its quantum.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UndrainNode(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -313,6 +336,16 @@ def add_ControlServiceServicer_to_server(servicer, server):
                     servicer.ListNodes,
                     request_deserializer=hermes_dot_v1_dot_control__pb2.ListNodesRequest.FromString,
                     response_serializer=hermes_dot_v1_dot_control__pb2.ListNodesResponse.SerializeToString,
+            ),
+            'DrainNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.DrainNode,
+                    request_deserializer=hermes_dot_v1_dot_control__pb2.DrainNodeRequest.FromString,
+                    response_serializer=hermes_dot_v1_dot_control__pb2.DrainNodeResponse.SerializeToString,
+            ),
+            'UndrainNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.UndrainNode,
+                    request_deserializer=hermes_dot_v1_dot_control__pb2.UndrainNodeRequest.FromString,
+                    response_serializer=hermes_dot_v1_dot_control__pb2.UndrainNodeResponse.SerializeToString,
             ),
             'GetCurve': grpc.unary_unary_rpc_method_handler(
                     servicer.GetCurve,
@@ -574,6 +607,60 @@ class ControlService(object):
             '/hermes.v1.ControlService/ListNodes',
             hermes_dot_v1_dot_control__pb2.ListNodesRequest.SerializeToString,
             hermes_dot_v1_dot_control__pb2.ListNodesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DrainNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hermes.v1.ControlService/DrainNode',
+            hermes_dot_v1_dot_control__pb2.DrainNodeRequest.SerializeToString,
+            hermes_dot_v1_dot_control__pb2.DrainNodeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UndrainNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hermes.v1.ControlService/UndrainNode',
+            hermes_dot_v1_dot_control__pb2.UndrainNodeRequest.SerializeToString,
+            hermes_dot_v1_dot_control__pb2.UndrainNodeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -40,6 +40,9 @@ class ControlServiceStub:
     GetTrial: _grpc.UnaryUnaryMultiCallable[_control_pb2.GetTrialRequest, _control_pb2.GetTrialResponse]
     ListTrials: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListTrialsRequest, _control_pb2.ListTrialsResponse]
     ListNodes: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListNodesRequest, _control_pb2.ListNodesResponse]
+    DrainNode: _grpc.UnaryUnaryMultiCallable[_control_pb2.DrainNodeRequest, _control_pb2.DrainNodeResponse]
+    """Gives a node nothing new and has it give up what it has, each run at the end of its quantum."""
+    UndrainNode: _grpc.UnaryUnaryMultiCallable[_control_pb2.UndrainNodeRequest, _control_pb2.UndrainNodeResponse]
     GetCurve: _grpc.UnaryUnaryMultiCallable[_control_pb2.GetCurveRequest, _control_pb2.GetCurveResponse]
     ExplainTrial: _grpc.UnaryUnaryMultiCallable[_control_pb2.ExplainTrialRequest, _control_pb2.ExplainTrialResponse]
     """Why this trial runs or waits, in the policy's own words."""
@@ -71,6 +74,9 @@ class ControlServiceAsyncStub(ControlServiceStub):
     GetTrial: _aio.UnaryUnaryMultiCallable[_control_pb2.GetTrialRequest, _control_pb2.GetTrialResponse]  # type: ignore[assignment]
     ListTrials: _aio.UnaryUnaryMultiCallable[_control_pb2.ListTrialsRequest, _control_pb2.ListTrialsResponse]  # type: ignore[assignment]
     ListNodes: _aio.UnaryUnaryMultiCallable[_control_pb2.ListNodesRequest, _control_pb2.ListNodesResponse]  # type: ignore[assignment]
+    DrainNode: _aio.UnaryUnaryMultiCallable[_control_pb2.DrainNodeRequest, _control_pb2.DrainNodeResponse]  # type: ignore[assignment]
+    """Gives a node nothing new and has it give up what it has, each run at the end of its quantum."""
+    UndrainNode: _aio.UnaryUnaryMultiCallable[_control_pb2.UndrainNodeRequest, _control_pb2.UndrainNodeResponse]  # type: ignore[assignment]
     GetCurve: _aio.UnaryUnaryMultiCallable[_control_pb2.GetCurveRequest, _control_pb2.GetCurveResponse]  # type: ignore[assignment]
     ExplainTrial: _aio.UnaryUnaryMultiCallable[_control_pb2.ExplainTrialRequest, _control_pb2.ExplainTrialResponse]  # type: ignore[assignment]
     """Why this trial runs or waits, in the policy's own words."""
@@ -141,6 +147,21 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.ListNodesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.ListNodesResponse, _abc.Awaitable[_control_pb2.ListNodesResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def DrainNode(
+        self,
+        request: _control_pb2.DrainNodeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.DrainNodeResponse, _abc.Awaitable[_control_pb2.DrainNodeResponse]]:
+        """Gives a node nothing new and has it give up what it has, each run at the end of its quantum."""
+
+    @_abc_1.abstractmethod
+    def UndrainNode(
+        self,
+        request: _control_pb2.UndrainNodeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.UndrainNodeResponse, _abc.Awaitable[_control_pb2.UndrainNodeResponse]]: ...
 
     @_abc_1.abstractmethod
     def GetCurve(

@@ -64,7 +64,7 @@ class AttachRequest(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., run_started: _Optional[_Union[RunStarted, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., quantum_ended: _Optional[_Union[QuantumEnded, _Mapping]] = ..., milestone_passed: _Optional[_Union[MilestonePassed, _Mapping]] = ..., run_suspended: _Optional[_Union[RunSuspended, _Mapping]] = ..., run_completed: _Optional[_Union[RunCompleted, _Mapping]] = ..., run_failed: _Optional[_Union[RunFailed, _Mapping]] = ..., checkpointed: _Optional[_Union[Checkpointed, _Mapping]] = ..., fidelity_known: _Optional[_Union[FidelityKnown, _Mapping]] = ..., park_lost: _Optional[_Union[ParkLost, _Mapping]] = ..., device_failed: _Optional[_Union[DeviceFailed, _Mapping]] = ..., usage: _Optional[_Union[UsageReport, _Mapping]] = ..., file_chunk: _Optional[_Union[FileChunk, _Mapping]] = ..., holdings: _Optional[_Union[Holdings, _Mapping]] = ..., identity: _Optional[str] = ...) -> None: ...
 
 class AttachResponse(_message.Message):
-    __slots__ = ("welcome", "acknowledged", "lease", "launch", "renew", "suspend", "stop", "kill", "release", "going_away", "send_file", "forget", "upcoming")
+    __slots__ = ("welcome", "acknowledged", "lease", "launch", "renew", "suspend", "stop", "kill", "release", "going_away", "send_file", "forget", "upcoming", "write_down")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
@@ -78,6 +78,7 @@ class AttachResponse(_message.Message):
     SEND_FILE_FIELD_NUMBER: _ClassVar[int]
     FORGET_FIELD_NUMBER: _ClassVar[int]
     UPCOMING_FIELD_NUMBER: _ClassVar[int]
+    WRITE_DOWN_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     acknowledged: Acknowledged
     lease: Lease
@@ -91,7 +92,8 @@ class AttachResponse(_message.Message):
     send_file: SendFile
     forget: Forget
     upcoming: Upcoming
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., acknowledged: _Optional[_Union[Acknowledged, _Mapping]] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., renew: _Optional[_Union[Renew, _Mapping]] = ..., suspend: _Optional[_Union[SuspendRun, _Mapping]] = ..., stop: _Optional[_Union[StopRun, _Mapping]] = ..., kill: _Optional[_Union[KillRun, _Mapping]] = ..., release: _Optional[_Union[ReleaseTrial, _Mapping]] = ..., going_away: _Optional[_Union[GoingAway, _Mapping]] = ..., send_file: _Optional[_Union[SendFile, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., upcoming: _Optional[_Union[Upcoming, _Mapping]] = ...) -> None: ...
+    write_down: WriteDown
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., acknowledged: _Optional[_Union[Acknowledged, _Mapping]] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., renew: _Optional[_Union[Renew, _Mapping]] = ..., suspend: _Optional[_Union[SuspendRun, _Mapping]] = ..., stop: _Optional[_Union[StopRun, _Mapping]] = ..., kill: _Optional[_Union[KillRun, _Mapping]] = ..., release: _Optional[_Union[ReleaseTrial, _Mapping]] = ..., going_away: _Optional[_Union[GoingAway, _Mapping]] = ..., send_file: _Optional[_Union[SendFile, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., upcoming: _Optional[_Union[Upcoming, _Mapping]] = ..., write_down: _Optional[_Union[WriteDown, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("node", "boot_id", "version", "devices", "runs", "facts", "transfer_address", "transfer_key")
@@ -286,6 +288,14 @@ class KillRun(_message.Message):
     attempt: int
     reason: str
     def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class WriteDown(_message.Message):
+    __slots__ = ("trial", "attempt")
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    trial: str
+    attempt: int
+    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class ReleaseTrial(_message.Message):
     __slots__ = ("trial", "forget")

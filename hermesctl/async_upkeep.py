@@ -1,0 +1,51 @@
+"""What an operator does with nodes, on asyncio.
+
+Rule: as in async_client.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from hermesctl import from_wire
+from hermesctl.asking import asked
+from hermesctl.async_reader import AsyncReader
+from hermesctl.connection import new_request_id
+from hermesctl.errors import NotFound
+from hermesctl.node_records import Node
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+
+_LOOK_SECONDS = 1.0
+
+
+class AsyncUpkeep(AsyncReader):
+    """Changes of nodes; they need an administrator's token or certificate."""
+
+    async def drain(self, node: str) -> Node:
+        """Give a node nothing new and have it give up what it has; the node, as it is now.
+
+        Each run goes on to the end of its quantum and is then written down, and what is parked is
+        written down at once. Again for a draining node: it tries again what it could not write.
+        """
+        request = asked(pb.DrainNodeRequest, request_id=new_request_id(), node=node)
+        answer = await self.connection.call(self.connection.stub.DrainNode, request)
+        return from_wire.node(answer.node)
+
+    async def undrain(self, node: str) -> Node:
+        """Put a draining node to use again. Raises Refused for one that is not draining."""
+        request = asked(pb.UndrainNodeRequest, request_id=new_request_id(), node=node)
+        answer = await self.connection.call(self.connection.stub.UndrainNode, request)
+        return from_wire.node(answer.node)
+
+    async def wait_drained(self, node: str) -> Node:
+        """Return once nothing runs or is parked on a draining node, or it is to be used again.
+
+        `node` is its whole name. Raises NotFound if there is none.
+        """
+        while True:
+            found = next((each for each in await self.nodes() if each.id == node), None)
+            if found is None:
+                raise NotFound(f"there is no node {node}")
+            if found.drained or not found.draining:
+                return found
+            await asyncio.sleep(_LOOK_SECONDS)

@@ -1,0 +1,44 @@
+"""What becomes of the trials on a node that a person wants empty.
+
+Nothing is cut short: a run goes on to the end of its quantum (one without an end is over now) and
+is then written down, like what is parked. What no checkpoint would bring back stays: it runs on to
+its end, or waits for the node.
+"""
+
+from __future__ import annotations
+
+from hermesd.core.assignment import Issue
+from hermesd.core.commands import Suspend, WriteDown
+from hermesd.core.model import NodeId, Phase, Tier
+from hermesd.core.state import State
+from hermesd.core.trial import Trial
+
+
+def vacate(state: State, trial: Trial, issue: Issue) -> None:
+    """Have the trial leave its node, if that is draining and the trial may leave it now."""
+    node = _left(state, trial)
+    if node is None:
+        return
+    run, kept = trial.run, trial.kept
+    if run is None:
+        if kept is not None and not kept.leaving and trial.phase is Phase.WAITING:
+            issue(WriteDown(kept.run, node))
+    elif trial.phase is Phase.RUNNING and (run.expired or run.quantum.endless):
+        deadline = state.studies[trial.spec.study].suspend_deadline_seconds
+        issue(Suspend(run.id, Tier.CHECKPOINT, deadline, None, f"node {node} is draining"))
+
+
+def _left(state: State, trial: Trial) -> NodeId | None:
+    """The node that the trial is to leave, if it is on one and can go on elsewhere."""
+    node = state.node_of(trial)
+    if node is None or not state.nodes[node].draining or not trial.fidelity.restorable:
+        return None
+    return node
+
+
+def stuck(state: State, trial: Trial) -> NodeId | None:
+    """The draining node that the trial waits for: nowhere else could it go on."""
+    node = state.parked_on(trial)
+    if node is None or not state.nodes[node].draining or trial.fidelity.restorable:
+        return None
+    return node

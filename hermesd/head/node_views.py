@@ -1,0 +1,52 @@
+"""What people see of nodes: messages made from the state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hermesd import wire
+from hermesd.core.model import Node
+from hermesd.core.state import State
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1 import types_pb2 as types
+
+
+def node_view(
+    state: State, node: Node, usage: Mapping[str, types.Usage], silent_seconds: float
+) -> pb.Node:
+    """A node as people see it."""
+    view = pb.Node(
+        id=node.id,
+        connected=node.connected,
+        facts=node.facts,
+        version=node.version,
+        silent_seconds=silent_seconds,
+        draining=node.draining,
+    )
+    if node.draining:
+        _add_what_is_left(view, state, node)
+    for slot in state.slots.values():
+        if slot.device.node != node.id:
+            continue
+        status = view.devices.add(
+            device=wire.device_to_proto(slot.device),
+            trial=slot.run.trial if slot.run else "",
+            reserved_for=slot.reserved or "",
+            healthy=slot.healthy,
+            reason=slot.reason,
+            busy_seconds=slot.busy_seconds,
+        )
+        if slot.device.id in usage:
+            status.usage.CopyFrom(usage[slot.device.id])
+    return view
+
+
+def _add_what_is_left(view: pb.Node, state: State, node: Node) -> None:
+    """What keeps a node from being empty, and what only its disk has."""
+    for trial in [state.trials[t] for active in state.active.values() for t in active]:
+        if state.node_of(trial) == node.id:
+            if trial.run is None:
+                view.parked.append(trial.id)
+            if not trial.fidelity.restorable:
+                view.stuck.append(trial.id)
+        view.only_copies += trial.checkpoint is not None and trial.checkpoint.nodes == (node.id,)

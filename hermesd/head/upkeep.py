@@ -1,0 +1,59 @@
+"""Nodes: looked at, drained, put to use again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hermesd.core.events import Event, NodeDrained, NodeUndrained
+from hermesd.core.model import NodeId, Time
+from hermesd.core.state import State
+from hermesd.head import names
+from hermesd.head.loop import Head
+from hermesd.head.node_views import node_view
+from hermesd.head.nodes import Sessions
+from hermesd.head.refusals import NotNow
+from hermesd.head.requests import carry_out, key_of
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+
+
+class Upkeep:
+    """This part of the ControlService."""
+
+    head: Head
+    sessions: Sessions
+
+    async def ListNodes(self, request: pb.ListNodesRequest, context: Any) -> pb.ListNodesResponse:
+        return pb.ListNodesResponse(nodes=[self._view(node) for node in self.head.state.nodes])
+
+    async def DrainNode(self, request: pb.DrainNodeRequest, context: Any) -> pb.DrainNodeResponse:
+        key = key_of(request)
+
+        def compose(state: State, now: Time) -> Event:
+            return NodeDrained(names.node_id(state, request.node), key)
+
+        await carry_out(self.head, key, compose)
+        self.sessions.foretell()
+        return pb.DrainNodeResponse(node=self._named(request.node))
+
+    async def UndrainNode(
+        self, request: pb.UndrainNodeRequest, context: Any
+    ) -> pb.UndrainNodeResponse:
+        key = key_of(request)
+
+        def compose(state: State, now: Time) -> Event:
+            node = names.node_id(state, request.node)
+            if not state.nodes[node].draining:
+                raise NotNow(f"node {node} is not draining")
+            return NodeUndrained(node, key)
+
+        await carry_out(self.head, key, compose)
+        return pb.UndrainNodeResponse(node=self._named(request.node))
+
+    def _named(self, text: str) -> pb.Node:
+        return self._view(names.node_id(self.head.state, text))
+
+    def _view(self, name: NodeId) -> pb.Node:
+        state, node = self.head.state, self.head.state.nodes[name]
+        session = self.sessions.find(name)
+        silent = self.head.clock() - node.silent_since if node.silent_since is not None else 0.0
+        return node_view(state, node, session.usage if session else {}, silent)

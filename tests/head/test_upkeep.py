@@ -1,0 +1,133 @@
+"""Nodes are drained and put to use again over the wire, and people see how far that is."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from hermesd.enrolment import Role
+from hermesd.head.guard import METHODS
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1 import node_pb2
+from hermesd.pb.hermes.v1 import types_pb2 as types
+from tests.head.heads import Node, World, events, request_id, status, world
+from tests.study_specs import spec
+
+CODE = grpc.StatusCode
+ONE = {"lr": {"value": 1.0}}
+
+
+@pytest.fixture
+async def head(tmp_path: Path) -> AsyncIterator[World]:
+    async with world(tmp_path) as up:
+        yield up
+
+
+async def drain(head: World, node: str = "box", **fields: str) -> pb.Node:
+    request = pb.DrainNodeRequest(request_id=fields.get("request_id", request_id()), node=node)
+    return (await head.control.DrainNode(request)).node
+
+
+async def parked_trial(head: World, node: Node) -> node_pb2.Launch:
+    """A trial that can be restored, paused and parked on the node."""
+    await head.submit(spec(ONE))
+    launch = await node.start()
+    run = {"trial": launch.trial, "attempt": launch.attempt}
+    known = node_pb2.FidelityKnown(**run, fidelity=types.FIDELITY_EXACT, framework="keras")
+    await node.say(fidelity_known=known)
+    selection = pb.Selection(trials=[launch.trial])
+    pause = pb.PauseTrialsRequest(request_id=request_id(), selection=selection)
+    await head.control.PauseTrials(pause)
+    await node.expect("suspend")
+    await node.say(run_suspended=node_pb2.RunSuspended(**run, tier=types.TIER_PARK, step=5))
+    await node.settle()
+    return launch
+
+
+async def test_a_node_is_drained_until_it_is_undrained(head: World) -> None:
+    node = Node(head)
+    await node.hello()
+    launch = await parked_trial(head, node)
+    run = {"trial": launch.trial, "attempt": launch.attempt}
+    shown = await drain(head, "bo")
+    assert (shown.id, shown.draining, list(shown.parked)) == ("box", True, ["digits/1"])
+    assert list(shown.stuck) == []
+    asked = (await node.expect("write_down")).write_down
+    assert (asked.trial, asked.attempt) == ("digits/1", launch.attempt)
+    saved = types.Checkpoint(id="c1", **run, step=5, sha256="5ha", size_bytes=1, nodes=["box"])
+    suspended = node_pb2.RunSuspended(**run, tier=types.TIER_CHECKPOINT, step=5, checkpoint=saved)
+    await node.say(run_suspended=suspended)
+    await node.settle()
+    (shown,) = (await head.control.ListNodes(pb.ListNodesRequest())).nodes
+    assert (shown.draining, list(shown.parked), shown.only_copies) == (True, [], 1)
+    resume = pb.ResumeTrialsRequest(
+        request_id=request_id(), selection=pb.Selection(trials=["digits/1"])
+    )
+    await head.control.ResumeTrials(resume)
+    assert (await head.trial("digits/1")).state == types.TRIAL_STATE_WAITING
+    undrain = pb.UndrainNodeRequest(request_id=request_id(), node="box")
+    assert not (await head.control.UndrainNode(undrain)).node.draining
+    assert (await node.expect("launch")).launch.checkpoint.id == "c1"
+    seen = await events(head, pb.PUBLIC_EVENT_KIND_NODE_UNDRAINED)
+    assert [event.device for event in seen if event.kind == pb.PUBLIC_EVENT_KIND_NODE_DRAINED] == [
+        "box"
+    ]
+    node.call.cancel()
+
+
+async def test_a_head_that_is_restarted_drains_still(tmp_path: Path) -> None:
+    async with world(tmp_path) as head:
+        await Node(head).hello()
+        await drain(head)
+    async with world(tmp_path) as head:
+        assert head.state.nodes["box"].draining
+        node = Node(head)
+        await node.hello()
+        await head.submit(spec(ONE))
+        assert (await head.trial("digits/1")).state == types.TRIAL_STATE_WAITING
+        (shown,) = (await head.control.ListNodes(pb.ListNodesRequest())).nodes
+        assert shown.draining
+        node.call.cancel()
+
+
+async def test_what_cannot_leave_is_named(head: World) -> None:
+    node = Node(head)
+    await node.hello()
+    await head.submit(spec(ONE))
+    launch = await node.start()
+    run = {"trial": launch.trial, "attempt": launch.attempt}
+    await node.say(fidelity_known=node_pb2.FidelityKnown(**run, fidelity=types.FIDELITY_PARK_ONLY))
+    await node.settle()
+    shown = await drain(head)
+    assert list(shown.stuck) == ["digits/1"]
+    assert [device.trial for device in shown.devices] == ["digits/1"]
+    node.call.cancel()
+
+
+async def test_a_repeated_request_has_one_effect(head: World) -> None:
+    await Node(head).hello()
+    await drain(head, request_id="again")
+    committed = head.running.head.committed
+    assert (await drain(head, request_id="again")).draining
+    assert head.running.head.committed == committed
+
+
+async def test_what_makes_no_sense_is_refused(head: World) -> None:
+    await Node(head).hello()
+    code, words = await status(drain(head, "boxx"))
+    assert code is CODE.NOT_FOUND
+    assert "did you mean box?" in words
+    request = pb.UndrainNodeRequest(request_id=request_id(), node="box")
+    code, words = await status(head.control.UndrainNode(request))
+    assert (code, words) == (CODE.FAILED_PRECONDITION, "node box is not draining")
+    code, words = await status(head.control.DrainNode(pb.DrainNodeRequest(node="box")))
+    assert code is CODE.INVALID_ARGUMENT
+    assert "request_id" in words
+
+
+def test_only_an_administrator_drains() -> None:
+    for name in ("DrainNode", "UndrainNode"):
+        assert METHODS[f"/hermes.v1.ControlService/{name}"] == {Role.ADMIN}

@@ -1,0 +1,106 @@
+"""`hermesctl node`: what is said of nodes that are emptied, and what is asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from hermesctl import async_upkeep
+from hermesctl.errors import ExitCode
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1 import types_pb2 as types
+from tests.hermesctl.fake_head import FakeHead
+from tests.hermesctl.test_cli import hermesctl
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits looks often."""
+    monkeypatch.setattr(async_upkeep, "_LOOK_SECONDS", 0.01)
+
+
+def busy_box(**fields: object) -> pb.Node:
+    devices = [
+        pb.DeviceStatus(device=types.Device(id=f"box/{n}", node="box", kind="cpu"), healthy=True)
+        for n in range(2)
+    ]
+    devices[0].trial = "digits/1"
+    return pb.Node(id="box", connected=True, devices=devices, **fields)
+
+
+def states(*words: str) -> list[str]:
+    """The state column of `node ls`."""
+    lines = hermesctl("node", "ls", *words).stdout.splitlines()
+    return [line.split()[1] for line in lines[1:]]
+
+
+def test_ls_says_draining_until_nothing_is_left(head: FakeHead) -> None:
+    head.nodes = [
+        busy_box(draining=True),
+        pb.Node(id="parks", connected=True, draining=True, parked=["digits/2"]),
+        pb.Node(id="empty", connected=True, draining=True, only_copies=2),
+        pb.Node(id="other", connected=True),
+    ]
+    assert states() == ["draining", "draining", "drained", "connected"]
+
+
+def test_show_says_what_keeps_a_node_from_being_empty(head: FakeHead) -> None:
+    parked = [f"digits/{n}" for n in range(2, 12)]
+    head.nodes = [busy_box(draining=True, parked=parked, stuck=["digits/1"], only_copies=3)]
+    shown = " ".join(hermesctl("node", "show", "box").stdout.split())
+    assert "running digits/1, to the end of each quantum" in shown
+    assert "digits/9 and 2 more" in shown
+    assert "cannot leave digits/1: no checkpoint brings it back" in shown
+    assert "the checkpoints of 3 unfinished trials" in shown
+    head.nodes = [busy_box(stuck=["digits/1"])]
+    assert "cannot leave" not in hermesctl("node", "show", "box").stdout
+
+
+def test_drain_asks_for_it_once_and_says_where_it_stands(head: FakeHead) -> None:
+    head.nodes = [busy_box()]
+    result = hermesctl("node", "drain", "box", "-o", "json")
+    assert json.loads(result.stdout)["draining"] is True
+    (request,) = head.of(pb.DrainNodeRequest)
+    assert (request.node, bool(request.request_id)) == ("box", True)
+    assert "connected" in hermesctl("node", "undrain", "box").stdout
+
+
+class Changing(list[pb.Node]):
+    """A node that is another when it is looked at for the third time."""
+
+    looks = 0
+
+    def __init__(self, before: pb.Node, after: pb.Node) -> None:
+        super().__init__([before])
+        self.after = after
+
+    def __iter__(self) -> Iterator[pb.Node]:
+        self.looks += 1
+        if self.looks == 3:
+            self[0] = self.after
+        return super().__iter__()
+
+
+@pytest.mark.usefixtures("quick")
+def test_drain_waits_until_the_node_is_empty(head: FakeHead) -> None:
+    head.nodes = Changing(busy_box(), pb.Node(id="box", connected=True, draining=True))
+    result = hermesctl("node", "drain", "box", "--wait")
+    assert "drained" in result.stdout
+    assert "running: digits/1" in result.stderr
+    assert head.nodes.looks == 3
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_wait_ends_when_somebody_undrains_the_node(head: FakeHead) -> None:
+    head.nodes = Changing(busy_box(), busy_box(draining=False))
+    result = hermesctl("node", "drain", "box", "--wait")
+    assert result.exit_code == ExitCode.REFUSED
+    assert "somebody undrained node box" in result.stderr
+
+
+def test_a_submit_to_a_head_that_drains_all_its_nodes_says_so(head: FakeHead) -> None:
+    head.nodes = [pb.Node(id="box", connected=True, draining=True)]
+    head.add_study("digits")
+    assert "hermesctl node undrain box" in hermesctl("status", "digits").output
