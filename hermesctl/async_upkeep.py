@@ -37,6 +37,16 @@ class AsyncUpkeep(AsyncReader):
         answer = await self.connection.call(self.connection.stub.UndrainNode, request)
         return from_wire.node(answer.node)
 
+    async def release(self, place: str) -> Node:
+        """Take a node (with all its devices) or a device (`gpu2/cpu:0`) out of quarantine.
+
+        What failed there is forgotten. Raises NotFound, and Refused if nothing is held against it.
+        """
+        node, _, device = place.partition("/")
+        request = pb.ReleaseNodeRequest(request_id=new_request_id(), node=node, device=device)
+        answer = await self.connection.call(self.connection.stub.ReleaseNode, request)
+        return from_wire.node(answer.node)
+
     async def wait_drained(self, node: str) -> Node:
         """Return once nothing runs or is parked on a draining node, or it is to be used again.
 

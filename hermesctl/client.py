@@ -249,6 +249,10 @@ class Client:
         """See AsyncClient.undrain."""
         return self._run(self._client.undrain(node))
 
+    def release(self, place: str) -> Node:
+        """See AsyncClient.release."""
+        return self._run(self._client.release(place))
+
     def wait_drained(self, node: str) -> Node:
         """See AsyncClient.wait_drained."""
         return self._run(self._client.wait_drained(node))

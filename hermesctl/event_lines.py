@@ -20,6 +20,7 @@ _STYLES = {
     EventKind.NODE_LOST: "bold red",
     EventKind.NODE_SILENT: "red",
     EventKind.DEVICE_FAILED: "bold red",
+    EventKind.QUARANTINED: "bold red",
     EventKind.POLICY_FAILED: "bold red",
     EventKind.MILESTONE_PASSED: "magenta",
     EventKind.SUSPENDED: "cyan",

@@ -41,6 +41,8 @@ class EventKind(StrEnum):
     DEVICE_FAILED = "device-failed"
     NODE_DRAINED = "node-drained"
     NODE_UNDRAINED = "node-undrained"
+    QUARANTINED = "quarantined"
+    TRUSTED = "trusted"
     # An event of a newer head that this client has no word for.
     OTHER = "other"
 

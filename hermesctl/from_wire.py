@@ -187,6 +187,7 @@ def node(message: pb.Node) -> node_records.Node:
         parked=tuple(message.parked),
         stuck=tuple(message.stuck),
         only_copies=message.only_copies,
+        quarantine=quarantine(message.quarantine) if message.HasField("quarantine") else None,
     )
 
 
@@ -204,7 +205,17 @@ def device(message: pb.DeviceStatus) -> node_records.Device:
         reason=message.reason,
         usage=usage(message.usage),
         busy_seconds=message.busy_seconds,
+        quarantine=quarantine(message.quarantine) if message.HasField("quarantine") else None,
+        strikes=tuple(
+            node_records.Strike(s.trial, s.error_kind, s.detail, s.at_unix_seconds)
+            for s in message.strikes
+        ),
     )
+
+
+def quarantine(message: pb.Quarantine) -> node_records.Quarantine:
+    """Until when a place is kept from trials, and why."""
+    return node_records.Quarantine(message.until_unix_seconds, message.reason)
 
 
 def curve(message: pb.GetCurveResponse) -> records.Curve:
@@ -227,6 +238,10 @@ def explanation(message: pb.ExplainTrialResponse) -> records.Explanation:
         ),
         last_decision=message.last_decision,
         policy=message.policy,
+        left_out=tuple(
+            records.LeftOut(each.place, each.reason, each.until_unix_seconds or None)
+            for each in message.left_out
+        ),
     )
 
 

@@ -19,6 +19,24 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class Quarantine:
+    """A device or node that is kept from trials that can run elsewhere: until when, and why."""
+
+    until_unix_seconds: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """A trial's failure on a device, as it is held against it."""
+
+    trial: str
+    kind: str
+    detail: str
+    at_unix_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Device:
     """A device of a node, and who is on it."""
 
@@ -33,6 +51,8 @@ class Device:
     reason: str
     usage: Usage
     busy_seconds: float
+    quarantine: Quarantine | None = None
+    strikes: tuple[Strike, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -54,6 +74,7 @@ class Node:
     parked: tuple[str, ...] = ()
     stuck: tuple[str, ...] = ()
     only_copies: int = 0
+    quarantine: Quarantine | None = None
 
     @property
     def running(self) -> tuple[str, ...]:
@@ -67,9 +88,11 @@ class Node:
 
     @property
     def state(self) -> str:
-        """`connected`, `silent`, `draining` or `drained`; the last two also of a silent one."""
+        """`connected`, `quarantined` or `silent`; `draining` or `drained` also of a silent one."""
         if self.draining:
             return "drained" if self.drained else "draining"
+        if self.connected and self.quarantine is not None:
+            return "quarantined"
         return "connected" if self.connected else "silent"
 
     def __repr__(self) -> str:

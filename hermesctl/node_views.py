@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.table import Table
+
 from hermesctl.invocation import command
 from hermesctl.node_records import Node
-from hermesctl.text import count
+from hermesctl.tables import cell, grid, moment
+from hermesctl.text import count, one_line
 
 _SHOWN = 8
 
@@ -28,6 +31,31 @@ def drain_facts(node: Node) -> list[tuple[str, str]]:
         words = f"the checkpoints of {trials}: others fetch them from its daemon"
         facts.append(("only here", words))
     return facts
+
+
+def quarantine_facts(node: Node) -> list[tuple[str, str]]:
+    """Which of its devices, or whether all of it, is kept from trials: until when, why, and how
+    that is ended."""
+    places = [(node.id, node.quarantine), *((each.id, each.quarantine) for each in node.devices)]
+    facts = []
+    for place, kept in places:
+        if kept is not None:
+            ends = f"until {moment(kept.until_unix_seconds)}, or {command(f'node release {place}')}"
+            facts.append(("quarantine", f"{place}: {one_line(kept.reason)}; {ends}"))
+    return facts
+
+
+def strikes_table(node: Node) -> Table | None:
+    """The failures that are held against its devices, the newest first; None if none is."""
+    strikes = [(device.id, strike) for device in node.devices for strike in device.strikes]
+    if not strikes:
+        return None
+    table = grid("failed on", "trial", "at", "error")
+    for device, strike in sorted(strikes, key=lambda each: -each[1].at_unix_seconds):
+        when = cell(moment(strike.at_unix_seconds))
+        words = cell(one_line(strike.detail) or strike.kind)
+        table.add_row(cell(device), cell(strike.trial), when, words)
+    return table
 
 
 def _some(trials: Sequence[str]) -> str:

@@ -258,6 +258,15 @@ class Ranked:
     state: TrialState
 
 
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A place that a trial does not get as long as it could run elsewhere."""
+
+    place: str
+    reason: str
+    until_unix_seconds: float | None
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Explanation:
     """Why a trial runs or waits."""
@@ -267,6 +276,7 @@ class Explanation:
     ranking: tuple[Ranked, ...]
     last_decision: str
     policy: str
+    left_out: tuple[LeftOut, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Explanation {self.trial}: {self.summary}>"

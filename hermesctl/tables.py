@@ -210,7 +210,9 @@ def nodes_table(nodes: Sequence[Node], wide: bool) -> Table:
 def node_state_cell(node: Node) -> Text:
     """Its state, and for how long nothing was heard of a silent one."""
     if node.connected:
-        return cell(node.state, "yellow" if node.draining else "green")
+        kept = sum(device.quarantine is not None for device in node.devices)
+        words = f"{node.state}, {kept} in quarantine" if kept else node.state
+        return cell(words, "green" if node.state == "connected" and not kept else "yellow")
     words = f"silent for {duration(node.silent_seconds)}"
     return cell(f"{words}, {node.state}" if node.draining else words, "red")
 
@@ -235,10 +237,7 @@ def devices_table(devices: Sequence[Device], width: int | None = None) -> Table:
             cell(f"{size(device.usage.memory_bytes)} of {size(device.memory_bytes)}")
             for device in devices
         ],
-        "health": [
-            cell("ok", "green") if device.healthy else cell(device.reason or "failed", "red")
-            for device in devices
-        ],
+        "health": [health_cell(device) for device in devices],
     }
     for given_up in ("reserved for", "kind", ">memory", ">use", "health"):
         if width is None or sum(_width(*column) for column in columns.items()) <= width:
@@ -256,6 +255,15 @@ def devices_table(devices: Sequence[Device], width: int | None = None) -> Table:
 def _width(header: str, cells: Sequence[Text]) -> int:
     """What a column takes, with the gap after it."""
     return 2 + max([len(header.removeprefix(">")), *(one.cell_len for one in cells)])
+
+
+def health_cell(device: Device) -> Text:
+    """Whether it works, and whether it is trusted."""
+    if not device.healthy:
+        return cell(device.reason or "failed", "red")
+    if device.quarantine is not None:
+        return cell(f"quarantine until {moment(device.quarantine.until_unix_seconds)}", "red")
+    return cell("ok", "green")
 
 
 def ranking_table(explanation: Explanation, wide: bool) -> Table:

@@ -206,6 +206,9 @@ def explanation_view(explanation: Explanation, wide: bool) -> RenderableType:
     if explanation.last_decision:
         lines.append(cell(f"last decision: {explanation.last_decision}"))
     lines.append(cell(f"policy: {explanation.policy}", "dim"))
+    for each in explanation.left_out:
+        until = f" until {moment(each.until_unix_seconds)}" if each.until_unix_seconds else ""
+        lines.append(cell(f"not on {each.place}{until}: {one_line(each.reason)}", "yellow"))
     if explanation.ranking:
         table = ranking_table(explanation, wide)
         more = len(explanation.ranking) - table.row_count

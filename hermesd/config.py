@@ -23,6 +23,7 @@ from pydantic import (
     model_validator,
 )
 
+from hermesd.core.strikes import HALF_LIFE_SECONDS
 from hermesd.enrolment import Membership
 from hermesd.memory import usable_memory
 
@@ -156,6 +157,8 @@ class HeadConfig(_Daemon):
     # Uploaded code snapshots: one, and all of them together.
     blob_limit_bytes: Bytes = 2 * GIB
     blobs_limit_bytes: Bytes = 50 * GIB
+    # A failure on a device weighs half as much after so long: see `hermesctl node show`.
+    strike_half_life_seconds: Annotated[float, Field(ge=1, le=30 * 86_400)] = HALF_LIFE_SECONDS
     # Prometheus' endpoint on loopback; unset: none.
     metrics_port: Annotated[int, Field(ge=1, le=65535)] | None = None
 

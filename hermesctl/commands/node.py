@@ -14,7 +14,7 @@ from hermesctl.commands.user import DAY_SECONDS, ValidOption
 from hermesctl.errors import NotFound, Refused, UsageError
 from hermesctl.members import invite, revoke
 from hermesctl.node_records import Node
-from hermesctl.node_views import drain_facts
+from hermesctl.node_views import drain_facts, quarantine_facts, strikes_table
 from hermesctl.options import HeadOption, NodeArgument, OutputOption, YesOption
 from hermesctl.output import Format, emit, row
 from hermesctl.running import NounGroup, confirm, run
@@ -63,9 +63,12 @@ def show(node: NodeArgument, head: HeadOption = None, output: OutputOption = For
             ("version", found.version or "-"),
             ("devices", devices_text(found.devices)),
             *drain_facts(found),
+            *quarantine_facts(found),
             *(("" if i else "machine", fact) for i, fact in enumerate(found.facts)),
         ]
-        view = Group(facts_table(facts), Text(), devices_table(found.devices))
+        strikes = strikes_table(found)
+        evidence = () if strikes is None else (Text(), strikes)
+        view = Group(facts_table(facts), Text(), devices_table(found.devices), *evidence)
         emit(stdout(), output, {"node": row(found)}, rows, lambda _: view)
 
     run(body, head=head)
@@ -111,6 +114,25 @@ def undrain(
 
     async def body(client: AsyncClient) -> None:
         _emit_state(await client.undrain(node), output)
+
+    run(body, head=head)
+
+
+@app.command()
+def release(
+    place: Annotated[str, typer.Argument(metavar="NODE[/DEVICE]", help="As `node show` has it.")],
+    head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Take a node with all its devices, or one device, out of quarantine at once.
+
+    What failed there is forgotten. Without this a quarantine ends by itself.
+
+    Example: hermesctl node release gpu2/cpu:0
+    """
+
+    async def body(client: AsyncClient) -> None:
+        _emit_state(await client.release(place), output)
 
     run(body, head=head)
 

@@ -34,8 +34,8 @@ def blamed(trial: Trial, event: RunFailed, study: Study, untried: bool, now: Tim
     It is the last at the study's `max_failures`, and at once when the same error comes at the
     same step a second time: the program's own fault then. What is the machine's fault counts
     apart, up to ten times as often, and anew whenever a checkpoint has moved on; a checkpoint that
-    cannot be restored is set aside, and counts apart as well. No single device ends a trial that is
-    allowed more than one failure while another is `untried`.
+    cannot be restored is set aside, and counts apart as well. A trial that is allowed more than one
+    failure does not end while a place is `untried`: no single device ends it, and no single node.
     """
     run = trial.run
     assert run is not None
@@ -62,8 +62,7 @@ def blamed(trial: Trial, event: RunFailed, study: Study, untried: bool, now: Tim
         tries = sum(old.programs for old in trial.failures)
         last = repeated or tries >= study.max_failures
         words = "the same error at the same step twice" if repeated else "no tries left"
-    devices = {old.device for old in trial.failures if not old.restores}
-    sure = not untried or len(devices) >= min(2, study.max_failures)
+    sure = not untried or study.max_failures == 1
     return _ended_if(trial, last and sure, event.detail, words)
 
 

@@ -9,9 +9,11 @@ from hermesd.core.model import (
     CheckpointId,
     DeviceId,
     NodeId,
+    Place,
     Quantum,
     RunId,
     Tier,
+    Time,
     TrialId,
 )
 
@@ -91,6 +93,23 @@ class WriteDown:
 
 
 @dataclass(frozen=True, slots=True)
+class Quarantine:
+    """Keep a device or node, where different trials failed, from trials that can run elsewhere."""
+
+    place: Place
+    until: Time
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Let trials run again on a device or node that was in quarantine."""
+
+    place: Place
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Release:
     """Nothing is running or parked for this trial any more on this node; `forget` its files too."""
 
@@ -99,4 +118,6 @@ class Release:
     forget: bool
 
 
-Command: TypeAlias = Launch | Renew | Suspend | Stop | Kill | Bind | WriteDown | Release
+Command: TypeAlias = (
+    Launch | Renew | Suspend | Stop | Kill | Bind | WriteDown | Quarantine | Trust | Release
+)

@@ -16,6 +16,7 @@ from hermesd.core.model import (
     Fidelity,
     LiveRun,
     NodeId,
+    Place,
     RunId,
     Scalar,
     StopRule,
@@ -131,6 +132,14 @@ class NodeUndrained:
     """A node that was to be emptied may be used again."""
 
     node: NodeId
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Forgiven:
+    """A person trusts a device again, or a node with all its devices; their strikes are gone."""
+
+    place: Place
     request_id: str
 
 
@@ -287,6 +296,7 @@ Event: TypeAlias = (
     | NodeLost
     | NodeDrained
     | NodeUndrained
+    | Forgiven
     | DeviceFailed
     | PolicyFailed
     | RunEvent

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from hermesd.core.draining import stuck
-from hermesd.core.model import Phase, StudyId, Time, TrialId
+from hermesd.core.model import Phase, Place, StudyId, Time, TrialId
+from hermesd.core.placement import avoided
 from hermesd.core.queues import Queues, Unanswered
 from hermesd.core.state import State
+from hermesd.core.strikes import one_line
 from hermesd.core.trial import Trial
 
 PAUSED = "paused by a person"
@@ -20,6 +23,15 @@ class Explanation(NamedTuple):
     ranking: tuple[tuple[TrialId, str, Phase], ...]
     last_decision: str
     policy: str
+    left_out: tuple[LeftOut, ...] = ()
+
+
+class LeftOut(NamedTuple):
+    """A place that a trial does not get as long as it could run elsewhere; `until` if known."""
+
+    place: Place
+    reason: str
+    until: Time | None = None
 
 
 class Question(NamedTuple):
@@ -63,7 +75,26 @@ def explain(state: State, queues: Queues, asked: Question) -> Explanation:
             summary += f"; {policy} does not rank it"
         summary += trouble
     rows = tuple((t.id, words, t.phase) for t, words in ranking)
-    return Explanation(summary, rows, asked.last_decision, policy)
+    left_out = () if trial.phase.final else tuple(_left_out(state, trial))
+    return Explanation(summary, rows, asked.last_decision, policy, left_out)
+
+
+def _left_out(state: State, trial: Trial) -> Iterator[LeftOut]:
+    """The places that are kept from the trial, each once, and what it did there itself."""
+    told: set[Place] = set()
+    for device, slot in sorted(state.slots.items()):
+        if not avoided(state, trial, device):
+            continue
+        for place in (slot.device.node, device):
+            kept = state.quarantined.get(place)
+            if kept is not None and place not in told:
+                told.add(place)
+                yield LeftOut(place, kept.reason, kept.until)
+        if failed := [old for old in trial.failures if old.device == device and not old.restores]:
+            yield LeftOut(device, f"it failed there: {one_line(failed[-1].detail)}")
+        elif slot.device.node not in told and device not in told:
+            told.add(slot.device.node)
+            yield LeftOut(slot.device.node, "it failed on several of its devices")
 
 
 def _ranking(

@@ -10,13 +10,15 @@ from hermesd.core.commands import (
     Command,
     Kill,
     Launch,
+    Quarantine,
     Release,
     Renew,
     Stop,
     Suspend,
+    Trust,
     WriteDown,
 )
-from hermesd.core.model import Phase, RunId, Time
+from hermesd.core.model import Phase, Quarantined, RunId, Time
 from hermesd.core.tables import Rejected, Tables
 from hermesd.core.trial import Run, Trial
 
@@ -57,6 +59,14 @@ def fold_command(state: Tables, command: Command, now: Time) -> None:
             if kept is None or kept.run != run_id or state.parked_on(trial) != node:
                 raise Rejected(f"{run_id} is not parked on {node}")
             state.put(replace(trial, kept=replace(kept, leaving=True)))
+        case Quarantine(place, until, reason):
+            if place not in state.slots and place not in state.nodes:
+                raise Rejected(f"no device or node {place!r}")
+            state.quarantined[place] = Quarantined(until, reason)
+        case Trust(place):
+            if place not in state.quarantined:
+                raise Rejected(f"{place!r} is not in quarantine")
+            del state.quarantined[place]
         case Release(trial_id, node, forget):
             if not forget:
                 trial = state.trial(trial_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from hermesd.core import progress
+from hermesd.core.aftermath import end_study
 from hermesd.core.blame import blamed
 from hermesd.core.change import replace
 from hermesd.core.events import DeviceFailed, NodeJoined, NodeLost, NodeSilent, RunFailed
@@ -87,7 +88,8 @@ def _forget_runs(
     state: Tables, node_id: NodeId, live: dict[RunId, str], reason: str, now: Time
 ) -> None:
     """Runs and parked processes of the node that are not among `live` are no more."""
-    for trial in [t for s in state.active.values() for t in map(state.trials.get, s) if t]:
+    for name in [trial_id for active in state.active.values() for trial_id in active]:
+        trial = state.trials[name]
         run, kept = trial.run, trial.kept
         if run and state.slots[run.devices[0]].device.node == node_id and run.id not in live:
             state.free_slots(trial, now)
@@ -104,5 +106,6 @@ def _forget_runs(
                 trial = blamed(trial, lost, study, elsewhere, now)
                 trial = progress.fall_back(trial)
             state.put(progress.released(trial, now))
+            end_study(state, state.trials[trial.id], now)
         elif run is None and kept and kept.run not in live and state.parked_on(trial) == node_id:
             state.put(progress.fall_back(replace(trial, reason=reason)))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, assert_never
 
-from hermesd.core import progress
+from hermesd.core import progress, strikes
+from hermesd.core.aftermath import end_study
 from hermesd.core.change import replace
 from hermesd.core.events import (
     Checkpointed,
@@ -63,6 +64,8 @@ def fold_run_event(state: Tables, event: RunEvent, now: Time) -> None:
             study = state.studies[trial.spec.study]
             state.free_slots(trial, now)
             state.put(progress.failed(trial, event, study, untried(state, trial), now))
+            strikes.note(state, state.trials[trial.id])
+            end_study(state, state.trials[trial.id], now)
         case _:
             raise Rejected(f"{type(event).__name__} of {event.run} comes too late")
 

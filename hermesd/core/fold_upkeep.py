@@ -2,21 +2,48 @@
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from hermesd.core.change import replace
-from hermesd.core.events import NodeDrained, NodeUndrained
-from hermesd.core.tables import Tables
+from hermesd.core.events import Forgiven, NodeDrained, NodeUndrained
+from hermesd.core.model import NodeId, Place
+from hermesd.core.tables import Rejected, Tables
 
 
-def fold_upkeep_event(state: Tables, event: NodeDrained | NodeUndrained) -> None:
-    """A node that is drained a second time is asked again for what it has not written down."""
-    node = state.node(event.node)
-    state.request(event.request_id, ())
-    draining = isinstance(event, NodeDrained)
-    state.nodes[node.id] = replace(node, draining=draining)
+def fold_upkeep_event(state: Tables, event: NodeDrained | NodeUndrained | Forgiven) -> None:
+    match event:
+        case NodeDrained(node_id, request_id):
+            state.node(node_id)
+            state.request(request_id, ())
+            _drain(state, node_id, True)
+        case NodeUndrained(node_id, request_id):
+            state.node(node_id)
+            state.request(request_id, ())
+            _drain(state, node_id, False)
+        case Forgiven(place, request_id):
+            if place not in state.slots and place not in state.nodes:
+                raise Rejected(f"no device or node {place!r}")
+            state.request(request_id, ())
+            _forgive(state, place)
+        case _:
+            assert_never(event)
+
+
+def _drain(state: Tables, node_id: NodeId, draining: bool) -> None:
+    """What a node that drains has not written down, it is asked for again."""
+    node = state.nodes[node_id]
+    state.nodes[node_id] = replace(node, draining=draining)
     state.index(node.devices)
     for trial in [state.trials[t] for active in state.active.values() for t in active]:
-        if state.node_of(trial) == node.id:
+        if state.node_of(trial) == node_id:
             kept = trial.kept
             if draining and kept is not None:
                 trial = replace(trial, kept=replace(kept, leaving=False))
             state.put(trial)
+
+
+def _forgive(state: Tables, place: Place) -> None:
+    devices = [d for d, slot in state.slots.items() if place in (d, slot.device.node)]
+    state.strikes = {d: strikes for d, strikes in state.strikes.items() if d not in devices}
+    for each in (place, *devices):
+        state.quarantined.pop(each, None)

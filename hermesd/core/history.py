@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hermesd.core.losses import Chunk
-from hermesd.core.model import Checkpoint, DeviceId, Phase, RunId, Tier, Time, TrialSpec
+from hermesd.core.model import (
+    Checkpoint,
+    DeviceId,
+    Phase,
+    RunId,
+    StudyId,
+    Tier,
+    Time,
+    TrialId,
+    TrialSpec,
+)
 
 # Failures for which the program cannot be blamed: its process could not be made, or went with its
 # machine.
@@ -56,6 +66,17 @@ class Failure:
     def programs(self) -> bool:
         """Whether it was the program's own fault."""
         return not (self.machines or self.restores)
+
+
+class Strike(NamedTuple):
+    """A trial's failure on a device; `mark` tells its error from others."""
+
+    trial: TrialId
+    study: StudyId
+    error_kind: str
+    detail: str
+    mark: str
+    at: Time
 
 
 @dataclass(frozen=True, slots=True)

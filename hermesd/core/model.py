@@ -15,6 +15,8 @@ StudyId: TypeAlias = str
 TrialId: TypeAlias = str
 NodeId: TypeAlias = str
 DeviceId: TypeAlias = str
+# Of a device or of a node: the ids of devices hold a slash, the names of nodes none.
+Place: TypeAlias = str
 CheckpointId: TypeAlias = str
 Scalar: TypeAlias = str | int | float | bool
 Setting: TypeAlias = Scalar | tuple[Scalar, ...]
@@ -83,6 +85,13 @@ class Goal(StrEnum):
 class MetricMode(StrEnum):
     LAST = "last"
     BEST = "best"
+
+
+class OnThirdFailure(StrEnum):
+    """What the last failure that a trial may have ends."""
+
+    TRIAL = "trial"
+    STUDY = "study"
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +208,7 @@ class Study:
     durability_seconds: float = 60.0
     suspend_deadline_seconds: float = 60.0
     max_failures: int = 3
+    on_third_failure: OnThirdFailure = OnThirdFailure.TRIAL
     device_kind: str = ""
     memory_bytes: int = 0
     identity: str = ""
@@ -251,6 +261,14 @@ class Slot:
     healthy: bool = True
     reason: str = ""
     busy_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """Until when a place is kept from trials if nothing else happens, and why."""
+
+    until: Time
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

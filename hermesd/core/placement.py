@@ -33,6 +33,14 @@ def failed_on(trial: Trial, device: DeviceId) -> bool:
     return any(old.device == device and not old.restores for old in trial.failures)
 
 
+def failed_near(trial: Trial, device: Device) -> float:
+    """How near to the device the trial failed before: on it (2), on its node (1) or not (0)."""
+    devices = {old.device for old in trial.failures if not old.restores}
+    if device.id in devices:
+        return 2.0
+    return float(any(other.partition("/")[0] == device.node for other in devices))
+
+
 def suspected(trial: Trial, device: DeviceId) -> bool:
     """Whether the trial rather waits than runs there again: a machine's fault may happen once."""
     failures = (failure for failure in trial.failures if not failure.restores)
@@ -40,18 +48,39 @@ def suspected(trial: Trial, device: DeviceId) -> bool:
     return len(there) > 1 or any(not failure.machines for failure in there)
 
 
+def doubtful(state: Tables, trial: Trial, device: DeviceId) -> bool:
+    """Whether the device or its node is in quarantine, or the trial suspects one of them.
+
+    It suspects a node on two devices of which it failed.
+    """
+    node = state.slots[device].device.node
+    if device in state.quarantined or node in state.quarantined or suspected(trial, device):
+        return True
+    failed = {old.device for old in trial.failures if suspected(trial, old.device)}
+    return sum(state.slots[other].device.node == node for other in failed) > 1
+
+
 def avoided(state: Tables, trial: Trial, device: DeviceId) -> bool:
-    """Whether the trial suspects the device, and another that works could take it."""
-    return suspected(trial, device) and any(
-        not suspected(trial, other) for other in _alternatives(state, trial, state.parked_on(trial))
+    """Whether the device is doubtful, and one that is not, and works, could take the trial."""
+    return doubtful(state, trial, device) and any(
+        not doubtful(state, trial, other)
+        for other in _alternatives(state, trial, state.parked_on(trial))
     )
 
 
 def untried(state: Tables, trial: Trial) -> bool:
-    """Whether a device that works could take the trial, where it neither is nor failed before."""
-    here = trial.run.devices if trial.run else ()
+    """Whether the trial could run where another failure would tell more of whose fault it is.
+
+    After failures on one device (the present one counts) that is any other that works and could
+    take it; after failures on several, one of another node; after failures on two nodes, none.
+    """
+    places = {old.device for old in trial.failures if not old.restores}
+    places |= set(trial.run.devices if trial.run else ())
+    nodes = {state.slots[device].device.node for device in places}
+    if len(nodes) > 1:
+        return False
     return any(
-        other not in here and not failed_on(trial, other)
+        other not in places and (len(places) < 2 or state.slots[other].device.node not in nodes)
         for other in _alternatives(state, trial, None)
     )
 
@@ -124,7 +153,7 @@ class Free:
     def cost(self, trial: Trial, device: Device, facts: Facts) -> tuple[float, ...]:
         kept = trial.kept
         elsewhere = kept is not None and kept.tier is Tier.PARK and kept.device != device.id
-        failed = float(failed_on(trial, device.id))
+        failed = failed_near(trial, device)
         if not self._unequal(facts):
             return (failed, float(elsewhere))
         return (failed, _delay(trial, device, facts) + _moving(trial, device, facts), elsewhere)

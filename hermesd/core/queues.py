@@ -130,4 +130,5 @@ class Queues:
         node = self.state.parked_on(trial)
         if not fits(trial, study, self.state.slots[device].device, node):
             return False
-        return not (trial.failures and avoided(self.state, trial, device))
+        suspicious = trial.failures or self.state.quarantined
+        return not (suspicious and avoided(self.state, trial, device))

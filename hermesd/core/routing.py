@@ -9,10 +9,12 @@ from hermesd.core.commands import (
     Command,
     Kill,
     Launch,
+    Quarantine,
     Release,
     Renew,
     Stop,
     Suspend,
+    Trust,
     WriteDown,
 )
 from hermesd.core.model import NodeId
@@ -22,7 +24,7 @@ from hermesd.core.tables import Tables
 def addressee(state: Tables, command: Command) -> NodeId | None:
     """The node that carries the command out; None if that is nobody, or its run is over."""
     match command:
-        case Bind():
+        case Bind() | Quarantine() | Trust():
             return None
         case Kill(node=node) | WriteDown(node=node) | Release(node=node):
             return node

@@ -18,10 +18,12 @@ from hermesd.core.commands import (
     Command,
     Kill,
     Launch,
+    Quarantine,
     Release,
     Renew,
     Stop,
     Suspend,
+    Trust,
     WriteDown,
 )
 from hermesd.core.draining import vacate
@@ -42,8 +44,10 @@ from hermesd.core.model import (
 from hermesd.core.node_messages import Upcoming
 from hermesd.core.placement import Placement
 from hermesd.core.policy import Policy
+from hermesd.core.quarantine import judge, release
 from hermesd.core.queues import Queues, Unanswered
 from hermesd.core.state import State
+from hermesd.core.strikes import HALF_LIFE_SECONDS
 from hermesd.core.trial import Trial
 from hermesd.core.undisturbed import undisturbed
 
@@ -75,9 +79,12 @@ class Scheduler:
         make_policy: Callable[[Plugin], Policy],
         make_placement: Callable[[Plugin], Placement],
         lease: LeaseTerms = LeaseTerms(),
+        half_life_seconds: float = HALF_LIFE_SECONDS,
     ) -> None:
         self.state = state
         self.lease = lease
+        self.half_life_seconds = half_life_seconds
+        self._judged: object = None
         self._queues = Queues(state, make_policy, make_placement)
         self._assignment = Assignment(state, self._queues)
         self._last: dict[TrialId, str] = {}
@@ -92,7 +99,8 @@ class Scheduler:
     def deadline(self) -> Time | None:
         """When to ask `due` and `decide` again if nothing happens before; None: never."""
         losses = [silent + self.lease.silence_seconds for _, silent in self._silent()]
-        return min([*losses, *self._later.values()], default=None)
+        ends = [kept.until for kept in self.state.quarantined.values()]
+        return min([*losses, *self._later.values(), *ends], default=None)
 
     def _silent(self) -> list[tuple[NodeId, Time]]:
         return [
@@ -136,6 +144,10 @@ class Scheduler:
             self._remember(command)
             commands.append(command)
 
+        release(self.state, now, issue)
+        if self._judged is not self.state.strikes:
+            self._judged = self.state.strikes
+            judge(self.state, self.half_life_seconds, now, issue)
         while True:
             changed |= self.state.dirty
             dirty = [self.state.trials[t] for t in self.state.dirty if t in self.state.trials]
@@ -172,7 +184,7 @@ class Scheduler:
                 self._last[run.trial] = f"kept its device: {reason}"
             case Suspend(run, reason=reason) | Stop(run, reason=reason):
                 self._last[run.trial] = f"asked to give its device back: {reason}"
-            case Kill() | Bind() | WriteDown() | Release():
+            case Kill() | Bind() | WriteDown() | Quarantine() | Trust() | Release():
                 pass
 
     def _settle(self, trial: Trial, issue: Issue, now: Time) -> None:

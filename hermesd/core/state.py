@@ -11,10 +11,12 @@ from hermesd.core.commands import (
     Command,
     Kill,
     Launch,
+    Quarantine,
     Release,
     Renew,
     Stop,
     Suspend,
+    Trust,
     WriteDown,
 )
 from hermesd.core.events import (
@@ -22,6 +24,7 @@ from hermesd.core.events import (
     DeviceFailed,
     Event,
     Extended,
+    Forgiven,
     NodeDrained,
     NodeJoined,
     NodeLost,
@@ -57,7 +60,16 @@ class State(Tables):
         """
         match entry:
             case (
-                Launch() | Renew() | Suspend() | Stop() | Kill() | Bind() | WriteDown() | Release()
+                Launch()
+                | Renew()
+                | Suspend()
+                | Stop()
+                | Kill()
+                | Bind()
+                | WriteDown()
+                | Quarantine()
+                | Trust()
+                | Release()
             ):
                 fold_command(self, entry, now)
             case Submitted() | Removed() | Extended() | Retried():
@@ -66,7 +78,7 @@ class State(Tables):
                 fold_selection_event(self, entry, now)
             case NodeJoined() | NodeSilent() | NodeLost() | DeviceFailed():
                 fold_node_event(self, entry, now)
-            case NodeDrained() | NodeUndrained():
+            case NodeDrained() | NodeUndrained() | Forgiven():
                 fold_upkeep_event(self, entry)
             case PolicyFailed(study, detail):
                 self.study(study)

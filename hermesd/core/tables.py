@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hermesd.core.change import replace
+from hermesd.core.history import Strike
 from hermesd.core.model import (
     DeviceId,
     Node,
     NodeId,
+    Place,
     Plugin,
+    Quarantined,
     RunId,
     Slot,
     Study,
@@ -38,6 +41,8 @@ class Tables:
     scheduler last looked, `free` the slots that could take a run, `expired` those whose run has
     used up its quantum, `reserved` the trials that a suspending run makes room for, `strays` the
     runs that a node has and should not, `releases` what nodes may let go of (True: its files too).
+    `strikes` is the ledger of failures by device (another dictionary after each change), and
+    `quarantined` are the places that it is held against.
     """
 
     def __init__(self) -> None:
@@ -54,6 +59,8 @@ class Tables:
         self.fallen: dict[StudyId, str] = {}
         self.strays: dict[tuple[NodeId, RunId], None] = {}
         self.releases: dict[tuple[TrialId, NodeId], bool] = {}
+        self.strikes: dict[DeviceId, tuple[Strike, ...]] = {}
+        self.quarantined: dict[Place, Quarantined] = {}
         self.dirty: dict[TrialId, None] = {}
         self.free: dict[DeviceId, None] = {}
         self.expired: dict[DeviceId, None] = {}

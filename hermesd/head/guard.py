@@ -50,7 +50,7 @@ CONTROL_METHODS = (
     "DownloadCheckpoint", "ServerInfo",
 )  # fmt: skip
 # What concerns everybody's trials.
-UPKEEP_METHODS = ("DrainNode", "UndrainNode")
+UPKEEP_METHODS = ("DrainNode", "UndrainNode", "ReleaseNode")
 PEOPLE = frozenset({Role.USER, Role.ADMIN})
 EVERYBODY = frozenset(Role)
 METHODS: Mapping[str, frozenset[Role]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hermesd.core.model import NodeId, StudyId, TrialId
+from hermesd.core.model import NodeId, Place, StudyId, TrialId
 from hermesd.core.state import State
 from hermesd.head.refusals import NotFound
 from hermesd.pb.hermes.v1 import control_pb2 as pb
@@ -19,6 +19,14 @@ def study_id(state: State, text: str) -> StudyId:
 def node_id(state: State, text: str) -> NodeId:
     """The node that is meant. Raises NotFound, Refused for an ambiguous prefix."""
     return _one("node", text, state.nodes)
+
+
+def place(state: State, node: str, device: str) -> Place:
+    """The node that is meant, or the device of it. Raises NotFound, Refused."""
+    known = node_id(state, node)
+    if not device:
+        return known
+    return _one("device", f"{known}/{device}", state.nodes[known].devices)
 
 
 def trial_id(state: State, text: str) -> TrialId:

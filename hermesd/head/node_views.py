@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hermesd import wire
-from hermesd.core.model import Node
+from hermesd.core.model import Node, Place
 from hermesd.core.state import State
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
@@ -22,6 +22,7 @@ def node_view(
         version=node.version,
         silent_seconds=silent_seconds,
         draining=node.draining,
+        quarantine=_quarantine(state, node.id),
     )
     if node.draining:
         _add_what_is_left(view, state, node)
@@ -35,10 +36,27 @@ def node_view(
             healthy=slot.healthy,
             reason=slot.reason,
             busy_seconds=slot.busy_seconds,
+            quarantine=_quarantine(state, slot.device.id),
+            strikes=[
+                pb.Strike(
+                    trial=strike.trial,
+                    error_kind=strike.error_kind,
+                    detail=strike.detail,
+                    at_unix_seconds=strike.at,
+                )
+                for strike in state.strikes.get(slot.device.id, ())
+            ],
         )
         if slot.device.id in usage:
             status.usage.CopyFrom(usage[slot.device.id])
     return view
+
+
+def _quarantine(state: State, place: Place) -> pb.Quarantine | None:
+    kept = state.quarantined.get(place)
+    if kept is None:
+        return None
+    return pb.Quarantine(until_unix_seconds=kept.until, reason=kept.reason)
 
 
 def _add_what_is_left(view: pb.Node, state: State, node: Node) -> None:

@@ -16,7 +16,7 @@ import structlog
 
 import hermesd
 from hermesd import wire
-from hermesd.core.commands import Bind, Command, Launch
+from hermesd.core.commands import Bind, Command, Launch, Quarantine, Trust
 from hermesd.core.events import (
     NodeJoined,
     NodeSilent,
@@ -113,7 +113,7 @@ class Sessions:
                 study = state.studies[trial.spec.study]
                 order = assignment(command, study, trial.spec, checkpoint)
                 return replace(order, sources=self._sources(command, checkpoint))
-            case Bind():
+            case Bind() | Quarantine() | Trust():
                 return None
             case _:
                 return command

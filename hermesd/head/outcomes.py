@@ -6,7 +6,7 @@ phase, each study whose last trial did, and the studies that were on a node or d
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import NamedTuple
 
 from hermesd.core.commands import Command
@@ -14,6 +14,7 @@ from hermesd.core.events import (
     Cancelled,
     DeviceFailed,
     Event,
+    Forgiven,
     NodeDrained,
     NodeJoined,
     NodeLost,
@@ -26,7 +27,7 @@ from hermesd.core.events import (
     RunStarted,
     RunSuspended,
 )
-from hermesd.core.model import DeviceId, StudyId, Tier, TrialId
+from hermesd.core.model import DeviceId, OnThirdFailure, StudyId, Tier, TrialId
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.record import Form
@@ -70,6 +71,10 @@ def touched(state: State, entry: Event | Command) -> tuple[Outcome, ...]:
             brought = []
         case DeviceFailed(device):
             devices, brought = {device}, []
+        case Forgiven(place):
+            slots = state.slots.values()
+            devices = {s.device.id for s in slots if place in (s.device.id, s.device.node)}
+            brought = []
         case _:
             return ()
     studies = {state.trials[trial].spec.study for trial in brought if trial in state.trials}
@@ -98,12 +103,22 @@ def unfinished(state: State, entry: Event | Command) -> tuple[TrialId, ...]:
             touched = list(chosen)
         case NodeJoined(node) | NodeLost(node):
             touched = [s.run.trial for s in state.slots.values() if s.run and s.device.node == node]
-        case RunStarted() | Reported() | RunSuspended() | RunCompleted() | RunFailed() | ParkLost():
+            touched += _of_strict_studies(state, touched)
+        case RunFailed():
+            touched = [entry.run.trial, *_of_strict_studies(state, [entry.run.trial])]
+        case RunStarted() | Reported() | RunSuspended() | RunCompleted() | ParkLost():
             touched = [entry.run.trial]
         case _:
             return ()
     known = [trial for trial in dict.fromkeys(touched) if trial in state.trials]
     return tuple(trial for trial in known if not state.trials[trial].phase.final)
+
+
+def _of_strict_studies(state: State, trials: Iterable[TrialId]) -> list[TrialId]:
+    """The trials that end with these, if these fail for good."""
+    known = (state.trials[trial].spec.study for trial in trials if trial in state.trials)
+    strict = [s for s in known if state.studies[s].on_third_failure is OnThirdFailure.STUDY]
+    return [trial for study in dict.fromkeys(strict) for trial in state.active[study]]
 
 
 def ended(state: State, before: tuple[TrialId, ...]) -> tuple[Outcome, ...]:

@@ -10,13 +10,25 @@ import math
 from collections.abc import Iterator
 
 from hermesd import wire
-from hermesd.core.commands import Bind, Kill, Launch, Release, Renew, Stop, Suspend, WriteDown
+from hermesd.core.commands import (
+    Bind,
+    Kill,
+    Launch,
+    Quarantine,
+    Release,
+    Renew,
+    Stop,
+    Suspend,
+    Trust,
+    WriteDown,
+)
 from hermesd.core.events import (
     Cancelled,
     Checkpointed,
     DeviceFailed,
     Extended,
     FidelityKnown,
+    Forgiven,
     MilestonePassed,
     NodeDrained,
     NodeJoined,
@@ -120,6 +132,14 @@ def _entry(line: Line, state: State) -> Iterator[pb.PublicEvent]:
             yield pb.PublicEvent(device=node, kind=pb.PUBLIC_EVENT_KIND_NODE_DRAINED)
         case NodeUndrained(node):
             yield pb.PublicEvent(device=node, kind=pb.PUBLIC_EVENT_KIND_NODE_UNDRAINED)
+        case Quarantine(place, _, reason):
+            kind = pb.PUBLIC_EVENT_KIND_QUARANTINED
+            yield pb.PublicEvent(device=place, kind=kind, reason=reason)
+        case Trust(place, reason):
+            yield pb.PublicEvent(device=place, kind=pb.PUBLIC_EVENT_KIND_TRUSTED, reason=reason)
+        case Forgiven(place):
+            kind = pb.PUBLIC_EVENT_KIND_TRUSTED
+            yield pb.PublicEvent(device=place, kind=kind, reason="released by a person")
         case DeviceFailed(device, reason):
             yield pb.PublicEvent(
                 device=device, kind=pb.PUBLIC_EVENT_KIND_DEVICE_FAILED, reason=reason

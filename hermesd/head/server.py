@@ -128,7 +128,9 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
         log.error("read-only", reason=replayed.fault)
     clock = Clock(after=state.now)
     sessions = Sessions()
-    scheduler = Scheduler(state, make_policy, make_placement)
+    scheduler = Scheduler(
+        state, make_policy, make_placement, half_life_seconds=config.strike_half_life_seconds
+    )
     head = Head(
         scheduler, journal, clock, sessions.carry_out, replayed.fault, replayed.snapshot_seq
     )

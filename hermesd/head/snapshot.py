@@ -13,10 +13,13 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import hermesd
+from hermesd.core.history import Strike
 from hermesd.core.model import (
     DeviceId,
     Node,
     NodeId,
+    Place,
+    Quarantined,
     RunId,
     Slot,
     Study,
@@ -44,6 +47,8 @@ TABLES: dict[str, tuple[Any, Any]] = {
     "fallen": (StudyId, str),
     "strays": (tuple[NodeId, RunId], None),
     "releases": (tuple[TrialId, NodeId], bool),
+    "strikes": (DeviceId, tuple[Strike, ...]),
+    "quarantined": (Place, Quarantined),
     "dirty": (TrialId, None),
     "free": (DeviceId, None),
     "expired": (DeviceId, None),

@@ -85,6 +85,10 @@ class Trials:
             ranking=ranking,
             last_decision=told.last_decision,
             policy=told.policy,
+            left_out=[
+                pb.LeftOut(place=each.place, reason=each.reason, until_unix_seconds=each.until or 0)
+                for each in told.left_out
+            ],
         )
 
     async def PauseTrials(

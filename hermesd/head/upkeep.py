@@ -1,10 +1,10 @@
-"""Nodes: looked at, drained, put to use again."""
+"""Nodes: looked at, drained, put to use again, released from quarantine."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from hermesd.core.events import Event, NodeDrained, NodeUndrained
+from hermesd.core.events import Event, Forgiven, NodeDrained, NodeUndrained
 from hermesd.core.model import NodeId, Time
 from hermesd.core.state import State
 from hermesd.head import names
@@ -48,6 +48,21 @@ class Upkeep:
 
         await carry_out(self.head, key, compose)
         return pb.UndrainNodeResponse(node=self._named(request.node))
+
+    async def ReleaseNode(
+        self, request: pb.ReleaseNodeRequest, context: Any
+    ) -> pb.ReleaseNodeResponse:
+        key = key_of(request)
+
+        def compose(state: State, now: Time) -> Event:
+            place = names.place(state, request.node, request.device)
+            devices = [d for d, s in state.slots.items() if place in (d, s.device.node)]
+            if not any(each in state.strikes or each in state.quarantined for each in devices):
+                raise NotNow(f"nothing is held against {place}")
+            return Forgiven(place, key)
+
+        await carry_out(self.head, key, compose)
+        return pb.ReleaseNodeResponse(node=self._named(request.node))
 
     def _named(self, text: str) -> pb.Node:
         return self._view(names.node_id(self.head.state, text))

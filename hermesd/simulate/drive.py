@@ -18,10 +18,12 @@ from hermesd.core.commands import (
     Command,
     Kill,
     Launch,
+    Quarantine,
     Release,
     Renew,
     Stop,
     Suspend,
+    Trust,
     WriteDown,
 )
 from hermesd.core.events import (
@@ -157,7 +159,7 @@ class Drive:
                 live = self._live[place_of(run.trial)]
                 live.leaving = True
                 self._plan(live, live.boundary(self._agenda.now))
-            case Bind() | WriteDown() | Release() | Kill():
+            case Bind() | WriteDown() | Quarantine() | Trust() | Release() | Kill():
                 pass
             case _:
                 assert_never(command)

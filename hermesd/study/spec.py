@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from hermesd.core.model import Goal, MetricMode, Setting, Tier
+from hermesd.core.model import Goal, MetricMode, OnThirdFailure, Setting, Tier
 from hermesd.pb.hermes.v1 import types_pb2 as pb
 from hermesd.refusal import FieldError, Refused, from_pydantic
 
@@ -111,6 +111,7 @@ class SuspendSection(Section):
 
 class RetrySection(Section):
     max_failures: Annotated[int, Field(ge=1, le=100)] = 3
+    on_third_failure: OnThirdFailure = OnThirdFailure.TRIAL
 
 
 class StopSection(Section):

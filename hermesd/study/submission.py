@@ -147,6 +147,7 @@ def _study(
         durability_seconds=section.suspend.durability_seconds,
         suspend_deadline_seconds=section.suspend.deadline_seconds,
         max_failures=section.retry.max_failures,
+        on_third_failure=section.retry.on_third_failure,
         device_kind=section.resources.device_kind,
         memory_bytes=section.resources.memory_bytes,
     )

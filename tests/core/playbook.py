@@ -22,10 +22,12 @@ from hermesd.core.commands import (
     Command,
     Kill,
     Launch,
+    Quarantine,
     Release,
     Renew,
     Stop,
     Suspend,
+    Trust,
     WriteDown,
 )
 from hermesd.core.events import (
@@ -196,6 +198,10 @@ def say(command: Command) -> str:
             return f"bind {trial} to {device}"
         case WriteDown(stay, node):
             return f"write down {stay} on {node}"
+        case Quarantine(place, until):
+            return f"quarantine {place} until {until:.0f}"
+        case Trust(place):
+            return f"trust {place}"
         case Release(trial, node, forget):
             return f"{'forget' if forget else 'release'} {trial} on {node}"
         case _:

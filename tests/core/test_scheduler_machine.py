@@ -22,6 +22,7 @@ from hermesd.core.events import (
     Event,
     Extended,
     FidelityKnown,
+    Forgiven,
     MilestonePassed,
     NodeDrained,
     NodeSilent,
@@ -55,6 +56,7 @@ from hermesd.core.placement import avoided, fits, make_placement, untried
 from hermesd.core.policy import Planning, Policy, Score
 from hermesd.core.scheduler import Scheduler
 from hermesd.core.state import Rejected, State
+from hermesd.core.strikes import against
 from hermesd.core.trial import Trial
 from hermesd.policy import make_policy
 from hermesd.policy.fifo import Fifo
@@ -272,6 +274,10 @@ class SchedulerMachine(RuleBasedStateMachine):
     def upkeep(self, node: NodeId, request: str, wish: Any) -> None:
         self.tell(wish(node, request))
 
+    @rule(place=st.sampled_from(["n", "m", "n/0", "m/1"]), request=requests)
+    def forgives(self, place: str, request: str) -> None:
+        self.tell(Forgiven(place, request))
+
     @rule(node=nodes, number=st.integers(0, 1))
     def device_fails(self, node: NodeId, number: int) -> None:
         self.tell(DeviceFailed(f"{node}/{number}", "Xid"))
@@ -290,7 +296,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         if due or soonest <= self.now:
             assert deadline is not None
             assert deadline <= self.now
-        else:
+        elif not any(kept.until <= self.now for kept in self.state.quarantined.values()):
             assert deadline is None or deadline > self.now
         self.tell(*due)
         assert self.scheduler.deadline is None or self.scheduler.deadline > self.now
@@ -370,9 +376,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         elsewhere = before is not None and untried(self.state, before)
         self.tell(RunFailed(run, kind, "it broke", signature, step))
         if before is not None and before.phase.on_device and not before.ending and elsewhere:
-            after = self.state.trials[trial]
-            devices = {failure.device for failure in after.failures}
-            assert after.phase is not Phase.FAILED or len(devices) > 1
+            assert self.state.trials[trial].phase is not Phase.FAILED
 
     @rule(trial=st.sampled_from(TRIALS), offset=attempts, step=steps)
     def saves(self, trial: TrialId, offset: int, step: int) -> None:
@@ -483,6 +487,13 @@ class SchedulerMachine(RuleBasedStateMachine):
             return home is slot
         active = (self.state.trials[t] for t in self.state.active[trial.spec.study])
         return sum(other.home == slot.device.id for other in active) < 2
+
+    @invariant()
+    def a_quarantine_has_its_evidence(self) -> None:
+        """Different trials failed at each place that is kept from trials, and not for ever."""
+        for place, kept in self.state.quarantined.items():
+            assert len(against(self.state, place)) > 1
+            assert kept.until > self.now
 
     @invariant()
     def a_draining_node_is_emptied(self) -> None:

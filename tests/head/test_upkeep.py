@@ -128,6 +128,76 @@ async def test_what_makes_no_sense_is_refused(head: World) -> None:
     assert "request_id" in words
 
 
-def test_only_an_administrator_drains() -> None:
-    for name in ("DrainNode", "UndrainNode"):
+async def fail(node: Node, detail: str) -> str:
+    """Take the next launch and fail; the trial."""
+    launch = await node.start()
+    run = {"trial": launch.trial, "attempt": launch.attempt}
+    failed = node_pb2.RunFailed(
+        **run, error_kind="exception", detail=detail, error_signature=detail, step=1
+    )
+    await node.say(run_failed=failed)
+    await node.settle()
+    return launch.trial
+
+
+async def release(head: World, node: str, device: str = "") -> pb.Node:
+    request = pb.ReleaseNodeRequest(request_id=request_id(), node=node, device=device)
+    return (await head.control.ReleaseNode(request)).node
+
+
+async def test_a_suspect_device_is_shown_with_its_evidence_and_released(head: World) -> None:
+    node, other = Node(head), Node(head, "spare")
+    await node.hello()
+    await head.submit(spec({"lr": {"values": [1.0, 2.0, 3.0]}}))
+    await other.hello()
+    await other.start()
+    first = await fail(node, "Traceback\nECC error 1")
+    second = await fail(node, "ECC error 2")
+    assert (first, second) == ("digits/1", "digits/3")
+    shown = (await head.control.ListNodes(pb.ListNodesRequest())).nodes[0]
+    (device,) = shown.devices
+    assert device.quarantine.reason == "digits/1, digits/3 failed there: ECC error 2"
+    assert device.quarantine.until_unix_seconds > head.running.head.clock()
+    assert [(strike.trial, strike.detail) for strike in device.strikes] == [
+        ("digits/1", "ECC error 1"),
+        ("digits/3", "ECC error 2"),
+    ]
+    why = await head.control.ExplainTrial(pb.ExplainTrialRequest(trial="digits/1"))
+    assert [each.place for each in why.left_out] == ["box/cpu:0", "box/cpu:0"]
+    assert why.left_out[1].reason == "it failed there: ECC error 1"
+    (device,) = (await release(head, "box", "cpu:0")).devices
+    assert not device.HasField("quarantine")
+    assert not device.strikes
+    code, words = await status(release(head, "box"))
+    assert (code, words) == (CODE.FAILED_PRECONDITION, "nothing is held against box")
+    code, words = await status(release(head, "box", "cpu:9"))
+    assert code is CODE.NOT_FOUND
+    seen = await events(head, pb.PUBLIC_EVENT_KIND_TRUSTED)
+    (told,) = [each for each in seen if each.kind == pb.PUBLIC_EVENT_KIND_QUARANTINED]
+    assert told.device == "box/cpu:0"
+    assert seen[-1].reason == "released by a person"
+    for each in (node, other):
+        each.call.cancel()
+
+
+async def test_the_third_failure_may_end_the_study(head: World) -> None:
+    node = Node(head)
+    await node.hello()
+    message = spec({"lr": {"values": [1.0, 2.0]}})
+    message.retry.max_failures = 1
+    message.retry.on_third_failure = types.ON_THIRD_FAILURE_STUDY
+    await head.submit(message)
+    await fail(node, "it broke")
+    assert (await head.trial("digits/2")).state == types.TRIAL_STATE_STOPPED
+    seen = await events(head, pb.PUBLIC_EVENT_KIND_STUDY_FINISHED)
+    (stopped,) = [each for each in seen if each.kind == pb.PUBLIC_EVENT_KIND_STOPPED]
+    assert (stopped.trial, stopped.reason) == (
+        "digits/2",
+        "digits/1 failed for good (retry.on_third_failure: study)",
+    )
+    node.call.cancel()
+
+
+def test_only_an_administrator_sees_to_nodes() -> None:
+    for name in ("DrainNode", "UndrainNode", "ReleaseNode"):
         assert METHODS[f"/hermes.v1.ControlService/{name}"] == {Role.ADMIN}

@@ -196,6 +196,10 @@ class FakeHead(control_pb2_grpc.ControlServiceServicer):
         await self._begin(request, context)
         return pb.UndrainNodeResponse(node=self._drained(request.node, False))
 
+    async def ReleaseNode(self, request: Any, context: Any) -> pb.ReleaseNodeResponse:
+        await self._begin(request, context)
+        return pb.ReleaseNodeResponse(node=next(n for n in self.nodes if n.id == request.node))
+
     def _drained(self, name: str, draining: bool) -> pb.Node:
         node = next(node for node in self.nodes if node.id == name)
         node.draining = draining

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 
 import pytest
+from rich.console import Console
 
 from hermesctl import async_upkeep
 from hermesctl.errors import ExitCode
+from hermesctl.records import Explanation, LeftOut
+from hermesctl.views import explanation_view
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from tests.hermesctl.fake_head import FakeHead
@@ -104,3 +108,47 @@ def test_a_submit_to_a_head_that_drains_all_its_nodes_says_so(head: FakeHead) ->
     head.nodes = [pb.Node(id="box", connected=True, draining=True)]
     head.add_study("digits")
     assert "hermesctl node undrain box" in hermesctl("status", "digits").output
+
+
+def suspect_box() -> pb.Node:
+    box = busy_box()
+    box.devices[1].quarantine.until_unix_seconds = 1_700_000_000.0
+    box.devices[1].quarantine.reason = "digits/1, digits/2 failed there: ECC error"
+    for number, at in ((1, 10.0), (2, 20.0)):
+        box.devices[1].strikes.add(
+            trial=f"digits/{number}", error_kind="exception", detail="ECC", at_unix_seconds=at
+        )
+    return box
+
+
+def test_a_device_in_quarantine_is_shown_with_its_evidence(head: FakeHead) -> None:
+    head.nodes = [suspect_box()]
+    assert "connected, 1 in quarantine" in hermesctl("node", "ls").stdout
+    shown = hermesctl("node", "show", "box").stdout
+    words = " ".join(shown.split())
+    assert "box/1: digits/1, digits/2 failed there: ECC error; until 2023-11-14" in words
+    assert "node release box/1" in words
+    assert "quarantine until 2023-11-14 22:13:20Z" in words
+    assert shown.index("digits/2 ") < shown.rindex("digits/1 "), "the newest first"
+    head.nodes[0].quarantine.reason = "digits/1, digits/2 failed there"
+    assert states() == ["quarantined,"]
+    data = json.loads(hermesctl("node", "show", "box", "-o", "json").stdout)
+    assert data["devices"][1]["strikes"][0]["trial"] == "digits/1"
+
+
+def test_release_names_the_node_and_its_device(head: FakeHead) -> None:
+    head.nodes = [busy_box()]
+    assert hermesctl("node", "release", "box/gpu:0/1").exit_code == 0
+    assert hermesctl("node", "release", "box").exit_code == 0
+    asked = [(each.node, each.device) for each in head.of(pb.ReleaseNodeRequest)]
+    assert asked == [("box", "gpu:0/1"), ("box", "")]
+
+
+def test_why_says_what_a_trial_is_kept_from() -> None:
+    left_out = (LeftOut("box/1", "others failed there", 1_700_000_000.0), LeftOut("x", "it", None))
+    explanation = Explanation("s/1", "s/1 is waiting", (), "", "fifo", left_out)
+    console = Console(width=200, file=io.StringIO())
+    console.print(explanation_view(explanation, wide=False))
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert "not on box/1 until 2023-11-14 22:13:20Z: others failed there" in lines
+    assert "not on x: it" in lines

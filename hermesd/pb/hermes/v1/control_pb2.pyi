@@ -38,6 +38,8 @@ class PublicEventKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PUBLIC_EVENT_KIND_DEVICE_FAILED: _ClassVar[PublicEventKind]
     PUBLIC_EVENT_KIND_NODE_DRAINED: _ClassVar[PublicEventKind]
     PUBLIC_EVENT_KIND_NODE_UNDRAINED: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_QUARANTINED: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_TRUSTED: _ClassVar[PublicEventKind]
 PUBLIC_EVENT_KIND_UNSPECIFIED: PublicEventKind
 PUBLIC_EVENT_KIND_SUBMITTED: PublicEventKind
 PUBLIC_EVENT_KIND_LAUNCHED: PublicEventKind
@@ -66,6 +68,8 @@ PUBLIC_EVENT_KIND_POLICY_FAILED: PublicEventKind
 PUBLIC_EVENT_KIND_DEVICE_FAILED: PublicEventKind
 PUBLIC_EVENT_KIND_NODE_DRAINED: PublicEventKind
 PUBLIC_EVENT_KIND_NODE_UNDRAINED: PublicEventKind
+PUBLIC_EVENT_KIND_QUARANTINED: PublicEventKind
+PUBLIC_EVENT_KIND_TRUSTED: PublicEventKind
 
 class FieldError(_message.Message):
     __slots__ = ("field_path", "value", "expected", "nearest")
@@ -358,7 +362,7 @@ class ListTrialsResponse(_message.Message):
     def __init__(self, trials: _Optional[_Iterable[_Union[Trial, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class Node(_message.Message):
-    __slots__ = ("id", "connected", "devices", "facts", "version", "silent_seconds", "draining", "parked", "stuck", "only_copies")
+    __slots__ = ("id", "connected", "devices", "facts", "version", "silent_seconds", "draining", "parked", "stuck", "only_copies", "quarantine")
     ID_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
@@ -369,6 +373,7 @@ class Node(_message.Message):
     PARKED_FIELD_NUMBER: _ClassVar[int]
     STUCK_FIELD_NUMBER: _ClassVar[int]
     ONLY_COPIES_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINE_FIELD_NUMBER: _ClassVar[int]
     id: str
     connected: bool
     devices: _containers.RepeatedCompositeFieldContainer[DeviceStatus]
@@ -379,10 +384,31 @@ class Node(_message.Message):
     parked: _containers.RepeatedScalarFieldContainer[str]
     stuck: _containers.RepeatedScalarFieldContainer[str]
     only_copies: int
-    def __init__(self, id: _Optional[str] = ..., connected: bool = ..., devices: _Optional[_Iterable[_Union[DeviceStatus, _Mapping]]] = ..., facts: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., silent_seconds: _Optional[float] = ..., draining: bool = ..., parked: _Optional[_Iterable[str]] = ..., stuck: _Optional[_Iterable[str]] = ..., only_copies: _Optional[int] = ...) -> None: ...
+    quarantine: Quarantine
+    def __init__(self, id: _Optional[str] = ..., connected: bool = ..., devices: _Optional[_Iterable[_Union[DeviceStatus, _Mapping]]] = ..., facts: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., silent_seconds: _Optional[float] = ..., draining: bool = ..., parked: _Optional[_Iterable[str]] = ..., stuck: _Optional[_Iterable[str]] = ..., only_copies: _Optional[int] = ..., quarantine: _Optional[_Union[Quarantine, _Mapping]] = ...) -> None: ...
+
+class Quarantine(_message.Message):
+    __slots__ = ("until_unix_seconds", "reason")
+    UNTIL_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    until_unix_seconds: float
+    reason: str
+    def __init__(self, until_unix_seconds: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Strike(_message.Message):
+    __slots__ = ("trial", "error_kind", "detail", "at_unix_seconds")
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    ERROR_KIND_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    AT_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    trial: str
+    error_kind: str
+    detail: str
+    at_unix_seconds: float
+    def __init__(self, trial: _Optional[str] = ..., error_kind: _Optional[str] = ..., detail: _Optional[str] = ..., at_unix_seconds: _Optional[float] = ...) -> None: ...
 
 class DeviceStatus(_message.Message):
-    __slots__ = ("device", "trial", "reserved_for", "healthy", "reason", "usage", "busy_seconds")
+    __slots__ = ("device", "trial", "reserved_for", "healthy", "reason", "usage", "busy_seconds", "quarantine", "strikes")
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     RESERVED_FOR_FIELD_NUMBER: _ClassVar[int]
@@ -390,6 +416,8 @@ class DeviceStatus(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
     BUSY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINE_FIELD_NUMBER: _ClassVar[int]
+    STRIKES_FIELD_NUMBER: _ClassVar[int]
     device: _types_pb2.Device
     trial: str
     reserved_for: str
@@ -397,7 +425,9 @@ class DeviceStatus(_message.Message):
     reason: str
     usage: _types_pb2.Usage
     busy_seconds: float
-    def __init__(self, device: _Optional[_Union[_types_pb2.Device, _Mapping]] = ..., trial: _Optional[str] = ..., reserved_for: _Optional[str] = ..., healthy: bool = ..., reason: _Optional[str] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., busy_seconds: _Optional[float] = ...) -> None: ...
+    quarantine: Quarantine
+    strikes: _containers.RepeatedCompositeFieldContainer[Strike]
+    def __init__(self, device: _Optional[_Union[_types_pb2.Device, _Mapping]] = ..., trial: _Optional[str] = ..., reserved_for: _Optional[str] = ..., healthy: bool = ..., reason: _Optional[str] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., busy_seconds: _Optional[float] = ..., quarantine: _Optional[_Union[Quarantine, _Mapping]] = ..., strikes: _Optional[_Iterable[_Union[Strike, _Mapping]]] = ...) -> None: ...
 
 class ListNodesRequest(_message.Message):
     __slots__ = ()
@@ -437,6 +467,22 @@ class UndrainNodeResponse(_message.Message):
     node: Node
     def __init__(self, node: _Optional[_Union[Node, _Mapping]] = ...) -> None: ...
 
+class ReleaseNodeRequest(_message.Message):
+    __slots__ = ("request_id", "node", "device")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    node: str
+    device: str
+    def __init__(self, request_id: _Optional[str] = ..., node: _Optional[str] = ..., device: _Optional[str] = ...) -> None: ...
+
+class ReleaseNodeResponse(_message.Message):
+    __slots__ = ("node",)
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    node: Node
+    def __init__(self, node: _Optional[_Union[Node, _Mapping]] = ...) -> None: ...
+
 class GetCurveRequest(_message.Message):
     __slots__ = ("trial", "metric", "max_points")
     TRIAL_FIELD_NUMBER: _ClassVar[int]
@@ -466,18 +512,30 @@ class ExplainTrialRequest(_message.Message):
     def __init__(self, trial: _Optional[str] = ...) -> None: ...
 
 class ExplainTrialResponse(_message.Message):
-    __slots__ = ("trial", "summary", "ranking", "last_decision", "policy")
+    __slots__ = ("trial", "summary", "ranking", "last_decision", "policy", "left_out")
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     SUMMARY_FIELD_NUMBER: _ClassVar[int]
     RANKING_FIELD_NUMBER: _ClassVar[int]
     LAST_DECISION_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
     trial: str
     summary: str
     ranking: _containers.RepeatedCompositeFieldContainer[RankedTrial]
     last_decision: str
     policy: str
-    def __init__(self, trial: _Optional[str] = ..., summary: _Optional[str] = ..., ranking: _Optional[_Iterable[_Union[RankedTrial, _Mapping]]] = ..., last_decision: _Optional[str] = ..., policy: _Optional[str] = ...) -> None: ...
+    left_out: _containers.RepeatedCompositeFieldContainer[LeftOut]
+    def __init__(self, trial: _Optional[str] = ..., summary: _Optional[str] = ..., ranking: _Optional[_Iterable[_Union[RankedTrial, _Mapping]]] = ..., last_decision: _Optional[str] = ..., policy: _Optional[str] = ..., left_out: _Optional[_Iterable[_Union[LeftOut, _Mapping]]] = ...) -> None: ...
+
+class LeftOut(_message.Message):
+    __slots__ = ("place", "reason", "until_unix_seconds")
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    place: str
+    reason: str
+    until_unix_seconds: float
+    def __init__(self, place: _Optional[str] = ..., reason: _Optional[str] = ..., until_unix_seconds: _Optional[float] = ...) -> None: ...
 
 class RankedTrial(_message.Message):
     __slots__ = ("trial", "words", "state")

@@ -79,6 +79,11 @@ class ControlServiceStub(object):
                 request_serializer=hermes_dot_v1_dot_control__pb2.UndrainNodeRequest.SerializeToString,
                 response_deserializer=hermes_dot_v1_dot_control__pb2.UndrainNodeResponse.FromString,
                 _registered_method=True)
+        self.ReleaseNode = channel.unary_unary(
+                '/hermes.v1.ControlService/ReleaseNode',
+                request_serializer=hermes_dot_v1_dot_control__pb2.ReleaseNodeRequest.SerializeToString,
+                response_deserializer=hermes_dot_v1_dot_control__pb2.ReleaseNodeResponse.FromString,
+                _registered_method=True)
         self.GetCurve = channel.unary_unary(
                 '/hermes.v1.ControlService/GetCurve',
                 request_serializer=hermes_dot_v1_dot_control__pb2.GetCurveRequest.SerializeToString,
@@ -207,6 +212,13 @@ class ControlServiceServicer(object):
 
     def UndrainNode(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReleaseNode(self, request, context):
+        """Takes a device, or a node with all its devices, out of quarantine; what failed there is forgotten.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -346,6 +358,11 @@ def add_ControlServiceServicer_to_server(servicer, server):
                     servicer.UndrainNode,
                     request_deserializer=hermes_dot_v1_dot_control__pb2.UndrainNodeRequest.FromString,
                     response_serializer=hermes_dot_v1_dot_control__pb2.UndrainNodeResponse.SerializeToString,
+            ),
+            'ReleaseNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseNode,
+                    request_deserializer=hermes_dot_v1_dot_control__pb2.ReleaseNodeRequest.FromString,
+                    response_serializer=hermes_dot_v1_dot_control__pb2.ReleaseNodeResponse.SerializeToString,
             ),
             'GetCurve': grpc.unary_unary_rpc_method_handler(
                     servicer.GetCurve,
@@ -661,6 +678,33 @@ class ControlService(object):
             '/hermes.v1.ControlService/UndrainNode',
             hermes_dot_v1_dot_control__pb2.UndrainNodeRequest.SerializeToString,
             hermes_dot_v1_dot_control__pb2.UndrainNodeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hermes.v1.ControlService/ReleaseNode',
+            hermes_dot_v1_dot_control__pb2.ReleaseNodeRequest.SerializeToString,
+            hermes_dot_v1_dot_control__pb2.ReleaseNodeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,6 +43,8 @@ class ControlServiceStub:
     DrainNode: _grpc.UnaryUnaryMultiCallable[_control_pb2.DrainNodeRequest, _control_pb2.DrainNodeResponse]
     """Gives a node nothing new and has it give up what it has, each run at the end of its quantum."""
     UndrainNode: _grpc.UnaryUnaryMultiCallable[_control_pb2.UndrainNodeRequest, _control_pb2.UndrainNodeResponse]
+    ReleaseNode: _grpc.UnaryUnaryMultiCallable[_control_pb2.ReleaseNodeRequest, _control_pb2.ReleaseNodeResponse]
+    """Takes a device, or a node with all its devices, out of quarantine; what failed there is forgotten."""
     GetCurve: _grpc.UnaryUnaryMultiCallable[_control_pb2.GetCurveRequest, _control_pb2.GetCurveResponse]
     ExplainTrial: _grpc.UnaryUnaryMultiCallable[_control_pb2.ExplainTrialRequest, _control_pb2.ExplainTrialResponse]
     """Why this trial runs or waits, in the policy's own words."""
@@ -77,6 +79,8 @@ class ControlServiceAsyncStub(ControlServiceStub):
     DrainNode: _aio.UnaryUnaryMultiCallable[_control_pb2.DrainNodeRequest, _control_pb2.DrainNodeResponse]  # type: ignore[assignment]
     """Gives a node nothing new and has it give up what it has, each run at the end of its quantum."""
     UndrainNode: _aio.UnaryUnaryMultiCallable[_control_pb2.UndrainNodeRequest, _control_pb2.UndrainNodeResponse]  # type: ignore[assignment]
+    ReleaseNode: _aio.UnaryUnaryMultiCallable[_control_pb2.ReleaseNodeRequest, _control_pb2.ReleaseNodeResponse]  # type: ignore[assignment]
+    """Takes a device, or a node with all its devices, out of quarantine; what failed there is forgotten."""
     GetCurve: _aio.UnaryUnaryMultiCallable[_control_pb2.GetCurveRequest, _control_pb2.GetCurveResponse]  # type: ignore[assignment]
     ExplainTrial: _aio.UnaryUnaryMultiCallable[_control_pb2.ExplainTrialRequest, _control_pb2.ExplainTrialResponse]  # type: ignore[assignment]
     """Why this trial runs or waits, in the policy's own words."""
@@ -162,6 +166,14 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.UndrainNodeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.UndrainNodeResponse, _abc.Awaitable[_control_pb2.UndrainNodeResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ReleaseNode(
+        self,
+        request: _control_pb2.ReleaseNodeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.ReleaseNodeResponse, _abc.Awaitable[_control_pb2.ReleaseNodeResponse]]:
+        """Takes a device, or a node with all its devices, out of quarantine; what failed there is forgotten."""
 
     @_abc_1.abstractmethod
     def GetCurve(

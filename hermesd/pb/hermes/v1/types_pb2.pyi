@@ -71,6 +71,12 @@ class TrialState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     TRIAL_STATE_FAILED: _ClassVar[TrialState]
     TRIAL_STATE_STOPPED: _ClassVar[TrialState]
     TRIAL_STATE_CANCELLED: _ClassVar[TrialState]
+
+class OnThirdFailure(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ON_THIRD_FAILURE_UNSPECIFIED: _ClassVar[OnThirdFailure]
+    ON_THIRD_FAILURE_TRIAL: _ClassVar[OnThirdFailure]
+    ON_THIRD_FAILURE_STUDY: _ClassVar[OnThirdFailure]
 SEARCH_METHOD_UNSPECIFIED: SearchMethod
 SEARCH_METHOD_GRID: SearchMethod
 SEARCH_METHOD_RANDOM: SearchMethod
@@ -115,6 +121,9 @@ TRIAL_STATE_COMPLETED: TrialState
 TRIAL_STATE_FAILED: TrialState
 TRIAL_STATE_STOPPED: TrialState
 TRIAL_STATE_CANCELLED: TrialState
+ON_THIRD_FAILURE_UNSPECIFIED: OnThirdFailure
+ON_THIRD_FAILURE_TRIAL: OnThirdFailure
+ON_THIRD_FAILURE_STUDY: OnThirdFailure
 
 class Value(_message.Message):
     __slots__ = ("string_value", "int_value", "double_value", "bool_value", "list_value")
@@ -221,10 +230,12 @@ class Suspend(_message.Message):
     def __init__(self, tier: _Optional[_Union[Tier, str]] = ..., durability_seconds: _Optional[float] = ..., deadline_seconds: _Optional[float] = ...) -> None: ...
 
 class Retry(_message.Message):
-    __slots__ = ("max_failures",)
+    __slots__ = ("max_failures", "on_third_failure")
     MAX_FAILURES_FIELD_NUMBER: _ClassVar[int]
+    ON_THIRD_FAILURE_FIELD_NUMBER: _ClassVar[int]
     max_failures: int
-    def __init__(self, max_failures: _Optional[int] = ...) -> None: ...
+    on_third_failure: OnThirdFailure
+    def __init__(self, max_failures: _Optional[int] = ..., on_third_failure: _Optional[_Union[OnThirdFailure, str]] = ...) -> None: ...
 
 class Stop(_message.Message):
     __slots__ = ("max_steps", "max_seconds", "target", "on_nan")

@@ -1,0 +1,108 @@
+"""The ledger of failures by place, and how much they weigh: pure functions of it and of a time.
+
+A trial's failure is a strike against its device; its second one, on another device of the same
+node, is one against the node. A place with strikes of several trials is suspect, each weighing
+half as much after every half-life. What the same study met with elsewhere in the same way tells
+nothing of a place, and a trial whose failures proved to be its own takes its strikes back.
+"""
+
+from __future__ import annotations
+
+import math
+
+from hermesd.core.history import Failure, Strike
+from hermesd.core.model import DeviceId, Phase, Place, Time, TrialId
+from hermesd.core.tables import Tables
+from hermesd.core.trial import Trial
+
+# What two trials' failures weigh if the second comes within a half-life of the first.
+SUSPECT = 1.5
+# The newest of a device: many more than it takes, however often something fails there.
+STRIKES_KEPT = 32
+DETAIL_LETTERS = 200
+HALF_LIFE_SECONDS = 3600.0
+
+
+def note(state: Tables, trial: Trial) -> None:
+    """Write the failure that ended the trial's last run into the ledger, or clear the places.
+
+    Those of a trial that has failed for good on two devices were its own fault. Of one that ends
+    for another reason nothing can be told.
+    """
+    failure = trial.failures[-1]
+    if failure.restores or (trial.phase.final and trial.phase is not Phase.FAILED):
+        return
+    places = dict.fromkeys(old.device for old in trial.failures if not old.restores)
+    if trial.phase is Phase.FAILED and len(places) > 1:
+        kept = {place: _without(state, place, trial.id) for place in places}
+    else:
+        strikes = (*state.strikes.get(failure.device, ()), _strike(trial, failure))
+        kept = {failure.device: strikes[-STRIKES_KEPT:]}
+    state.strikes = {place: each for place, each in {**state.strikes, **kept}.items() if each}
+
+
+def _without(state: Tables, device: DeviceId, trial: TrialId) -> tuple[Strike, ...]:
+    return tuple(strike for strike in state.strikes.get(device, ()) if strike.trial != trial)
+
+
+def _strike(trial: Trial, failure: Failure) -> Strike:
+    detail = one_line(failure.detail)
+    mark = (failure.signature or failure.detail)[:DETAIL_LETTERS]
+    return Strike(trial.id, trial.spec.study, failure.error_kind, detail, mark, failure.at)
+
+
+def one_line(detail: str) -> str:
+    """The last line of an error, which says what it was."""
+    lines = [line.strip() for line in detail.splitlines() if line.strip()]
+    return lines[-1][:DETAIL_LETTERS] if lines else ""
+
+
+def struck(state: Tables) -> list[Place]:
+    """The devices with strikes, and their nodes."""
+    nodes = dict.fromkeys(state.slots[device].device.node for device in state.strikes)
+    return [*state.strikes, *nodes]
+
+
+def against(state: Tables, place: Place) -> dict[TrialId, Strike]:
+    """The strikes that count against a place: the latest of each trial."""
+    if place in state.slots:
+        here = [(place, strike) for strike in state.strikes.get(place, ())]
+    else:
+        devices = (d for d in state.strikes if state.slots[d].device.node == place)
+        here = [(device, strike) for device in devices for strike in state.strikes[device]]
+    latest: dict[TrialId, Strike] = {}
+    where: dict[TrialId, set[DeviceId]] = {}
+    for device, strike in here:
+        if _elsewhere(state, place, strike):
+            continue
+        where.setdefault(strike.trial, set()).add(device)
+        known = latest.get(strike.trial)
+        if known is None or known.at <= strike.at:
+            latest[strike.trial] = strike
+    fewest = 1 if place in state.slots else 2
+    return {trial: strike for trial, strike in latest.items() if len(where[trial]) >= fewest}
+
+
+def _elsewhere(state: Tables, place: Place, strike: Strike) -> bool:
+    """Whether the study met with the same on another node; on the only one, on another device."""
+    alone = len(state.nodes) == 1 and place in state.slots
+    node = state.slots[place].device.node if place in state.slots else place
+    for device, strikes in state.strikes.items():
+        apart = device != place if alone else state.slots[device].device.node != node
+        if apart and any(_same(strike, other) for other in strikes):
+            return True
+    return False
+
+
+def _same(strike: Strike, other: Strike) -> bool:
+    return (strike.study, strike.mark) == (other.study, other.mark)
+
+
+def weight(strikes: dict[TrialId, Strike], now: Time, half_life_seconds: float) -> float:
+    """How much strikes weigh by now: a fresh one of each trial counts 1."""
+    return math.fsum(2.0 ** (-(now - each.at) / half_life_seconds) for each in strikes.values())
+
+
+def lasting(weight: float, half_life_seconds: float) -> float:
+    """Seconds until strikes of this weight weigh no more than a single fresh one."""
+    return half_life_seconds * math.log2(weight) if weight > 1.0 else 0.0

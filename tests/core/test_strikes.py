@@ -1,0 +1,269 @@
+"""Whose fault a failure is: the device's, its node's, or the program's own."""
+
+from __future__ import annotations
+
+import pytest
+
+from hermesd.core.events import Cancelled, Forgiven, NodeDrained, NodeLost, NodeSilent, RunFailed
+from hermesd.core.model import OnThirdFailure, Phase, Plugin
+from hermesd.core.placement import make_placement
+from hermesd.core.scheduler import Scheduler
+from hermesd.core.strikes import HALF_LIFE_SECONDS, STRIKES_KEPT
+from hermesd.policy import make_policy
+from tests.core.playbook import (
+    LEASE,
+    Playbook,
+    completed,
+    crashed,
+    joined,
+    play,
+    reported,
+    run,
+    started,
+    submitted,
+)
+
+HOUR = HALF_LIFE_SECONDS
+
+
+def failed(name: str, signature: str, detail: str = "it broke", step: int = 1) -> RunFailed:
+    return RunFailed(run(name), "exception", detail, signature, step)
+
+
+def two_nodes(trials: int = 4, devices: int = 2, **changes: object) -> Playbook:
+    book = play(trials, devices=devices, **changes).tell(joined(devices, node="m"))
+    book.expect(
+        *(f"launch s/{n}#1 on n/{n}" for n in range(min(trials, devices))),
+        *(f"launch s/{n}#1 on m/{n - devices}" for n in range(devices, min(trials, 2 * devices))),
+    )
+    return book
+
+
+def suspect_device() -> Playbook:
+    """s/0 and s/2 failed on n/0, s/1 runs on m/0 and then s/0 does."""
+    book = two_nodes(3, 1)
+    book.tell(failed("s/0#1", "A"))
+    book.expect("launch s/2#1 on n/0")
+    book.at(60).tell(failed("s/2#1", "B")).expect("quarantine n/0 until 3630")
+    return book
+
+
+# -- the trial's own suspicions ------------------------------------------------------------------
+
+
+def test_the_first_retry_is_on_another_node_where_one_is_free() -> None:
+    book = two_nodes(1).tell(crashed("s/0#1", 1)).expect("launch s/0#2 on m/0")
+    book.tell(crashed("s/0#2", 2)).expect("launch s/0#3 on m/1")
+
+
+def test_a_trial_that_failed_on_two_devices_of_a_node_waits_for_another_node() -> None:
+    book = two_nodes().tell(completed("s/1#1")).tell(crashed("s/0#1", 1))
+    book.expect("launch s/0#2 on n/1").tell(crashed("s/0#2", 2)).expect()
+    book.tell(completed("s/2#1")).expect("launch s/0#3 on m/0")
+
+
+def test_no_single_node_ends_a_trial_that_another_could_run() -> None:
+    """A broken driver fails all on n in the same way; only m can tell."""
+    book = two_nodes().tell(completed("s/1#1"))
+    book.tell(failed("s/0#1", "CUDA")).tell(failed("s/0#2", "CUDA"))
+    assert book.trial().phase is Phase.WAITING
+    book.tell(completed("s/2#1")).tell(failed("s/0#3", "CUDA"))
+    assert book.trial().phase is Phase.FAILED
+    assert "the same error at the same step twice" in book.trial().reason
+
+
+def test_the_same_error_on_another_node_is_the_programs_at_once() -> None:
+    book = two_nodes(1).tell(failed("s/0#1", "ValueError")).tell(failed("s/0#2", "ValueError"))
+    assert book.trial().phase is Phase.FAILED
+    assert book.state.strikes == {}
+
+
+def test_a_trial_fails_on_one_node_where_the_other_drains() -> None:
+    book = two_nodes(1).tell(NodeDrained("m", "r1"))
+    book.tell(failed("s/0#1", "ValueError")).tell(failed("s/0#2", "ValueError"))
+    assert book.trial().phase is Phase.FAILED
+
+
+# -- the ledger ----------------------------------------------------------------------------------
+
+
+def test_a_device_where_different_trials_failed_is_left_out() -> None:
+    book = suspect_device()
+    assert book.state.quarantined["n/0"].reason == "s/0, s/2 failed there: it broke"
+    assert [strike.trial for strike in book.state.strikes["n/0"]] == ["s/0", "s/2"]
+    book.tell(submitted(1, "t")).expect()
+    left_out = book.scheduler.explain("t/0", 60).left_out
+    assert [(each.place, each.until) for each in left_out] == [
+        ("n/0", pytest.approx(3630.1, abs=0.1))
+    ]
+    (mine,) = {each.reason for each in book.scheduler.explain("s/0", 60).left_out} - {
+        left_out[0].reason
+    }
+    assert mine == "it failed there: it broke"
+
+
+def test_one_trial_that_fails_often_makes_nothing_suspect() -> None:
+    book = play(max_failures=9)
+    for attempt in range(1, 9):
+        book.tell(failed(f"s/0#{attempt}", f"E{attempt}"))
+    assert len(book.state.strikes["n/0"]) == 8
+    assert book.state.quarantined == {}
+
+
+def test_a_quarantine_ends_by_itself_when_its_strikes_have_faded() -> None:
+    book = suspect_device().tell(submitted(1, "t")).expect()
+    ends = book.scheduler.deadline
+    assert ends is not None
+    book.at(ends - 1).expect()
+    book.at(ends).expect("trust n/0", "launch t/0#1 on n/0")
+    assert book.scheduler.deadline is None
+
+
+def test_failures_that_lie_far_apart_make_nothing_suspect() -> None:
+    book = two_nodes(3, 1).tell(failed("s/0#1", "A")).at(1.5 * HOUR).tell(failed("s/2#1", "B"))
+    book.expect("launch s/2#1 on n/0")
+    assert book.state.quarantined == {}
+
+
+def test_a_half_life_is_the_heads_to_choose_and_a_replay_needs_none() -> None:
+    book = two_nodes(3, 1)
+    book.scheduler = Scheduler(book.state, make_policy, make_placement, LEASE, 10.0)
+    book.tell(failed("s/0#1", "A")).at(5).tell(failed("s/2#1", "B"))
+    assert book.state.quarantined["n/0"].until == pytest.approx(5 + 10 * 0.7716, abs=0.01)
+
+
+def test_each_further_failure_makes_it_longer() -> None:
+    book = suspect_device().tell(completed("s/1#1"))
+    before = book.state.quarantined["n/0"].until
+    book.tell(NodeSilent("m", "cut")).expect("launch s/0#2 on m/0", "launch s/2#2 on n/0")
+    book.tell(submitted(1, "t")).tell(completed("s/2#2")).tell(failed("t/0#1", "C"))
+    assert book.state.quarantined["n/0"].until > before + HOUR / 2
+
+
+def test_a_suspect_device_is_used_where_no_other_works() -> None:
+    suspect_device().tell(NodeSilent("m", "cut")).expect("launch s/0#2 on n/0")
+
+
+def test_a_person_releases_a_device_or_all_of_a_node() -> None:
+    for place in ("n/0", "n"):
+        book = suspect_device().tell(submitted(1, "t")).expect()
+        book.tell(Forgiven(place, "r1")).expect("launch t/0#1 on n/0")
+        assert (book.state.strikes, book.state.quarantined) == ({}, {})
+    book.refuses(Forgiven("x/0", "r2"), "no device or node 'x/0'")
+    book.refuses(Forgiven("n", "r1"), "carried out before")
+
+
+def test_a_restarted_head_says_nothing_new() -> None:
+    book = suspect_device()
+    book.scheduler = Scheduler(book.state, make_policy, make_placement, LEASE)
+    assert book.scheduler.decide(book.now) == []
+
+
+# -- the program's own faults ----------------------------------------------------------------------
+
+
+def test_what_a_study_meets_with_on_two_nodes_is_held_against_neither() -> None:
+    book = two_nodes(8, 1, max_failures=1)
+    for _ in range(3):
+        for device in ("n/0", "m/0"):
+            book.tell(failed(str(book.busy(device)), "KeyError"))
+    assert [len(strikes) for strikes in book.state.strikes.values()] == [3, 3]
+    assert book.state.quarantined == {}
+
+
+def test_a_trial_that_fails_for_good_takes_its_strikes_back() -> None:
+    book = suspect_device().tell(completed("s/1#1")).expect("launch s/0#2 on m/0")
+    book.tell(failed("s/0#2", "A")).expect("trust n/0", "launch s/2#2 on m/0")
+    assert book.trial().phase is Phase.FAILED
+    assert [strike.trial for strike in book.state.strikes["n/0"]] == ["s/2"]
+
+
+def test_a_study_with_a_bug_comes_to_its_end() -> None:
+    """Whatever each trial says: all devices become suspect, none stands still for it."""
+    book = play(6, devices=2)
+    for turn in range(60):
+        for device in ("n/0", "n/1"):
+            if (holder := book.busy(device)) is not None:
+                book.tell(failed(holder, f"nan in batch {turn}", step=turn))
+    assert {trial.phase for trial in book.state.trials.values()} == {Phase.FAILED}
+    assert book.state.quarantined == {}
+    assert book.state.strikes == {}
+
+
+def test_a_run_that_ends_badly_since_it_was_stopped_is_held_against_nothing() -> None:
+    book = play().tell(started("s/0#1"), Cancelled(("s/0",), "r1")).tell(crashed("s/0#1"))
+    assert book.trial().phase is Phase.CANCELLED
+    assert book.state.strikes == {}
+
+
+def test_a_node_that_was_lost_is_not_held_against_its_devices() -> None:
+    book = play(2, devices=2).tell(NodeSilent("n", "power"))
+    book.at(LEASE.silence_seconds).refuses(NodeLost("m"), "no node")
+    assert len(book.trial().failures) == 1
+    assert book.state.strikes == {}
+
+
+# -- nodes -----------------------------------------------------------------------------------------
+
+
+def test_a_node_where_different_trials_failed_on_two_devices_each_is_left_out() -> None:
+    book = play(4, devices=4).tell(joined(1, node="m"))
+    book.tell(submitted(1, "t")).tell(completed("s/2#1"), completed("s/3#1"))
+    for name, signature in (("s/0#1", "A"), ("s/0#2", "A"), ("s/1#1", "B")):
+        book.tell(failed(name, signature))
+    assert "n" not in book.state.quarantined
+    second = book.trial("s/1").run
+    assert second is not None
+    assert second.devices[0].startswith("n/")
+    book.tell(failed("s/1#2", "B"))
+    assert book.state.quarantined["n"].reason == "s/0, s/1 failed there: it broke"
+    places = {each.place for each in book.scheduler.explain("s/0", 0).left_out}
+    assert "n" in places
+
+
+def test_a_ledger_has_an_end() -> None:
+    book = play(1, devices=1, max_failures=100)
+    for attempt in range(1, 60):
+        book.tell(failed(f"s/0#{attempt}", f"E{attempt}"))
+    assert len(book.state.strikes["n/0"]) == STRIKES_KEPT
+
+
+def test_the_waiting_line_moves_past_a_suspect_device_with_homes() -> None:
+    book = play(3, devices=2, placement=Plugin("homes"))
+    book.tell(failed("s/0#1", "A")).tell(submitted(1, "t", placement=Plugin("homes")))
+    book.tell(failed(str(book.busy("n/0")), "B"))
+    assert "n/0" in book.state.quarantined
+    assert {trial.home for trial in book.state.trials.values()} == {"n/1"}
+
+
+# -- the whole study -------------------------------------------------------------------------------
+
+
+def test_the_third_failure_ends_the_study_if_that_is_asked_for() -> None:
+    book = play(4, devices=2, on_third_failure=OnThirdFailure.STUDY)
+    book.expect("launch s/0#1 on n/0", "launch s/1#1 on n/1").tell(started("s/1#1"))
+    book.tell(reported("s/1#1", 5, [1.0] * 5), crashed("s/0#1", 1, "ValueError"))
+    book.expect("launch s/2#1 on n/0").tell(completed("s/2#1")).expect("launch s/3#1 on n/0")
+    book.tell(completed("s/3#1")).expect().tell(completed("s/1#1"))
+    book.expect("launch s/0#2 on n/1")
+    book.tell(submitted(3, "t", on_third_failure=OnThirdFailure.STUDY))
+    book.expect("launch t/0#1 on n/0").tell(crashed("s/0#2", 1, "ValueError"))
+    assert book.trial().phase is Phase.FAILED
+    assert book.trial("t/0").phase is Phase.STARTING, "of another study"
+
+
+def test_what_runs_of_a_study_that_ends_is_stopped_and_what_waits_is_over() -> None:
+    book = play(3, on_third_failure=OnThirdFailure.STUDY, max_failures=1)
+    book.tell(joined(2, node="m")).tell(started("s/1#1"), crashed("s/0#1", 1))
+    book.expect(
+        "launch s/0#1 on n/0", "launch s/1#1 on m/0", "launch s/2#1 on m/1",
+        "stop s/1#1", "stop s/2#1",
+    )  # fmt: skip
+    assert book.trial("s/1").ending.reason == "s/0 failed for good (retry.on_third_failure: study)"
+    book.tell(completed("s/1#1"))
+    assert book.trial("s/1").phase is Phase.COMPLETED
+
+
+def test_otherwise_the_study_goes_on() -> None:
+    book = play(2, max_failures=1).tell(crashed("s/0#1", 1))
+    book.expect("launch s/0#1 on n/0", "launch s/1#1 on n/0")
