@@ -27,6 +27,14 @@ class Quarantine:
 
 
 @dataclass(frozen=True, slots=True)
+class Exclusion:
+    """A study that runs nothing more on a node, by a rule of its own, and why."""
+
+    study: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Strike:
     """A trial's failure on a device, as it is held against it."""
 
@@ -75,6 +83,7 @@ class Node:
     stuck: tuple[str, ...] = ()
     only_copies: int = 0
     quarantine: Quarantine | None = None
+    exclusions: tuple[Exclusion, ...] = ()
 
     @property
     def running(self) -> tuple[str, ...]:

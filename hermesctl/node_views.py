@@ -42,6 +42,9 @@ def quarantine_facts(node: Node) -> list[tuple[str, str]]:
         if kept is not None:
             ends = f"until {moment(kept.until_unix_seconds)}, or {command(f'node release {place}')}"
             facts.append(("quarantine", f"{place}: {one_line(kept.reason)}; {ends}"))
+    for each in node.exclusions:
+        ends = command(f"node release {node.id}")
+        facts.append(("excluded", f"from {each.study}: {one_line(each.reason)}; {ends} ends it"))
     return facts
 
 

@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 
 from hermesd import study
 from hermesd.core.model import Goal, MetricMode, Plugin, StopRule, Tier
+from hermesd.core.retrying import OnThirdFailure, RetryAction, RetryRule
 from hermesd.pb.hermes.v1 import types_pb2 as pb
 from hermesd.refusal import Refused
 from tests.study_specs import plugin, spec, value
+
+NO_RETRY = pb.RETRY_ACTION_NO_RETRY
 
 
 def draft(message: pb.StudySpec, **fields: Any) -> study.Draft:
@@ -52,7 +55,11 @@ def test_every_section_reaches_the_study() -> None:
         schedule=pb.Schedule(policy=plugin("round_robin"), placement=plugin("homes", G_thres=2)),
         resources=pb.Resources(device_kind="cpu", memory_bytes=7),
         suspend=pb.Suspend(tier=pb.TIER_CHECKPOINT, durability_seconds=30, deadline_seconds=20),
-        retry=pb.Retry(max_failures=5),
+        retry=pb.Retry(
+            max_failures=5,
+            on_third_failure=pb.ON_THIRD_FAILURE_STUDY,
+            rules=[pb.RetryRule(match="CUDA out of memory", do=pb.RETRY_ACTION_NOT_HERE)],
+        ),
         stop=pb.Stop(max_steps=100, max_seconds=9.5, target=0.5, on_nan=False),
         data=["data", "/srv/sets"],
         python="/usr/bin/python3",
@@ -65,6 +72,8 @@ def test_every_section_reaches_the_study() -> None:
     assert (made.device_kind, made.memory_bytes) == ("cpu", 7)
     assert (made.tier, made.durability_seconds) == (Tier.CHECKPOINT, 30)
     assert (made.suspend_deadline_seconds, made.max_failures) == (20, 5)
+    assert made.on_third_failure is OnThirdFailure.STUDY
+    assert made.retry_rules == (RetryRule("CUDA out of memory", RetryAction.NOT_HERE),)
     assert made.stop == StopRule(100, 9.5, 0.5, False)
     assert made.program.data == ("data", "/srv/sets")
     assert (made.program.python, made.program.code_sha256) == ("/usr/bin/python3", "c0")
@@ -384,6 +393,16 @@ BAD = [
     (spec(suspend=pb.Suspend(durability_seconds=0)), r"^suspend\.durability_seconds = 0\.0"),
     (spec(suspend=pb.Suspend(tier=9)), r"^suspend\.tier = 9: expected 'park', 'checkpoint' or"),
     (spec(retry=pb.Retry(max_failures=0)), r"^retry\.max_failures = 0"),
+    (spec(retry=pb.Retry(rules=[pb.RetryRule(match="x")])), r"^retry\.rules.*do"),
+    (spec(retry=pb.Retry(rules=[pb.RetryRule(do=NO_RETRY)])), r"^retry\.rules.*match"),
+    (
+        spec(retry=pb.Retry(rules=[pb.RetryRule(match="* *", do=NO_RETRY)])),
+        "some text of the error",
+    ),
+    (
+        spec(retry=pb.Retry(rules=[pb.RetryRule(match=m, do=NO_RETRY) for m in ("Oom", "oom")])),
+        "each match once, not 'oom' twice",
+    ),
     (spec(resources=pb.Resources(memory_bytes=-5)), r"^resources\.memory_bytes = -5"),
     (spec(early_terminate=pb.EarlyTerminate(type="envelope")), r"^early_terminate\.type = env"),
     (

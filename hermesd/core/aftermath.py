@@ -5,12 +5,32 @@ from __future__ import annotations
 from hermesd.core import progress
 from hermesd.core.change import replace
 from hermesd.core.history import Ending
-from hermesd.core.model import OnThirdFailure, Phase, Time
+from hermesd.core.model import Phase, Time
+from hermesd.core.retrying import OnThirdFailure, RetryAction
+from hermesd.core.strikes import one_line
 from hermesd.core.tables import Tables
 from hermesd.core.trial import Trial
 
 
-def end_study(state: Tables, trial: Trial, now: Time) -> None:
+def settle(state: Tables, trial: Trial, now: Time) -> None:
+    """Do what the study wants done about the failure with which the trial's last run ended."""
+    _exclude_node(state, trial)
+    _end_study(state, trial, now)
+
+
+def _exclude_node(state: Tables, trial: Trial) -> None:
+    failure = trial.failures[-1] if trial.failures else None
+    if failure is None or failure.ruled is not RetryAction.EXCLUDE_NODE:
+        return
+    study, node = trial.spec.study, state.slots[failure.device].device.node
+    words = f"{trial.id} failed there (retry.rules: exclude_node): {one_line(failure.detail)}"
+    state.excluded[study, node] = words
+    for other in [state.trials[trial_id] for trial_id in state.active[study]]:
+        if state.node_of(other) == node:
+            state.put(other)
+
+
+def _end_study(state: Tables, trial: Trial, now: Time) -> None:
     """Stop the others of a study whose trials may not fail for good, if this one just has."""
     study = state.studies[trial.spec.study]
     if trial.phase is not Phase.FAILED or study.on_third_failure is not OnThirdFailure.STUDY:

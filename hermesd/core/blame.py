@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from hermesd.core.change import replace
 from hermesd.core.events import RunFailed
 from hermesd.core.history import RESTORE, Ending, Failure
 from hermesd.core.model import Phase, Study, Time
+from hermesd.core.retrying import RetryAction, ruled
 from hermesd.core.trial import Run, Trial
 
 # The program can be what brings its machine down: the machine's faults count a little, until a
@@ -28,14 +31,23 @@ def set_back(trial: Trial, run: Run, step: int, now: Time) -> Trial:
     return _ended_if(trial, _restores(trial) >= MOST_RESTORES, detail, "too often")
 
 
-def blamed(trial: Trial, event: RunFailed, study: Study, untried: bool, now: Time) -> Trial:
+class Prospects(NamedTuple):
+    """What is left to be tried: a place where another failure would tell more of whose fault it is,
+    and any device but the present one."""
+
+    untried: bool
+    elsewhere: bool
+
+
+def blamed(trial: Trial, event: RunFailed, study: Study, left: Prospects, now: Time) -> Trial:
     """The trial with a failure of its present run noted, and its end if that was the last try.
 
     It is the last at the study's `max_failures`, and at once when the same error comes at the
     same step a second time: the program's own fault then. What is the machine's fault counts
     apart, up to ten times as often, and anew whenever a checkpoint has moved on; a checkpoint that
     cannot be restored is set aside, and counts apart as well. A trial that is allowed more than one
-    failure does not end while a place is `untried`: no single device ends it, and no single node.
+    failure does not end while a place is untried: no single device ends it, and no single node.
+    The study's rules come before all that.
     """
     run = trial.run
     assert run is not None
@@ -47,11 +59,17 @@ def blamed(trial: Trial, event: RunFailed, study: Study, untried: bool, now: Tim
         event.signature,
         event.step,
         now,
+        ruled(study.retry_rules, event.detail),
     )
     repeated = bool(event.signature) and any(
         (old.signature, old.step) == (event.signature, event.step) for old in trial.failures
     )
     trial = replace(trial, failures=(*trial.failures, failure), reason=event.detail)
+    if failure.ruled is RetryAction.NO_RETRY:
+        return _ended_if(trial, True, event.detail, "retry.rules: no_retry")
+    if failure.ruled is RetryAction.NOT_HERE and not left.elsewhere:
+        words = "retry.rules: not_here, and there is no other device for it"
+        return _ended_if(trial, True, event.detail, words)
     if failure.machines:
         trial = replace(trial, misfortunes=trial.misfortunes + 1)
         last = trial.misfortunes >= MISFORTUNES_PER_FAILURE * study.max_failures
@@ -62,7 +80,7 @@ def blamed(trial: Trial, event: RunFailed, study: Study, untried: bool, now: Tim
         tries = sum(old.programs for old in trial.failures)
         last = repeated or tries >= study.max_failures
         words = "the same error at the same step twice" if repeated else "no tries left"
-    sure = not untried or study.max_failures == 1
+    sure = not left.untried or study.max_failures == 1
     return _ended_if(trial, last and sure, event.detail, words)
 
 

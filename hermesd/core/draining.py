@@ -1,4 +1,5 @@
-"""What becomes of the trials on a node that a person wants empty.
+"""What becomes of the trials on a node that a person wants empty, or of which their study is to
+have no more.
 
 Nothing is cut short: a run goes on to the end of its quantum (one without an end is over now) and
 is then written down, like what is parked. What no checkpoint would bring back stays: it runs on to
@@ -15,7 +16,7 @@ from hermesd.core.trial import Trial
 
 
 def vacate(state: State, trial: Trial, issue: Issue) -> None:
-    """Have the trial leave its node, if that is draining and the trial may leave it now."""
+    """Have the trial leave its node, if it is to leave that and may leave it now."""
     node = _left(state, trial)
     if node is None:
         return
@@ -25,15 +26,17 @@ def vacate(state: State, trial: Trial, issue: Issue) -> None:
             issue(WriteDown(kept.run, node))
     elif trial.phase is Phase.RUNNING and (run.expired or run.quantum.endless):
         deadline = state.studies[trial.spec.study].suspend_deadline_seconds
-        issue(Suspend(run.id, Tier.CHECKPOINT, deadline, None, f"node {node} is draining"))
+        why = "is draining" if state.nodes[node].draining else "is excluded from its study"
+        issue(Suspend(run.id, Tier.CHECKPOINT, deadline, None, f"node {node} {why}"))
 
 
 def _left(state: State, trial: Trial) -> NodeId | None:
     """The node that the trial is to leave, if it is on one and can go on elsewhere."""
     node = state.node_of(trial)
-    if node is None or not state.nodes[node].draining or not trial.fidelity.restorable:
+    if node is None or not trial.fidelity.restorable:
         return None
-    return node
+    excluded = (trial.spec.study, node) in state.excluded
+    return node if excluded or state.nodes[node].draining else None
 
 
 def stuck(state: State, trial: Trial) -> NodeId | None:

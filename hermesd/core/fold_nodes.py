@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import assert_never
 
 from hermesd.core import progress
-from hermesd.core.aftermath import end_study
+from hermesd.core.aftermath import settle
 from hermesd.core.blame import blamed
 from hermesd.core.change import replace
 from hermesd.core.events import DeviceFailed, NodeJoined, NodeLost, NodeSilent, RunFailed
 from hermesd.core.model import LiveRun, Node, NodeId, Phase, RunId, Slot, Time
-from hermesd.core.placement import untried
+from hermesd.core.placement import prospects
 from hermesd.core.tables import Rejected, Tables
 
 
@@ -102,10 +102,10 @@ def _forget_runs(
                 trial = replace(trial, reason=reason)
             else:
                 lost = RunFailed(run.id, "lost", reason, "", trial.step)
-                study, elsewhere = state.studies[trial.spec.study], untried(state, trial)
-                trial = blamed(trial, lost, study, elsewhere, now)
+                study, left = state.studies[trial.spec.study], prospects(state, trial)
+                trial = blamed(trial, lost, study, left, now)
                 trial = progress.fall_back(trial)
             state.put(progress.released(trial, now))
-            end_study(state, state.trials[trial.id], now)
+            settle(state, state.trials[trial.id], now)
         elif run is None and kept and kept.run not in live and state.parked_on(trial) == node_id:
             state.put(progress.fall_back(replace(trial, reason=reason)))

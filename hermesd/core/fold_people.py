@@ -48,6 +48,8 @@ def fold_study_event(
                 del state.trials[trial_id]
                 state.versions.pop(trial_id, None)
                 state.dirty.pop(trial_id, None)
+            for key in [key for key in state.excluded if key[0] == study_id]:
+                del state.excluded[key]
             for table in (state.studies, state.active, state.facts, state.fallen):
                 cast(dict[StudyId, object], table).pop(study_id, None)
         case Extended(study_id, trial_ids, stop, parameters, argvs, request_id):

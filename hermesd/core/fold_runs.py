@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, assert_never
 
 from hermesd.core import progress, strikes
-from hermesd.core.aftermath import end_study
+from hermesd.core.aftermath import settle
 from hermesd.core.change import replace
 from hermesd.core.events import (
     Checkpointed,
@@ -22,7 +22,7 @@ from hermesd.core.events import (
 )
 from hermesd.core.history import Ending
 from hermesd.core.model import Phase, Tier, Time
-from hermesd.core.placement import untried
+from hermesd.core.placement import prospects
 from hermesd.core.speeds import learned
 from hermesd.core.tables import Rejected, Tables
 from hermesd.core.trial import Trial
@@ -63,9 +63,9 @@ def fold_run_event(state: Tables, event: RunEvent, now: Time) -> None:
         case RunFailed():
             study = state.studies[trial.spec.study]
             state.free_slots(trial, now)
-            state.put(progress.failed(trial, event, study, untried(state, trial), now))
+            state.put(progress.failed(trial, event, study, prospects(state, trial), now))
             strikes.note(state, state.trials[trial.id])
-            end_study(state, state.trials[trial.id], now)
+            settle(state, state.trials[trial.id], now)
         case _:
             raise Rejected(f"{type(event).__name__} of {event.run} comes too late")
 

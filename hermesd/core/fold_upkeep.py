@@ -45,5 +45,6 @@ def _drain(state: Tables, node_id: NodeId, draining: bool) -> None:
 def _forgive(state: Tables, place: Place) -> None:
     devices = [d for d, slot in state.slots.items() if place in (d, slot.device.node)]
     state.strikes = {d: strikes for d, strikes in state.strikes.items() if d not in devices}
+    state.excluded = {key: why for key, why in state.excluded.items() if key[1] != place}
     for each in (place, *devices):
         state.quarantined.pop(each, None)

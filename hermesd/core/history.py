@@ -18,6 +18,7 @@ from hermesd.core.model import (
     TrialId,
     TrialSpec,
 )
+from hermesd.core.retrying import RetryAction
 
 # Failures for which the program cannot be blamed: its process could not be made, or went with its
 # machine.
@@ -42,7 +43,10 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One failed attempt, with enough to tell the device's fault from the program's."""
+    """One failed attempt, with enough to tell the device's fault from the program's.
+
+    `ruled` is what a rule of the study wanted done about it.
+    """
 
     attempt: int
     device: DeviceId
@@ -51,11 +55,12 @@ class Failure:
     signature: str
     step: int
     at: Time
+    ruled: RetryAction | None = None
 
     @property
     def machines(self) -> bool:
         """Whether it was the machine's fault and not the program's."""
-        return self.error_kind in MACHINES_FAULT
+        return self.error_kind in MACHINES_FAULT or self.ruled is RetryAction.EXCLUDE_NODE
 
     @property
     def restores(self) -> bool:

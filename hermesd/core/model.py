@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
+from hermesd.core.retrying import OnThirdFailure, RetryRule
+
 Time: TypeAlias = float
 StudyId: TypeAlias = str
 TrialId: TypeAlias = str
@@ -85,13 +87,6 @@ class Goal(StrEnum):
 class MetricMode(StrEnum):
     LAST = "last"
     BEST = "best"
-
-
-class OnThirdFailure(StrEnum):
-    """What the last failure that a trial may have ends."""
-
-    TRIAL = "trial"
-    STUDY = "study"
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +204,7 @@ class Study:
     suspend_deadline_seconds: float = 60.0
     max_failures: int = 3
     on_third_failure: OnThirdFailure = OnThirdFailure.TRIAL
+    retry_rules: tuple[RetryRule, ...] = ()
     device_kind: str = ""
     memory_bytes: int = 0
     identity: str = ""

@@ -10,10 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
 
+from hermesd.core.blame import Prospects
 from hermesd.core.homes import Homes, Homesteads, Rebinding, Swap
 from hermesd.core.model import Device, DeviceId, Plugin, Study, Tier
 from hermesd.core.plugins import build
 from hermesd.core.policy import Facts
+from hermesd.core.retrying import RetryAction
 from hermesd.core.speeds import lead, rate
 from hermesd.core.tables import Tables
 from hermesd.core.trial import Trial
@@ -60,12 +62,35 @@ def doubtful(state: Tables, trial: Trial, device: DeviceId) -> bool:
     return sum(state.slots[other].device.node == node for other in failed) > 1
 
 
+def barred(state: Tables, trial: Trial, device: DeviceId) -> bool:
+    """Whether a rule of its study keeps the trial from the device, whatever else there is.
+
+    What is parked on a node of which its study is to have no more, and can be kept in no other way,
+    may still go on there.
+    """
+    node = state.slots[device].device.node
+    if (trial.spec.study, node) in state.excluded:
+        return trial.fidelity.restorable or state.parked_on(trial) != node
+    here = (old for old in trial.failures if old.device == device)
+    return any(old.ruled is RetryAction.NOT_HERE for old in here)
+
+
 def avoided(state: Tables, trial: Trial, device: DeviceId) -> bool:
-    """Whether the device is doubtful, and one that is not, and works, could take the trial."""
+    """Whether the trial is barred from the device, or that is doubtful and one that is not, and
+    works, could take the trial."""
+    if barred(state, trial, device):
+        return True
     return doubtful(state, trial, device) and any(
         not doubtful(state, trial, other)
         for other in _alternatives(state, trial, state.parked_on(trial))
     )
+
+
+def prospects(state: Tables, trial: Trial) -> Prospects:
+    """What is left for a trial that fails where it is now."""
+    here = trial.run.devices if trial.run else ()
+    elsewhere = any(other not in here for other in _alternatives(state, trial, None))
+    return Prospects(untried(state, trial), elsewhere)
 
 
 def untried(state: Tables, trial: Trial) -> bool:
@@ -88,10 +113,10 @@ def untried(state: Tables, trial: Trial) -> bool:
 def _alternatives(state: Tables, trial: Trial, kept_on: str | None) -> Iterator[DeviceId]:
     """The devices that work and could take the trial, free or not."""
     study = state.studies[trial.spec.study]
-    for slot in state.slots.values():
-        node = state.nodes[slot.device.node]
-        if slot.healthy and node.open and fits(trial, study, slot.device, kept_on):
-            yield slot.device.id
+    for device, slot in state.slots.items():
+        works = slot.healthy and state.nodes[slot.device.node].open
+        if works and fits(trial, study, slot.device, kept_on) and not barred(state, trial, device):
+            yield device
 
 
 class Placement(Protocol):

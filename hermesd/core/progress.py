@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from hermesd.core.blame import blamed, set_back
+from hermesd.core.blame import Prospects, blamed, set_back
 from hermesd.core.change import replace
 from hermesd.core.events import Reported, RunFailed, RunStarted, RunSuspended
 from hermesd.core.history import Ending, Kept, MetricSummary, Result, SwitchCost
@@ -253,9 +253,9 @@ def with_checkpoint(trial: Trial, checkpoint: Checkpoint | None) -> Trial:
     return replace(trial, checkpoint=checkpoint, misfortunes=misfortunes)
 
 
-def failed(trial: Trial, event: RunFailed, study: Study, untried: bool, now: Time) -> Trial:
+def failed(trial: Trial, event: RunFailed, study: Study, left: Prospects, now: Time) -> Trial:
     """One more failure: tried again from the last checkpoint, or failed for good; see `blamed`."""
-    trial = blamed(trial, event, study, untried, now)
+    trial = blamed(trial, event, study, left, now)
     if trial.current.count:
         trial = close_quantum(trial)
     return released(fall_back(trial), now)

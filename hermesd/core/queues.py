@@ -130,5 +130,5 @@ class Queues:
         node = self.state.parked_on(trial)
         if not fits(trial, study, self.state.slots[device].device, node):
             return False
-        suspicious = trial.failures or self.state.quarantined
+        suspicious = trial.failures or self.state.quarantined or self.state.excluded
         return not (suspicious and avoided(self.state, trial, device))

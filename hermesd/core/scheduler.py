@@ -155,7 +155,7 @@ class Scheduler:
             for trial in dirty:
                 if trial.run is not None or trial.phase.final:
                     self._settle(trial, issue, now)
-                if draining:
+                if draining or self.state.excluded:
                     vacate(self.state, self.state.trials[trial.id], issue)
                 if trial.misfortunes or self._later:
                     self._wait(trial, now)

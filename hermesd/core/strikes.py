@@ -12,6 +12,7 @@ import math
 
 from hermesd.core.history import Failure, Strike
 from hermesd.core.model import DeviceId, Phase, Place, Time, TrialId
+from hermesd.core.retrying import RetryAction
 from hermesd.core.tables import Tables
 from hermesd.core.trial import Trial
 
@@ -27,10 +28,13 @@ def note(state: Tables, trial: Trial) -> None:
     """Write the failure that ended the trial's last run into the ledger, or clear the places.
 
     Those of a trial that has failed for good on two devices were its own fault. Of one that ends
-    for another reason nothing can be told.
+    for another reason nothing can be told, nor of an error for which its study has a rule that is
+    about the trial.
     """
     failure = trial.failures[-1]
-    if failure.restores or (trial.phase.final and trial.phase is not Phase.FAILED):
+    if failure.ruled in (RetryAction.NOT_HERE, RetryAction.NO_RETRY) or failure.restores:
+        return
+    if trial.phase.final and trial.phase is not Phase.FAILED:
         return
     places = dict.fromkeys(old.device for old in trial.failures if not old.restores)
     if trial.phase is Phase.FAILED and len(places) > 1:

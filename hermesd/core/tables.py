@@ -42,7 +42,8 @@ class Tables:
     used up its quantum, `reserved` the trials that a suspending run makes room for, `strays` the
     runs that a node has and should not, `releases` what nodes may let go of (True: its files too).
     `strikes` is the ledger of failures by device (another dictionary after each change), and
-    `quarantined` are the places that it is held against.
+    `quarantined` are the places that it is held against. `excluded` says which studies are to have
+    no more of which nodes, and why.
     """
 
     def __init__(self) -> None:
@@ -60,6 +61,7 @@ class Tables:
         self.strays: dict[tuple[NodeId, RunId], None] = {}
         self.releases: dict[tuple[TrialId, NodeId], bool] = {}
         self.strikes: dict[DeviceId, tuple[Strike, ...]] = {}
+        self.excluded: dict[tuple[StudyId, NodeId], str] = {}
         self.quarantined: dict[Place, Quarantined] = {}
         self.dirty: dict[TrialId, None] = {}
         self.free: dict[DeviceId, None] = {}

@@ -23,6 +23,11 @@ def node_view(
         silent_seconds=silent_seconds,
         draining=node.draining,
         quarantine=_quarantine(state, node.id),
+        exclusions=[
+            pb.Exclusion(study=study, reason=why)
+            for (study, name), why in state.excluded.items()
+            if name == node.id
+        ],
     )
     if node.draining:
         _add_what_is_left(view, state, node)

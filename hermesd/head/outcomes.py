@@ -27,7 +27,8 @@ from hermesd.core.events import (
     RunStarted,
     RunSuspended,
 )
-from hermesd.core.model import DeviceId, OnThirdFailure, StudyId, Tier, TrialId
+from hermesd.core.model import DeviceId, StudyId, Tier, TrialId
+from hermesd.core.retrying import OnThirdFailure
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.record import Form

@@ -48,6 +48,7 @@ TABLES: dict[str, tuple[Any, Any]] = {
     "strays": (tuple[NodeId, RunId], None),
     "releases": (tuple[TrialId, NodeId], bool),
     "strikes": (DeviceId, tuple[Strike, ...]),
+    "excluded": (tuple[StudyId, NodeId], str),
     "quarantined": (Place, Quarantined),
     "dirty": (TrialId, None),
     "free": (DeviceId, None),

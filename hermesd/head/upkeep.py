@@ -57,7 +57,8 @@ class Upkeep:
         def compose(state: State, now: Time) -> Event:
             place = names.place(state, request.node, request.device)
             devices = [d for d, s in state.slots.items() if place in (d, s.device.node)]
-            if not any(each in state.strikes or each in state.quarantined for each in devices):
+            excluded = place in [node for _, node in state.excluded]
+            if not excluded and state.strikes.keys().isdisjoint(devices):
                 raise NotNow(f"nothing is held against {place}")
             return Forgiven(place, key)
 

@@ -17,10 +17,12 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    field_validator,
     model_validator,
 )
 
-from hermesd.core.model import Goal, MetricMode, OnThirdFailure, Setting, Tier
+from hermesd.core.model import Goal, MetricMode, Setting, Tier
+from hermesd.core.retrying import OnThirdFailure, RetryAction
 from hermesd.pb.hermes.v1 import types_pb2 as pb
 from hermesd.refusal import FieldError, Refused, from_pydantic
 
@@ -109,9 +111,29 @@ class SuspendSection(Section):
     deadline_seconds: Seconds = 60.0
 
 
+def _says_something(match: str) -> str:
+    if not match.replace("*", "").strip():
+        raise ValueError("some text of the error; asterisks alone fit every error")
+    return match
+
+
+class RetryRuleSection(Section):
+    match: Annotated[str, Field(min_length=1, max_length=500), AfterValidator(_says_something)]
+    do: RetryAction
+
+
 class RetrySection(Section):
     max_failures: Annotated[int, Field(ge=1, le=100)] = 3
     on_third_failure: OnThirdFailure = OnThirdFailure.TRIAL
+    rules: Annotated[tuple[RetryRuleSection, ...], Field(max_length=100)] = ()
+
+    @field_validator("rules")
+    @classmethod
+    def _each_once(cls, rules: tuple[RetryRuleSection, ...]) -> tuple[RetryRuleSection, ...]:
+        seen = [rule.match.lower() for rule in rules]
+        if twice := next((match for match in seen if seen.count(match) > 1), None):
+            raise ValueError(f"each match once, not {twice!r} twice: the first counts")
+        return rules
 
 
 class StopSection(Section):

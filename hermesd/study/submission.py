@@ -25,6 +25,7 @@ from hermesd.core.model import (
 )
 from hermesd.core.placement import make_placement
 from hermesd.core.policy import BadSetting
+from hermesd.core.retrying import RetryRule
 from hermesd.pb.hermes.v1 import types_pb2 as pb
 from hermesd.policy import make_policy
 from hermesd.refusal import FieldError, Refused, shown
@@ -148,6 +149,7 @@ def _study(
         suspend_deadline_seconds=section.suspend.deadline_seconds,
         max_failures=section.retry.max_failures,
         on_third_failure=section.retry.on_third_failure,
+        retry_rules=tuple(RetryRule(rule.match, rule.do) for rule in section.retry.rules),
         device_kind=section.resources.device_kind,
         memory_bytes=section.resources.memory_bytes,
     )

@@ -54,6 +54,7 @@ from hermesd.core.model import (
 )
 from hermesd.core.placement import avoided, fits, make_placement, untried
 from hermesd.core.policy import Planning, Policy, Score
+from hermesd.core.retrying import RetryAction, RetryRule
 from hermesd.core.scheduler import Scheduler
 from hermesd.core.state import Rejected, State
 from hermesd.core.strikes import against
@@ -75,6 +76,11 @@ PLUGINS = [
 NODES = ("n", "m")
 TRIALS = [f"{study}/{number}" for study in "st" for number in range(3)]
 
+RULES = (
+    RetryRule("out of memory", RetryAction.NOT_HERE),
+    RetryRule("bug", RetryAction.NO_RETRY),
+    RetryRule("ECC", RetryAction.EXCLUDE_NODE),
+)
 PLACEMENTS = [
     Plugin("free"),
     Plugin("free", (("speeds", "equal"),)),
@@ -172,6 +178,12 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.record(failure)
         for command in commands:
             self.record(command)
+            if isinstance(command, Launch) and not command.parked:
+                trial, device = self.state.trials[command.run.trial], command.devices[0]
+                node = self.state.slots[device].device.node
+                assert (trial.spec.study, node) not in self.state.excluded
+                there = [each.ruled for each in trial.failures if each.device == device]
+                assert RetryAction.NOT_HERE not in there, "a rule keeps it from that device"
             if isinstance(command, Launch):
                 assert command.run not in self.launched, f"{command.run} launched twice"
                 self.launched.add(command.run)
@@ -217,6 +229,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 placement=placement,
                 tier=tier,
                 stop=StopRule(max_steps=max_steps),
+                retry_rules=RULES,
             )
         )
 
@@ -369,12 +382,16 @@ class SchedulerMachine(RuleBasedStateMachine):
         step=steps,
         kind=st.sampled_from(["exception", "not_started", "lost"]),
         signature=st.sampled_from(["", "ValueError"]),
+        detail=st.sampled_from(["it broke", "it broke", "out of memory", "a bug", "ECC"]),
     )
-    def crashes(self, trial: TrialId, offset: int, step: int, kind: str, signature: str) -> None:
+    def crashes(
+        self, trial: TrialId, offset: int, step: int, kind: str, signature: str, detail: str
+    ) -> None:
         run = self.run_of(trial, offset)
         before = self.state.trials.get(trial)
         elsewhere = before is not None and untried(self.state, before)
-        self.tell(RunFailed(run, kind, "it broke", signature, step))
+        self.tell(RunFailed(run, kind, detail, signature, step))
+        elsewhere = elsewhere and detail != "a bug"
         if before is not None and before.phase.on_device and not before.ending and elsewhere:
             assert self.state.trials[trial].phase is not Phase.FAILED
 

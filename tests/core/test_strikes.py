@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from hermesd.core.events import Cancelled, Forgiven, NodeDrained, NodeLost, NodeSilent, RunFailed
-from hermesd.core.model import OnThirdFailure, Phase, Plugin
+from hermesd.core.model import Phase, Plugin
 from hermesd.core.placement import make_placement
+from hermesd.core.retrying import OnThirdFailure
 from hermesd.core.scheduler import Scheduler
 from hermesd.core.strikes import HALF_LIFE_SECONDS, STRIKES_KEPT
 from hermesd.policy import make_policy

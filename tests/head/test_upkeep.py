@@ -180,6 +180,27 @@ async def test_a_suspect_device_is_shown_with_its_evidence_and_released(head: Wo
         each.call.cancel()
 
 
+async def test_a_node_that_a_study_excludes_is_shown_and_released(head: World) -> None:
+    node = Node(head)
+    await node.hello()
+    message = spec(ONE)
+    message.retry.rules.add(match="uncorrectable*ECC", do=types.RETRY_ACTION_EXCLUDE_NODE)
+    await head.submit(message)
+    await fail(node, "Traceback\nuncorrectable ECC error")
+    (shown,) = (await head.control.ListNodes(pb.ListNodesRequest())).nodes
+    assert [(each.study, each.reason) for each in shown.exclusions] == [
+        (
+            "digits",
+            "digits/1 failed there (retry.rules: exclude_node): uncorrectable ECC error",
+        )
+    ]
+    why = await head.control.ExplainTrial(pb.ExplainTrialRequest(trial="digits/1"))
+    assert [each.place for each in why.left_out] == ["box", "box/cpu:0"]
+    assert not (await release(head, "box")).exclusions
+    assert (await node.start()).attempt == 2
+    node.call.cancel()
+
+
 async def test_the_third_failure_may_end_the_study(head: World) -> None:
     node = Node(head)
     await node.hello()

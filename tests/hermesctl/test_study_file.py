@@ -18,6 +18,7 @@ from hermesctl.study_file import (
     place_of,
     read,
 )
+from hermesctl.study_writer import study_text
 from hermesd.pb.hermes.v1 import types_pb2 as pb
 
 
@@ -340,3 +341,30 @@ def test_every_key_and_every_distribution_is_documented() -> None:
 def test_what_a_sweep_file_may_hold_and_a_study_file_not(parameter: str, words: str) -> None:
     (problem,) = problems_of(f"method: grid\nparameters: {{a: {parameter}}}")
     assert words in str(problem)
+
+
+def test_rules_about_errors_are_written_as_a_list() -> None:
+    text = (
+        "program: a.py\nretry:\n  on_third_failure: study\n  rules:\n"
+        "    - {match: CUDA out of memory, do: not_here}\n"
+    )
+    retry = spec_of(text).retry
+    assert retry.on_third_failure == pb.ON_THIRD_FAILURE_STUDY
+    assert [(rule.match, rule.do) for rule in retry.rules] == [
+        ("CUDA out of memory", pb.RETRY_ACTION_NOT_HERE)
+    ]
+    assert spec_of(study_text(spec_of(text))) == spec_of(text)
+
+
+def test_what_is_wrong_with_a_rule_is_said_where_it_stands() -> None:
+    text = (
+        "retry:\n  on_third_failure: studdy\n  rules:\n"
+        "    - {match: oom, do: nothere}\n    - {matches: oom}\n    - oom\n"
+    )
+    found = [(each.field_path, each.nearest) for each in problems_of(text)]
+    assert found == [
+        ("retry.on_third_failure", "study"),
+        ("retry.rules[0].do", "not_here"),
+        ("retry.rules[1].matches", "match"),
+        ("retry.rules[2]", ""),
+    ]

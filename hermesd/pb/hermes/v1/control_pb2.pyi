@@ -362,7 +362,7 @@ class ListTrialsResponse(_message.Message):
     def __init__(self, trials: _Optional[_Iterable[_Union[Trial, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class Node(_message.Message):
-    __slots__ = ("id", "connected", "devices", "facts", "version", "silent_seconds", "draining", "parked", "stuck", "only_copies", "quarantine")
+    __slots__ = ("id", "connected", "devices", "facts", "version", "silent_seconds", "draining", "parked", "stuck", "only_copies", "quarantine", "exclusions")
     ID_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
@@ -374,6 +374,7 @@ class Node(_message.Message):
     STUCK_FIELD_NUMBER: _ClassVar[int]
     ONLY_COPIES_FIELD_NUMBER: _ClassVar[int]
     QUARANTINE_FIELD_NUMBER: _ClassVar[int]
+    EXCLUSIONS_FIELD_NUMBER: _ClassVar[int]
     id: str
     connected: bool
     devices: _containers.RepeatedCompositeFieldContainer[DeviceStatus]
@@ -385,7 +386,16 @@ class Node(_message.Message):
     stuck: _containers.RepeatedScalarFieldContainer[str]
     only_copies: int
     quarantine: Quarantine
-    def __init__(self, id: _Optional[str] = ..., connected: bool = ..., devices: _Optional[_Iterable[_Union[DeviceStatus, _Mapping]]] = ..., facts: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., silent_seconds: _Optional[float] = ..., draining: bool = ..., parked: _Optional[_Iterable[str]] = ..., stuck: _Optional[_Iterable[str]] = ..., only_copies: _Optional[int] = ..., quarantine: _Optional[_Union[Quarantine, _Mapping]] = ...) -> None: ...
+    exclusions: _containers.RepeatedCompositeFieldContainer[Exclusion]
+    def __init__(self, id: _Optional[str] = ..., connected: bool = ..., devices: _Optional[_Iterable[_Union[DeviceStatus, _Mapping]]] = ..., facts: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., silent_seconds: _Optional[float] = ..., draining: bool = ..., parked: _Optional[_Iterable[str]] = ..., stuck: _Optional[_Iterable[str]] = ..., only_copies: _Optional[int] = ..., quarantine: _Optional[_Union[Quarantine, _Mapping]] = ..., exclusions: _Optional[_Iterable[_Union[Exclusion, _Mapping]]] = ...) -> None: ...
+
+class Exclusion(_message.Message):
+    __slots__ = ("study", "reason")
+    STUDY_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    study: str
+    reason: str
+    def __init__(self, study: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Quarantine(_message.Message):
     __slots__ = ("until_unix_seconds", "reason")

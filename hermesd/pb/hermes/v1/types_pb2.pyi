@@ -77,6 +77,13 @@ class OnThirdFailure(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ON_THIRD_FAILURE_UNSPECIFIED: _ClassVar[OnThirdFailure]
     ON_THIRD_FAILURE_TRIAL: _ClassVar[OnThirdFailure]
     ON_THIRD_FAILURE_STUDY: _ClassVar[OnThirdFailure]
+
+class RetryAction(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    RETRY_ACTION_UNSPECIFIED: _ClassVar[RetryAction]
+    RETRY_ACTION_NOT_HERE: _ClassVar[RetryAction]
+    RETRY_ACTION_NO_RETRY: _ClassVar[RetryAction]
+    RETRY_ACTION_EXCLUDE_NODE: _ClassVar[RetryAction]
 SEARCH_METHOD_UNSPECIFIED: SearchMethod
 SEARCH_METHOD_GRID: SearchMethod
 SEARCH_METHOD_RANDOM: SearchMethod
@@ -124,6 +131,10 @@ TRIAL_STATE_CANCELLED: TrialState
 ON_THIRD_FAILURE_UNSPECIFIED: OnThirdFailure
 ON_THIRD_FAILURE_TRIAL: OnThirdFailure
 ON_THIRD_FAILURE_STUDY: OnThirdFailure
+RETRY_ACTION_UNSPECIFIED: RetryAction
+RETRY_ACTION_NOT_HERE: RetryAction
+RETRY_ACTION_NO_RETRY: RetryAction
+RETRY_ACTION_EXCLUDE_NODE: RetryAction
 
 class Value(_message.Message):
     __slots__ = ("string_value", "int_value", "double_value", "bool_value", "list_value")
@@ -229,13 +240,23 @@ class Suspend(_message.Message):
     deadline_seconds: float
     def __init__(self, tier: _Optional[_Union[Tier, str]] = ..., durability_seconds: _Optional[float] = ..., deadline_seconds: _Optional[float] = ...) -> None: ...
 
+class RetryRule(_message.Message):
+    __slots__ = ("match", "do")
+    MATCH_FIELD_NUMBER: _ClassVar[int]
+    DO_FIELD_NUMBER: _ClassVar[int]
+    match: str
+    do: RetryAction
+    def __init__(self, match: _Optional[str] = ..., do: _Optional[_Union[RetryAction, str]] = ...) -> None: ...
+
 class Retry(_message.Message):
-    __slots__ = ("max_failures", "on_third_failure")
+    __slots__ = ("max_failures", "on_third_failure", "rules")
     MAX_FAILURES_FIELD_NUMBER: _ClassVar[int]
     ON_THIRD_FAILURE_FIELD_NUMBER: _ClassVar[int]
+    RULES_FIELD_NUMBER: _ClassVar[int]
     max_failures: int
     on_third_failure: OnThirdFailure
-    def __init__(self, max_failures: _Optional[int] = ..., on_third_failure: _Optional[_Union[OnThirdFailure, str]] = ...) -> None: ...
+    rules: _containers.RepeatedCompositeFieldContainer[RetryRule]
+    def __init__(self, max_failures: _Optional[int] = ..., on_third_failure: _Optional[_Union[OnThirdFailure, str]] = ..., rules: _Optional[_Iterable[_Union[RetryRule, _Mapping]]] = ...) -> None: ...
 
 class Stop(_message.Message):
     __slots__ = ("max_steps", "max_seconds", "target", "on_nan")
