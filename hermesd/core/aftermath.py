@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hermesd.core import progress
 from hermesd.core.change import replace
-from hermesd.core.history import Ending
+from hermesd.core.history import Ending, Exclusion
 from hermesd.core.model import Phase, Time
 from hermesd.core.retrying import OnThirdFailure, RetryAction
 from hermesd.core.strikes import one_line
@@ -19,12 +19,16 @@ def settle(state: Tables, trial: Trial, now: Time) -> None:
 
 
 def _exclude_node(state: Tables, trial: Trial) -> None:
+    """What a trial met with wherever it was is the fault of none of those nodes."""
     failure = trial.failures[-1] if trial.failures else None
     if failure is None or failure.ruled is not RetryAction.EXCLUDE_NODE:
         return
     study, node = trial.spec.study, state.slots[failure.device].device.node
-    words = f"{trial.id} failed there (retry.rules: exclude_node): {one_line(failure.detail)}"
-    state.excluded[study, node] = words
+    if trial.phase is Phase.FAILED:
+        for key in [key for key, why in state.excluded.items() if why.trial == trial.id]:
+            del state.excluded[key]
+        return
+    state.excluded[study, node] = Exclusion(trial.id, one_line(failure.detail))
     for other in [state.trials[trial_id] for trial_id in state.active[study]]:
         if state.node_of(other) == node:
             state.put(other)

@@ -47,7 +47,8 @@ def blamed(trial: Trial, event: RunFailed, study: Study, left: Prospects, now: T
     apart, up to ten times as often, and anew whenever a checkpoint has moved on; a checkpoint that
     cannot be restored is set aside, and counts apart as well. A trial that is allowed more than one
     failure does not end while a place is untried: no single device ends it, and no single node.
-    The study's rules come before all that.
+    The study's rules come before all that; but the same error again, on another node than one that
+    a rule has excluded for it, is the program's own.
     """
     run = trial.run
     assert run is not None
@@ -70,7 +71,7 @@ def blamed(trial: Trial, event: RunFailed, study: Study, left: Prospects, now: T
     if failure.ruled is RetryAction.NOT_HERE and not left.elsewhere:
         words = "retry.rules: not_here, and there is no other device for it"
         return _ended_if(trial, True, event.detail, words)
-    if failure.machines:
+    if failure.machines and not repeated:
         trial = replace(trial, misfortunes=trial.misfortunes + 1)
         last = trial.misfortunes >= MISFORTUNES_PER_FAILURE * study.max_failures
         words = f"{trial.misfortunes} times without getting on"

@@ -93,7 +93,7 @@ def _left_out(state: State, trial: Trial) -> Iterator[LeftOut]:
         why = state.excluded.get((trial.spec.study, slot.device.node))
         if why is not None and slot.device.node not in told:
             told.add(slot.device.node)
-            yield LeftOut(slot.device.node, why)
+            yield LeftOut(slot.device.node, why.reason)
         if failed := [old for old in trial.failures if old.device == device and not old.restores]:
             yield LeftOut(device, f"it failed there: {one_line(failed[-1].detail)}")
         elif slot.device.node not in told and device not in told:

@@ -84,6 +84,17 @@ class Strike(NamedTuple):
     at: Time
 
 
+class Exclusion(NamedTuple):
+    """Why a study is to have no more of a node: the trial that failed there, and its error."""
+
+    trial: TrialId
+    error: str
+
+    @property
+    def reason(self) -> str:
+        return f"{self.trial} failed there (retry.rules: exclude_node): {self.error}"
+
+
 @dataclass(frozen=True, slots=True)
 class SwitchCost:
     """Measured seconds of the last suspend and resume in one tier."""

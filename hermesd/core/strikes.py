@@ -51,7 +51,7 @@ def _without(state: Tables, device: DeviceId, trial: TrialId) -> tuple[Strike, .
 
 def _strike(trial: Trial, failure: Failure) -> Strike:
     detail = one_line(failure.detail)
-    mark = (failure.signature or failure.detail)[:DETAIL_LETTERS]
+    mark = failure.signature[:DETAIL_LETTERS] or detail
     return Strike(trial.id, trial.spec.study, failure.error_kind, detail, mark, failure.at)
 
 

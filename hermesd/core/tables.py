@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hermesd.core.change import replace
-from hermesd.core.history import Strike
+from hermesd.core.history import Exclusion, Strike
 from hermesd.core.model import (
     DeviceId,
     Node,
@@ -61,7 +61,7 @@ class Tables:
         self.strays: dict[tuple[NodeId, RunId], None] = {}
         self.releases: dict[tuple[TrialId, NodeId], bool] = {}
         self.strikes: dict[DeviceId, tuple[Strike, ...]] = {}
-        self.excluded: dict[tuple[StudyId, NodeId], str] = {}
+        self.excluded: dict[tuple[StudyId, NodeId], Exclusion] = {}
         self.quarantined: dict[Place, Quarantined] = {}
         self.dirty: dict[TrialId, None] = {}
         self.free: dict[DeviceId, None] = {}

@@ -24,7 +24,7 @@ def node_view(
         draining=node.draining,
         quarantine=_quarantine(state, node.id),
         exclusions=[
-            pb.Exclusion(study=study, reason=why)
+            pb.Exclusion(study=study, reason=why.reason)
             for (study, name), why in state.excluded.items()
             if name == node.id
         ],

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import hermesd
-from hermesd.core.history import Strike
+from hermesd.core.history import Exclusion, Strike
 from hermesd.core.model import (
     DeviceId,
     Node,
@@ -48,7 +48,7 @@ TABLES: dict[str, tuple[Any, Any]] = {
     "strays": (tuple[NodeId, RunId], None),
     "releases": (tuple[TrialId, NodeId], bool),
     "strikes": (DeviceId, tuple[Strike, ...]),
-    "excluded": (tuple[StudyId, NodeId], str),
+    "excluded": (tuple[StudyId, NodeId], Exclusion),
     "quarantined": (Place, Quarantined),
     "dirty": (TrialId, None),
     "free": (DeviceId, None),

@@ -111,6 +111,16 @@ def test_a_node_is_excluded_from_the_study_alone() -> None:
     it.tell(Forgiven("n", "r1")).expect("launch s/1#2 on n/0")
 
 
+def test_what_a_trial_meets_with_on_two_nodes_is_its_own_fault_whatever_the_rule() -> None:
+    it = book(2).tell(joined(1, node="m")).expect("launch s/0#1 on n/0", "launch s/1#1 on m/0")
+    it.tell(RunFailed(run("s/0#1"), "exception", "uncorrectable ECC", "ECC", 1))
+    assert list(it.state.excluded) == [("s", "n")]
+    it.tell(completed("s/1#1")).expect("launch s/0#2 on m/0")
+    it.tell(RunFailed(run("s/0#2"), "exception", "uncorrectable ECC", "ECC", 1))
+    assert it.trial().phase is Phase.FAILED
+    assert (it.state.excluded, it.state.strikes) == ({}, {})
+
+
 def test_a_device_is_not_the_node() -> None:
     it = book().tell(failed("s/0#1", "uncorrectable ECC")).expect("launch s/0#1 on n/0")
     it.tell(Forgiven("n/0", "r1")).expect()
