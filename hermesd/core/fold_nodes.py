@@ -90,6 +90,8 @@ def _forget_runs(
     """Runs and parked processes of the node that are not among `live` are no more."""
     for name in [trial_id for active in state.active.values() for trial_id in active]:
         trial = state.trials[name]
+        if trial.phase.final:  # with one before it, which failed for good
+            continue
         run, kept = trial.run, trial.kept
         if run and state.slots[run.devices[0]].device.node == node_id and run.id not in live:
             state.free_slots(trial, now)
@@ -99,13 +101,12 @@ def _forget_runs(
                 and live.get(kept.run) == "parked"
             )
             if parked:  # the launch was never heard there: nothing is lost
-                trial = replace(trial, reason=reason)
-            else:
-                lost = RunFailed(run.id, "lost", reason, "", trial.step)
-                study, left = state.studies[trial.spec.study], prospects(state, trial)
-                trial = blamed(trial, lost, study, left, now)
-                trial = progress.fall_back(trial)
+                state.put(progress.released(replace(trial, reason=reason), now))
+                continue
+            lost = RunFailed(run.id, "lost", reason, "", trial.step)
+            study, left = state.studies[trial.spec.study], prospects(state, trial)
+            trial = progress.fall_back(blamed(trial, lost, study, left, now))
             state.put(progress.released(trial, now))
-            settle(state, state.trials[trial.id], now)
+            settle(state, state.trials[name], now)
         elif run is None and kept and kept.run not in live and state.parked_on(trial) == node_id:
             state.put(progress.fall_back(replace(trial, reason=reason)))

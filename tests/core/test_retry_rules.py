@@ -20,6 +20,7 @@ from tests.core.playbook import (
     Playbook,
     completed,
     joined,
+    live,
     parked,
     play,
     quantum_ended,
@@ -179,6 +180,14 @@ def test_homes_on_an_excluded_node_are_given_up() -> None:
         "bind s/1 to m/0",
         "launch s/0#2 on m/0",
     )
+
+
+def test_a_launch_that_was_never_heard_excludes_no_node_anew() -> None:
+    it = book().tell(failed("s/0#1", "uncorrectable ECC")).tell(Forgiven("n", "r1"))
+    it.tell(started("s/0#2"), Paused(("s/0",), "r2")).tell(parked("s/0#2", 5))
+    it.tell(Unpaused(("s/0",), "r3")).tell(joined(live=[live("s/0#2", "parked")]))
+    assert it.state.excluded == {}
+    assert it.busy() == "s/0#4"
 
 
 def test_an_exclusion_ends_with_its_study() -> None:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from hermesd.core.events import Cancelled, Forgiven, NodeDrained, NodeLost, NodeSilent, RunFailed
+from hermesd.core.events import (
+    Cancelled,
+    Forgiven,
+    NodeDrained,
+    NodeLost,
+    NodeSilent,
+    Paused,
+    RunFailed,
+    Unpaused,
+)
 from hermesd.core.model import Phase, Plugin
 from hermesd.core.placement import make_placement
 from hermesd.core.retrying import OnThirdFailure
@@ -17,6 +26,7 @@ from tests.core.playbook import (
     completed,
     crashed,
     joined,
+    parked,
     play,
     reported,
     run,
@@ -29,6 +39,10 @@ HOUR = HALF_LIFE_SECONDS
 
 def failed(name: str, signature: str, detail: str = "it broke", step: int = 1) -> RunFailed:
     return RunFailed(run(name), "exception", detail, signature, step)
+
+
+def crashed_host(name: str) -> RunFailed:
+    return RunFailed(run(name), "lost", "its host died", "", 0)
 
 
 def two_nodes(trials: int = 4, devices: int = 2, **changes: object) -> Playbook:
@@ -263,6 +277,19 @@ def test_what_runs_of_a_study_that_ends_is_stopped_and_what_waits_is_over() -> N
     assert book.trial("s/1").ending.reason == "s/0 failed for good (retry.on_third_failure: study)"
     book.tell(completed("s/1#1"))
     assert book.trial("s/1").phase is Phase.COMPLETED
+
+
+def test_a_lost_node_ends_a_strict_study_with_what_its_trials_have_come_to() -> None:
+    book = play(2, on_third_failure=OnThirdFailure.STUDY, max_failures=1)
+    book.tell(crashed_host("s/0#1"), Paused(("s/0",), "r1")).tell(started("s/1#1"))
+    book.tell(reported("s/1#1", 5, [1.0] * 5), Paused(("s/1",), "r2")).tell(parked("s/1#1", 5))
+    book.tell(Unpaused(("s/0",), "r3"))
+    for attempt in range(2, 10):
+        book.tell(crashed_host(f"s/0#{attempt}")).at(book.now + 60)
+    assert book.busy() == "s/0#10"
+    book.tell(joined(boot="b2"))
+    assert (book.trial().phase, book.trial("s/1").phase) == (Phase.FAILED, Phase.STOPPED)
+    assert book.trial("s/1").step == 5
 
 
 def test_otherwise_the_study_goes_on() -> None:

@@ -73,6 +73,8 @@ def _fill(draw: st.DrawFn, message: Message, field: FieldDescriptor) -> None:
             target.extend(draw(st.lists(strategy, max_size=3)))
         else:
             target.CopyFrom(draw(strategy))
+    elif kind is not None and field.is_repeated and "name" not in kind.DESCRIPTOR.fields_by_name:
+        target.extend(draw(st.lists(messages(kind), max_size=3)))
     elif kind is not None and field.is_repeated:
         known = {"name"} if field.name == "settings" else set()
         names = draw(st.lists(TEXT, max_size=3, unique=True))
