@@ -23,6 +23,7 @@ class Faults:
     partition: float = 70.0
     corruption: float = 60.0
     person: float = 30.0
+    operator: float = 40.0
     not_started: float = 0.02
     doubled: float = 0.05
     max_latency_seconds: float = 0.3
@@ -40,6 +41,7 @@ NONE = Faults(
     partition=NEVER,
     corruption=NEVER,
     person=NEVER,
+    operator=NEVER,
     not_started=0.0,
     doubled=0.0,
     max_latency_seconds=0.05,

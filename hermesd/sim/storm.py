@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from hermesd.core.events import Cancelled, Event, Paused, Unpaused
+from hermesd.core.events import Cancelled, Event, NodeDrained, NodeUndrained, Paused, Unpaused
 from hermesd.core.model import NodeId
 from hermesd.sim.host import Host
 from hermesd.sim.world import World
@@ -34,6 +34,7 @@ class Storm:
             "partition": self._part,
             "corruption": self._corrupt,
             "person": self._person,
+            "operator": self._operator,
         }
 
     def _plan(self, kind: str, deed: Callable[[], str]) -> None:
@@ -143,3 +144,11 @@ class Storm:
             event = Cancelled((trial,), name)
         self._world.ask(event, name)
         return f"{type(event).__name__} {trial}"
+
+    def _operator(self) -> str:
+        node = self._chance.random.choice(list(self._world.boxes))
+        self._requests += 1
+        name = f"r{self._requests}"
+        kind = NodeDrained if self._chance.happens(0.4) else NodeUndrained
+        self._world.ask(kind(node, name), name)
+        return f"{kind.__name__} {node}"

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from hermesd.core.commands import Command, Launch
-from hermesd.core.events import Event, Submitted, Unpaused
+from hermesd.core.events import Event, NodeUndrained, Submitted, Unpaused
 from hermesd.core.model import NodeId, Phase, RunId, Time, TrialId
 from hermesd.core.scheduler import LeaseTerms
 from hermesd.core.state import State
@@ -97,6 +98,9 @@ class World:
         everybody = Unpaused(tuple(self.work), "calm")
         # After what people asked for before and is still being said again.
         self.agenda.after(2 * CLIENT_SECONDS, lambda: self.ask(everybody, "calm"))
+        for number, node in enumerate(self.boxes):
+            whole = NodeUndrained(node, f"calm {number}")
+            self.agenda.after(2 * CLIENT_SECONDS, partial(self.ask, whole, whole.request_id))
 
     @property
     def state(self) -> State | None:

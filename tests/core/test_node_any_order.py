@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from hermesd.core.commands import Kill, Release, Stop
+from hermesd.core.commands import Kill, Release, Stop, WriteDown
 from hermesd.core.events import ParkLost, RunCompleted, RunFailed, RunSuspended
 from hermesd.core.model import Quantum, RunId, Tier
 from hermesd.core.node_actions import (
@@ -135,7 +135,7 @@ class AnyOrder(RuleBasedStateMachine):
         trial=st.sampled_from(TRIALS),
         age=st.integers(0, 2),
         tier=st.none() | st.sampled_from(Tier),
-        which=st.integers(0, 4),
+        which=st.integers(0, 5),
     )
     def order(self, trial: str, age: int, tier: Tier | None, which: int) -> None:
         attempt = self.attempts[trial] - age
@@ -148,6 +148,7 @@ class AnyOrder(RuleBasedStateMachine):
             Kill(run, "n1", ""),
             order(run, CPU),
             Release(trial, "n1", forget=False),
+            WriteDown(run, "n1"),
         )
         self.do(messages[which])
 

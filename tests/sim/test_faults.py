@@ -1,7 +1,8 @@
 """Seeds: a pool under faults keeps every promise, and without them everything finishes.
 
 Each seed draws a pool, studies, policies and curves, then crashes heads, daemons, hosts and
-programs, cuts and parts streams, doubles messages, rots checkpoints and lets people interfere.
+programs, cuts and parts streams, doubles messages, rots checkpoints, and lets people interfere and
+operators drain nodes.
 A failure names its seed: `world(seed, STORM).run(...)` does exactly the same again.
 """
 
@@ -88,6 +89,18 @@ def test_the_seeds_meet_every_kind_of_fault_and_every_policy() -> None:
     assert struck >= {kind for kind in Faults.__slots__ if getattr(STORM, kind) > 1.0}
     assert len({policy.name for policy in policies}) == 6
     assert rebuilt > 0, "trials that went on from where they had been put before their turn"
+
+
+def test_nodes_are_drained_of_what_is_parked_and_runs_there() -> None:
+    said: list[str] = []
+    for seed in range(20):
+        pool = world(seed, replace(NONE, operator=4.0, person=10.0, doubled=0.05))
+        pool.run(FAULTY_SECONDS, CALM_SECONDS)
+        said += [str(what) for _, what in pool.history]
+        assert pool.state is not None
+        assert all(trial.failures == () for trial in pool.state.trials.values())
+    assert sum("WriteDown" in each for each in said) > 10
+    assert sum("is draining" in each for each in said) > 10
 
 
 def test_milestones_are_reported_and_lengthen_quanta_in_the_middle() -> None:
