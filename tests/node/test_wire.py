@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermesd import wire
-from hermesd.core.commands import Kill, Launch, Release, Renew, Stop, Suspend
+from hermesd.core.commands import Kill, Launch, Release, Renew, Stop, Suspend, WriteDown
 from hermesd.core.events import DeviceFailed, NodeJoined, Reported, RunEvent
 from hermesd.core.losses import Chunk
 from hermesd.core.model import (
@@ -138,6 +138,7 @@ orders = st.one_of(
     st.builds(Suspend, runs, st.none() | st.sampled_from(Tier), number, st.none() | name, text),
     st.builds(Stop, runs, number, text),
     st.builds(Kill, runs, st.just("n1"), text),
+    st.builds(WriteDown, runs, st.just("n1")),
     st.builds(Release, name, st.just("n1"), st.booleans()),
     st.builds(Upcoming, st.lists(name).map(tuple), st.integers(0, 99)),
 )
