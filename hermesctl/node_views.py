@@ -1,17 +1,95 @@
-"""What is to be said of a node beside its devices. Rule: pure."""
+"""What is to be said of nodes and their devices. Rule: as in tables.py."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from rich.table import Table
+from rich.text import Text
 
 from hermesctl.invocation import command
-from hermesctl.node_records import Node
+from hermesctl.node_records import Device, Node
 from hermesctl.tables import cell, grid, moment
-from hermesctl.text import count, one_line
+from hermesctl.text import count, duration, one_line, percent, size
 
 _SHOWN = 8
+
+
+def nodes_table(nodes: Sequence[Node], wide: bool) -> Table:
+    """Nodes."""
+    extra = ("facts",) if wide else ()
+    table = grid("node", "state", "devices", ">busy", "version", *extra)
+    for node in nodes:
+        cells = [
+            cell(node.id),
+            node_state_cell(node),
+            cell(devices_text(node.devices)),
+            cell(f"{sum(1 for d in node.devices if d.trial)}/{len(node.devices)}"),
+            cell(node.version or "-"),
+        ]
+        if wide:
+            cells.append(cell("; ".join(node.facts)))
+        table.add_row(*cells)
+    return table
+
+
+def node_state_cell(node: Node) -> Text:
+    """Its state, and for how long nothing was heard of a silent one."""
+    if node.connected:
+        kept = sum(device.quarantine is not None for device in node.devices)
+        words = f"{node.state}, {kept} in quarantine" if kept else node.state
+        return cell(words, "green" if node.state == "connected" and not kept else "yellow")
+    words = f"silent for {duration(node.silent_seconds)}"
+    return cell(f"{words}, {node.state}" if node.draining else words, "red")
+
+
+def devices_text(devices: Sequence[Device]) -> str:
+    """`2 cpu, 1 NVIDIA H200`."""
+    kinds: dict[str, int] = {}
+    for device in devices:
+        kinds[device.kind] = kinds.get(device.kind, 0) + 1
+    return ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items())) or "0"
+
+
+def devices_table(devices: Sequence[Device], width: int | None = None) -> Table:
+    """Devices, and who is on them; in so many columns of characters, what there is room for."""
+    columns = {
+        "device": [cell(device.id) for device in devices],
+        "kind": [cell(device.kind) for device in devices],
+        "trial": [cell(device.trial or "-") for device in devices],
+        "reserved for": [cell(device.reserved_for or "-") for device in devices],
+        ">use": [cell(percent(device.usage.utilization)) for device in devices],
+        ">memory": [
+            cell(f"{size(device.usage.memory_bytes)} of {size(device.memory_bytes)}")
+            for device in devices
+        ],
+        "health": [health_cell(device) for device in devices],
+    }
+    for given_up in ("reserved for", "kind", ">memory", ">use", "health"):
+        if width is None or sum(_width(*column) for column in columns.items()) <= width:
+            break
+        del columns[given_up]
+    table = grid(*columns)
+    for cells in zip(*columns.values(), strict=True):
+        table.add_row(*cells)
+    if width is not None:
+        for column in table.columns:
+            column.no_wrap, column.overflow = True, "ellipsis"
+    return table
+
+
+def _width(header: str, cells: Sequence[Text]) -> int:
+    """What a column takes, with the gap after it."""
+    return 2 + max([len(header.removeprefix(">")), *(one.cell_len for one in cells)])
+
+
+def health_cell(device: Device) -> Text:
+    """Whether it works, and whether it is trusted."""
+    if not device.healthy:
+        return cell(device.reason or "failed", "red")
+    if device.quarantine is not None:
+        return cell(f"quarantine until {moment(device.quarantine.until_unix_seconds)}", "red")
+    return cell("ok", "green")
 
 
 def drain_facts(node: Node) -> list[tuple[str, str]]:

@@ -17,12 +17,12 @@ from hermesctl.failure_views import failed_trials
 from hermesctl.invocation import command
 from hermesctl.live_table import SPARK_WIDTH, live_trials
 from hermesctl.node_records import Node
+from hermesctl.node_views import devices_table
 from hermesctl.records import Explanation, Study, StudyDetail, Trial
 from hermesctl.tables import (
     best_value,
     cell,
     counts_text,
-    devices_table,
     facts_table,
     grid,
     leaderboard,

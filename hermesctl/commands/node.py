@@ -14,17 +14,19 @@ from hermesctl.commands.user import DAY_SECONDS, ValidOption
 from hermesctl.errors import NotFound, Refused, UsageError
 from hermesctl.members import invite, revoke
 from hermesctl.node_records import Node
-from hermesctl.node_views import drain_facts, quarantine_facts, strikes_table
+from hermesctl.node_views import (
+    devices_table,
+    devices_text,
+    drain_facts,
+    node_state_cell,
+    nodes_table,
+    quarantine_facts,
+    strikes_table,
+)
 from hermesctl.options import HeadOption, NodeArgument, OutputOption, YesOption
 from hermesctl.output import Format, emit, row
 from hermesctl.running import NounGroup, confirm, run
-from hermesctl.tables import (
-    devices_table,
-    devices_text,
-    facts_table,
-    node_state_cell,
-    nodes_table,
-)
+from hermesctl.tables import facts_table
 from hermesctl.terminal import say, stdout
 from hermesctl.text import printable
 from hermesd.enrolment import Role
