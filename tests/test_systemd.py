@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from hermesd.node.token import read_token
+
 SYSTEMD = Path(__file__).resolve().parent.parent / "systemd"
 UNITS = ["hermesd-head.service", "hermesd-node.service"]
 EXPOSURE_LIMIT = {"hermesd-head.service": 2.0, "hermesd-node.service": 4.5}
@@ -75,12 +77,15 @@ def test_trials_outlive_the_node_daemon() -> None:
     assert node["Delegate"] == "yes"
 
 
-def test_the_node_is_handed_the_token_that_the_head_makes() -> None:
+def test_the_node_is_handed_the_token_that_the_head_makes(tmp_path: Path) -> None:
     sample = tomllib.loads((SYSTEMD / "hermesd.toml.example").read_text())
     node = service("hermesd-node.service")
     name, _, path = node["LoadCredential"].partition(":")
     assert path == f"{sample['head']['state_dir']}/node-token"
     assert f"Environment=HERMES_NODE_TOKEN_FILE=%d/{name}\n" in (SYSTEMD / UNITS[1]).read_text()
+    other, _, stand_in = node["SetCredential"].partition(":")
+    (tmp_path / "token").write_text(stand_in)  # where there is no head, it is no reason to stop
+    assert (other, read_token(tmp_path / "token").word) == (name, None)
     assert (
         "hermesd-head.service" in (SYSTEMD / UNITS[1]).read_text().split("After=")[1].split("\n")[0]
     )
