@@ -141,7 +141,7 @@ def release(
 
 def _emit_state(node: Node, output: Format) -> None:
     facts = [("node", node.id), ("state", node_state_cell(node).plain), *drain_facts(node)]
-    emit(stdout(), output, row(node), [row(node)], lambda _: facts_table(facts))
+    emit(stdout(), output, {"node": row(node)}, [row(node)], lambda _: facts_table(facts))
 
 
 @app.command()

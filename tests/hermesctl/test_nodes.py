@@ -65,7 +65,7 @@ def test_show_says_what_keeps_a_node_from_being_empty(head: FakeHead) -> None:
 def test_drain_asks_for_it_once_and_says_where_it_stands(head: FakeHead) -> None:
     head.nodes = [busy_box()]
     result = hermesctl("node", "drain", "box", "-o", "json")
-    assert json.loads(result.stdout)["draining"] is True
+    assert json.loads(result.stdout)["node"]["draining"] is True
     (request,) = head.of(pb.DrainNodeRequest)
     assert (request.node, bool(request.request_id)) == ("box", True)
     assert "connected" in hermesctl("node", "undrain", "box").stdout
@@ -133,7 +133,7 @@ def test_a_device_in_quarantine_is_shown_with_its_evidence(head: FakeHead) -> No
     head.nodes[0].quarantine.reason = "digits/1, digits/2 failed there"
     assert states() == ["quarantined,"]
     data = json.loads(hermesctl("node", "show", "box", "-o", "json").stdout)
-    assert data["devices"][1]["strikes"][0]["trial"] == "digits/1"
+    assert data["node"]["devices"][1]["strikes"][0]["trial"] == "digits/1"
 
 
 def test_release_names_the_node_and_its_device(head: FakeHead) -> None:
