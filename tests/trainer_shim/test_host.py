@@ -14,6 +14,7 @@ import pytest
 
 from tests.trainer_shim.conftest import MakeTrial
 from tests.trainer_shim.driving import Trial, environment
+from trainer_shim import wire
 from trainer_shim.events import boottime
 
 # Every step multiplies the state: one lost or repeated shows in every later loss.
@@ -336,8 +337,9 @@ def test_stale_doubled_and_unknown_requests_change_nothing(make_trial: MakeTrial
     trial.start(limit=5)
     trial.until("parked")
     trial.attempt = 2
-    trial.send("resume", limit_step=9)
-    trial.send("resume", limit_step=20)  # doubled: the first one counts
+    assert trial.daemon is not None
+    doubled = ({"kind": "resume", "attempt": 2, "limit_step": limit} for limit in (9, 20))
+    trial.daemon.sendall(b"".join(map(wire.encode, doubled)))  # the first one counts
     trial.send("no-such-request")
     trial.attempt = 1
     trial.send("kill")  # of an attempt that is over
