@@ -29,7 +29,7 @@ QUICK = {
     "table2": ["--quick"],
 }
 # What benchmarks share, and those that need an environment or curves of their own.
-NO_BENCHMARKS = {"__main__", "live", "peers", "premise", "report", "treadmill", "turns"}
+NO_BENCHMARKS = {"__main__", "live", "networks", "peers", "premise", "report", "treadmill", "turns"}
 
 
 def main() -> None:
