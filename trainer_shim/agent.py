@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Callable
 
 from trainer_shim.mailbox import Mailbox
-from trainer_shim.page import Page
+from trainer_shim.page import NO_LIMIT, Page
 from trainer_shim.reporter import Metrics, Reporter
 from trainer_shim.saver import CannotCapture, Capture, Saver
 from trainer_shim.wire import Message, number
@@ -194,7 +194,7 @@ class Agent:
     # -- at a boundary with something to do ------------------------------------------------------
 
     def _attend(self, step: int) -> None:
-        """Read what the host has sent; hold if it says so, or if the limit is reached."""
+        """Read what the host has sent; report at a mark, hold if told so or at the limit."""
         while self._mailbox.read != self._words32[0]:
             message = self._mailbox.next()
             if message["kind"] == "suspend":
@@ -203,7 +203,10 @@ class Agent:
                 self._reporter.report(at=step)
             elif message["kind"] == "save":
                 self._save(message)
-        if step >= self._words64[2]:
+        if step >= self.page.mark:
+            self.page.mark = NO_LIMIT
+            self._reporter.report(at=step)
+        if step >= self.page.limit:
             self._hold(step, "limit")
 
     def _hold(self, step: int, cause: str) -> None:

@@ -121,8 +121,8 @@ class Trainer:
                     self._ask("kill", run)
                 else:
                     self._ask("suspend", run, tier=tier.value, deadline_seconds=seconds)
-            case AskReport(run):
-                self._ask("report", run)
+            case AskReport(run, step):
+                self._ask("report", run, at_step=step)
             case Save(run, name):
                 self._ask("checkpoint", run, id=name)
             case Demote(run, name):

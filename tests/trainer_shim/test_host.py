@@ -267,6 +267,17 @@ def test_a_trial_that_nobody_looks_after_rests_at_a_checkpoint(
     assert ended["checkpoint"]["step"] == ended["step"] > 0
 
 
+def test_a_program_reports_at_a_mark_and_goes_on(make_trial: MakeTrial) -> None:
+    trial = make_trial(LOOP, "20").launch()
+    trial.start(limit=3)
+    trial.until("parked")
+    trial.send("report", at_step=5)
+    trial.resume(limit=8)
+    assert trial.until("reported")["last_step"] == 5, "within its first second"
+    assert trial.until("reported", "parked")["last_step"] == 8
+    assert trial.until("parked")["cause"] == "limit"
+
+
 def test_a_corrupt_checkpoint_fails_the_restore_and_an_older_one_serves(
     make_trial: MakeTrial,
 ) -> None:
