@@ -149,6 +149,14 @@ def test_a_missed_deadline_ends_the_run_at_its_last_checkpoint(make_trial: MakeT
 OUTCOMES = {
     "print('fine')": ("completed", {"exit_code": 0}),
     "raise SystemExit(0)": ("completed", {"exit_code": 0}),
+    "import sys; print('one', file=sys.stderr); print('\\x1b[1mtwo\\x1b[0m\\n'); sys.exit(2)": (
+        "failed",
+        {"error_kind": "exit", "detail": "the program called sys.exit(2): two"},
+    ),
+    "import os; os.write(2, b'late\\n'); os._exit(2)": (
+        "failed",
+        {"detail": "exit status 2: late"},
+    ),
     "raise SystemExit(3)": ("failed", {"error_kind": "exit", "exit_code": 3}),
     "1 / 0": (
         "failed",
