@@ -10,6 +10,7 @@ from hermesd.core.losses import Chunk
 from hermesd.core.model import (
     Checkpoint,
     DeviceId,
+    Fidelity,
     Phase,
     RunId,
     StudyId,
@@ -161,4 +162,7 @@ class Result:
     metrics: dict[str, MetricSummary]
     not_finite: bool
     checkpoint: Checkpoint | None
+    fidelity: Fidelity
+    fidelity_reason: str
+    framework: str
     finished: Time | None

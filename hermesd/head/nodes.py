@@ -109,10 +109,8 @@ class Sessions:
         match command:
             case Launch():
                 trial = state.trials[command.run.trial]
-                checkpoint = trial.checkpoint if command.checkpoint else None
-                study = state.studies[trial.spec.study]
-                order = assignment(command, study, trial.spec, checkpoint)
-                return replace(order, sources=self._sources(command, checkpoint))
+                order = assignment(command, state.studies[trial.spec.study], trial)
+                return replace(order, sources=self._sources(command, order.checkpoint))
             case Bind() | Quarantine() | Trust():
                 return None
             case _:

@@ -13,7 +13,7 @@ from hermesd.core.events import Event, Extended, Removed, Submitted
 from hermesd.core.model import Study, StudyId, Time
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
-from hermesd.head import names, views
+from hermesd.head import extending, names, views
 from hermesd.head.blobs import Blobs
 from hermesd.head.loop import Head
 from hermesd.head.paging import page
@@ -168,23 +168,14 @@ class Studies:
 
         def compose(state: State, now: Time) -> Event:
             study_id, trials = names.selected(state, request.selection)
-            if busy := [trial for trial in trials if not state.trials[trial].phase.final]:
-                raise NotNow(
-                    f"{len(busy)} of {len(trials)} trials are not finished ({busy[0]} is"
-                    f" {state.trials[busy[0]].phase}): wait for them, or name those that are"
-                )
             study = state.studies[study_id]
-            if study.stop.on_nan:
-                trials = tuple(trial for trial in trials if not state.trials[trial].not_finite)
-            if not trials:
-                raise NotNow("the losses of these trials are not finite (stop.on_nan)")
+            chosen = extending.extensible(study, [state.trials[trial] for trial in trials])
             rule, parameters, lines = studies.extension(
-                study,
-                [state.trials[trial].spec for trial in trials],
-                request.stop,
-                request.parameters,
+                study, [trial.spec for trial in chosen], request.stop, request.parameters
             )
-            return Extended(study_id, trials, rule, parameters, lines, key)
+            extending.see_that_it_raises(rule, chosen)
+            ids = tuple(trial.id for trial in chosen)
+            return Extended(study_id, ids, rule, parameters, lines, key)
 
         return pb.ExtendStudyResponse(trials=await carry_out(self.head, key, compose))
 

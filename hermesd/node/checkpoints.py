@@ -9,6 +9,7 @@ aside.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import shutil
 from collections.abc import Iterator
@@ -81,14 +82,29 @@ def newest(folder: Path) -> Iterator[Found]:
             continue
 
 
-def prune(folder: Path) -> None:
-    """Remove what is older than the two furthest checkpoints that verify."""
+def prune(folder: Path, held: str = "") -> None:
+    """Remove what is older than the two furthest checkpoints that verify, except that `held`."""
     kept = [found.path for _, found in zip(range(KEPT), newest(folder), strict=False)]
     if len(kept) < KEPT:
         return
     order = _by_progress(folder)
     for path in order[order.index(kept[-1]) + 1 :]:
-        shutil.rmtree(path, ignore_errors=True)
+        if path.name != held:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def is_as_far(path: Path, other: Path) -> bool:
+    """Whether a checkpoint is of the step of another, or of a later one, by their manifests."""
+    if path == other:
+        return True
+    order = _by_progress(path.parent)
+    return path in order and other in order and order.index(path) < order.index(other)
+
+
+def drop_further(folder: Path, path: Path) -> None:
+    """Remove the checkpoints that are further than this one."""
+    for further in itertools.takewhile(lambda each: each != path, _by_progress(folder)):
+        shutil.rmtree(further, ignore_errors=True)
 
 
 def refuse(folder: Path, name: str) -> bool:

@@ -191,9 +191,7 @@ class Head:
         if not isinstance(command, Launch):
             return command
         trial = self.state.trials[command.run.trial]
-        checkpoint = trial.checkpoint if command.checkpoint else None
-        study = self.state.studies[trial.spec.study]
-        return assignment(command, study, trial.spec, checkpoint)
+        return assignment(command, self.state.studies[trial.spec.study], trial)
 
     def _later(self, seconds: float, deed: Deed) -> None:
         self._agenda.after(seconds, lambda: deed() if self.alive else None)

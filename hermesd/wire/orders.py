@@ -98,6 +98,7 @@ def launch_to_proto(order: Assignment) -> pb.Launch:
             pb.Source(node=source.node, address=source.address, ticket=source.ticket)
             for source in order.sources
         ],
+        result_checkpoint=order.result_checkpoint,
     )
 
 
@@ -136,6 +137,7 @@ def launch_from_proto(message: pb.Launch) -> Assignment:
         message.suspend_deadline_seconds,
         message.identity,
         tuple(Source(one.node, one.address, one.ticket) for one in message.sources),
+        message.result_checkpoint,
     )
 
 

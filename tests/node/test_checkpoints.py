@@ -98,3 +98,14 @@ def test_the_last_good_one_is_never_removed(tmp_path: Path) -> None:
         (tmp_path / name / "weights.bin").write_bytes(b"")
     checkpoints.prune(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s10", "s15", "s5"]
+
+
+def test_the_checkpoint_of_a_result_stays_however_far_the_trial_gets(tmp_path: Path) -> None:
+    result, *later = [build(tmp_path, f"s{step}", step) for step in (5, 6, 7, 8)]
+    checkpoints.prune(tmp_path, "s5")
+    assert [path.exists() for path in (result, *later)] == [True, False, True, True]
+    assert checkpoints.is_as_far(later[2], result)
+    assert checkpoints.is_as_far(result, result)
+    assert not checkpoints.is_as_far(result, later[2])
+    checkpoints.drop_further(tmp_path, result)
+    assert [path.name for path in tmp_path.iterdir()] == ["s5"]
