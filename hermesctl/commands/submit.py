@@ -19,7 +19,7 @@ from hermesctl.async_client import AsyncClient
 from hermesctl.commands.preview import prepare, renamed, show_preview
 from hermesctl.documents import best_columns, ending_document, submission_document
 from hermesctl.errors import ExitCode, UsageError
-from hermesctl.idle import without_nodes
+from hermesctl.idle import hindrances
 from hermesctl.invocation import command
 from hermesctl.live import follow_to_the_end, show_end
 from hermesctl.options import (
@@ -117,7 +117,7 @@ def submit(
             return None
         for note in submission.notes:
             say(f"note: {printable(note)}")
-        if reason := await without_nodes(client):
+        for reason in await hindrances(client):
             say(f"note: {reason}")
         if not output.for_people:
             return await _report(client, submission, output, wait=wait or follow)
