@@ -6,7 +6,7 @@ unasked.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from pathlib import Path
 from typing import Annotated
@@ -96,7 +96,10 @@ def submit(
     Example: hermesctl submit study.yaml --set schedule.policy=fifo --dry-run
     """
     prepared = prepare(file, grid, settings, metric, name)
-    saved = _to_save(save, prepared, yes) if save is not None else ""
+    saved = ""
+    if save is not None:
+        saved = _to_save(save, prepared, yes)
+        prepared = replace(prepared, own_files=(*prepared.own_files, save))
     environment = _environment(env or [])
     progress = _Progress(local)
 

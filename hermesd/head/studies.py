@@ -14,7 +14,7 @@ from hermesd.core.model import Study, StudyId, Time
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.head import extending, names, views
-from hermesd.head.blobs import Blobs
+from hermesd.head.blobs import NAME, Blobs
 from hermesd.head.loop import Head
 from hermesd.head.paging import page
 from hermesd.head.ranking import Leaderboard, measure
@@ -45,6 +45,9 @@ class Studies:
     ) -> pb.SubmitStudyResponse:
         key = key_of(request)
         self._stored(request.code_sha256)
+        if (named := request.code_identity_sha256) and not NAME.fullmatch(named):
+            expected = "a SHA-256 in hexadecimal digits"
+            raise Refused(FieldError("code_identity_sha256", shown(named), expected))
         given = _texts(request.given_environment)
         if request.environment_of:
             original = names.study_id(self.head.state, request.environment_of)
@@ -55,10 +58,13 @@ class Studies:
             request.submit_directory,
             _texts(request.environment),
             given,
+            request.code_identity_sha256,
         )
         draft = await asyncio.to_thread(studies.draft, submission)
         notes = [*draft.notes, *self._notes(draft.study)]
         identical = self._identical(self.head.state, draft.study.fingerprint)
+        if not identical and not request.again:
+            notes += self._alike(draft.study, given)
         if request.validate_only:
             return self._preview(request, draft, identical, notes)
 
@@ -121,6 +127,23 @@ class Studies:
     @staticmethod
     def _identical(state: State, fingerprint: str) -> StudyId:
         return next((s.id for s in state.studies.values() if s.fingerprint == fingerprint), "")
+
+    def _alike(self, study: Study, given: tuple[tuple[str, str], ...]) -> list[str]:
+        """What to say of a study that differs from an earlier one by its code alone."""
+        for other in reversed(self.head.state.studies.values()):
+            if (
+                study.program.code_sha256
+                and other.source == study.source
+                and other.program.submit_directory == study.program.submit_directory
+                and other.program.code_sha256 != study.program.code_sha256
+                and set(given) <= set(other.program.environment)
+            ):
+                return [
+                    f"as {other.id}, but for the files of its directory: something there has"
+                    " changed or is new, which makes another study (.hermesignore names what"
+                    " is no part of the program)"
+                ]
+        return []
 
     def _notes(self, study: Study) -> list[str]:
         kinds = {slot.device.kind for slot in self.head.state.slots.values()}
