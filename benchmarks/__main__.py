@@ -22,6 +22,7 @@ QUICK = {
     "fidelity": ["--epochs", "1", "--policies", "best_first"],
     "goodput": ["--quick"],
     "hermes2021": ["--iterations", "60", "--bins", "1", "--runs", "2"],
+    "loop_step": ["--calls", "100000"],
     "journal": ["--trials", "1000", "--points", "100000"],
     "scale": ["100", "1000"],
     "slowdown": ["--pairs", "2"],

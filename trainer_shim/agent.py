@@ -114,6 +114,10 @@ class Agent:
         """Keep the values of one iteration (or of an epoch, under its last step)."""
         self._reporter.record(step, metrics, examples)
 
+    def record_signal(self, step: int, value: Any, examples: int = 0) -> None:
+        """As `record` of one iteration that has no value but the signal's, which is a number."""
+        self._reporter.record_signal(step, value, examples)
+
     def boundary(self, step: int) -> None:
         """Between two iterations: `step` are done. May hold, save and report here."""
         words64 = self._words64
