@@ -61,7 +61,7 @@ def test_a_signal_that_is_no_number_leaves_its_step(told: Told) -> None:
     report = told.report()
     assert [step for step, _ in report["points"]] == [1, 2]
     assert report["points"][0][1] == {}
-    nothing = {"count": 1, "first": "NaN", "last": "NaN", "min": None, "max": None}
+    nothing = {"count": 1, "first": "nan", "last": "nan", "min": None, "max": None}
     assert report["signal"] == nothing
 
 
