@@ -18,9 +18,18 @@ from trainer_shim.reporter import Metrics, Reporter
 from trainer_shim.saver import CannotCapture, Capture, Saver
 from trainer_shim.wire import Message, number
 
-__all__ = ["NOT_FURTHER", "Agent", "CannotCapture", "Capture", "current", "install"]
+__all__ = [
+    "NOT_FURTHER",
+    "NOT_RETURNED",
+    "Agent",
+    "CannotCapture",
+    "Capture",
+    "current",
+    "install",
+]
 
 NOT_FURTHER = "it cannot be trained further"
+NOT_RETURNED = "the program ended before it came to where its checkpoint was taken"
 
 
 class Agent:
@@ -140,8 +149,7 @@ class Agent:
     def completed(self, exit_code: int) -> None:
         """The program ended well: last report, last checkpoint, last values."""
         if self.is_returning:
-            detail = "the program ended before it came to where its checkpoint was taken"
-            self.failed("restore", detail, detail)
+            self.failed("restore", NOT_RETURNED, NOT_RETURNED)
             return
         self.closing(well=True)
         values = self._reporter.last_values
