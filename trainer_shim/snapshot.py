@@ -42,6 +42,7 @@ class Builder:
         self.path = os.path.join(parent, id)
         self.partial = self.path + _PARTIAL
         self._sums: dict[str, Fields] = {}
+        self._linked: dict[str, Fields] = {}  # the files of the checkpoints that some come from
         shutil.rmtree(self.partial, ignore_errors=True)
         os.makedirs(self.partial)
 
@@ -60,7 +61,10 @@ class Builder:
         In pieces: a thread that writes or syncs cannot be stopped, and a suspend waits for it.
         """
         digest, size, unsynced = hashlib.sha256(), 0, 0
-        with open(os.path.join(self.partial, name), "wb", buffering=0) as file:
+        path = os.path.join(self.partial, name)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)  # it may be linked, and another checkpoint's too
+        with open(path, "wb", buffering=0) as file:
             for part in parts:
                 view = memoryview(part).cast("B")
                 for piece in (view[at : at + _CHUNK] for at in range(0, len(view), _CHUNK)):
@@ -74,6 +78,22 @@ class Builder:
                         unsynced = 0
             os.fsync(file.fileno())
         self._sums[name] = {"sha256": digest.hexdigest(), "bytes": size}
+
+    def link(self, name: str, path: str) -> bool:
+        """Take over a file of the finished checkpoint at `path`, as it is and without copying it;
+        False if that cannot be. Damage that it has is found in both of them."""
+        try:
+            entry = self._files_of(path)[name]
+            os.link(os.path.join(path, name), os.path.join(self.partial, name))
+        except (OSError, KeyError, SnapshotError):
+            return False
+        self._sums[name] = entry
+        return True
+
+    def _files_of(self, path: str) -> Fields:
+        if path not in self._linked:
+            self._linked[path] = _manifest(path)[0]["files"]
+        return self._linked[path]
 
     def adopt(self) -> None:
         """Take over the files that somebody else wrote into `partial`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,28 @@ def test_files_of_the_program_are_taken_over_with_their_folders(tmp_path: Path) 
     builder.adopt()
     summary = builder.finish({**FIELDS, "step": 1, "output_bytes": 0})
     assert list(snapshot.verify(summary["path"])["files"]) == ["sub/w"]
+
+
+def test_a_file_is_shared_with_the_checkpoint_before_and_outlives_it(tmp_path: Path) -> None:
+    old = Path(write(tmp_path, "old", 3)["path"])
+    builder = snapshot.Builder(str(tmp_path), "new")
+    assert builder.link("state", str(old))
+    assert not builder.link("nothing", str(old))
+    assert not builder.link("state", str(tmp_path / "gone"))
+    new = Path(builder.finish({**FIELDS, "step": 5, "output_bytes": 0})["path"])
+    assert (new / "state").samefile(old / "state")
+    shutil.rmtree(old)
+    assert snapshot.verify(str(new))["step"] == 5
+
+
+def test_what_is_written_in_place_of_a_shared_file_leaves_the_other_one(tmp_path: Path) -> None:
+    old = write(tmp_path, "old", 3)["path"]
+    builder = snapshot.Builder(str(tmp_path), "new")
+    assert builder.link("state", old)
+    builder.add("state", [b"another"])
+    builder.finish({**FIELDS, "step": 5, "output_bytes": 0})
+    assert snapshot.verify(old)["step"] == 3
+    assert (tmp_path / "new" / "state").read_bytes() == b"another"
 
 
 @pytest.mark.parametrize("id", ["", "a/b", ".x", "c.partial"])
