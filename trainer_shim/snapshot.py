@@ -17,12 +17,13 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Union
 
+from trainer_shim import straight
+
 VERSION = 1
 MANIFEST = "manifest.json"
 _PARTIAL = ".partial"
 _FETCHED = ".fetched.partial"  # a node daemon brings it from another machine, and may go on with it
 _CHUNK = 1 << 20
-_SYNCED_AT_ONCE = 4 << 20
 
 Buffer = Union[bytes, bytearray, memoryview]
 Fields = dict[str, Any]
@@ -60,23 +61,18 @@ class Builder:
 
         In pieces: a thread that writes or syncs cannot be stopped, and a suspend waits for it.
         """
-        digest, size, unsynced = hashlib.sha256(), 0, 0
+        digest, size = hashlib.sha256(), 0
         path = os.path.join(self.partial, name)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)  # it may be linked, and another checkpoint's too
-        with open(path, "wb", buffering=0) as file:
+        with straight.File(path) as file:
             for part in parts:
                 view = memoryview(part).cast("B")
                 for piece in (view[at : at + _CHUNK] for at in range(0, len(view), _CHUNK)):
                     digest.update(piece)
+                    file.write(piece)
                     size += len(piece)
-                    unsynced += len(piece)
-                    while piece:
-                        piece = piece[file.write(piece) :]
-                    if unsynced >= _SYNCED_AT_ONCE:
-                        os.fdatasync(file.fileno())
-                        unsynced = 0
-            os.fsync(file.fileno())
+            file.finish()
         self._sums[name] = {"sha256": digest.hexdigest(), "bytes": size}
 
     def link(self, name: str, path: str) -> bool:

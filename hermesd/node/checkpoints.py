@@ -8,10 +8,13 @@ aside.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import itertools
 import json
+import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +53,19 @@ class Found:
             "bytes": self.size_bytes,
             "sha256": self.sha256,
         }
+
+
+def disk_fact(folder: Path) -> str:
+    """How checkpoints are written below `folder`, in words; tries it out."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            flags = fcntl.fcntl(file, fcntl.F_GETFL)
+            fcntl.fcntl(file, fcntl.F_SETFL, flags | os.O_DIRECT)
+    except OSError as error:
+        how = f"by the page cache, at more cost to the training ({folder}: {error.strerror})"
+    else:
+        how = "past the page cache"
+    return f"checkpoints are written {how}"
 
 
 def verified(path: Path) -> Found:

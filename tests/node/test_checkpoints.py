@@ -1,5 +1,7 @@
 """A checkpoint counts only if every byte is what its manifest says; two of those are kept."""
 
+import errno
+import fcntl
 import json
 from pathlib import Path
 
@@ -109,3 +111,20 @@ def test_the_checkpoint_of_a_result_stays_however_far_the_trial_gets(tmp_path: P
     assert not checkpoints.is_as_far(result, later[2])
     checkpoints.drop_further(tmp_path, result)
     assert [path.name for path in tmp_path.iterdir()] == ["s5"]
+
+
+def test_how_checkpoints_are_written_is_tried_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refusing(file: object, command: int, flags: int = 0) -> int:
+        if command == fcntl.F_SETFL:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return 0
+
+    assert checkpoints.disk_fact(tmp_path).startswith("checkpoints are written ")
+    monkeypatch.setattr(fcntl, "fcntl", refusing)
+    assert f"by the page cache, at more cost to the training ({tmp_path}" in checkpoints.disk_fact(
+        tmp_path
+    )
+    assert "No such file" in checkpoints.disk_fact(tmp_path / "gone")
+    assert list(tmp_path.iterdir()) == []

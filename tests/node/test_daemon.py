@@ -43,6 +43,7 @@ async def test_hello_says_what_this_machine_has(head: Head, node: Node) -> None:
     assert [device.id for device in joined.devices] == [CPU0, CPU1]
     assert joined.live == ()
     assert any("CPU slots" in fact for fact in joined.facts)
+    assert any("checkpoints are written" in fact for fact in joined.facts)
     await head.until(lambda: bool(head.usage))
     assert {usage.device for usage in head.usage[0].devices} == {CPU0, CPU1}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
@@ -101,24 +100,3 @@ def test_what_is_written_in_place_of_a_shared_file_leaves_the_other_one(tmp_path
 def test_an_id_that_is_no_plain_name_is_refused(tmp_path: Path, id: str) -> None:
     with pytest.raises(snapshot.SnapshotError, match="plain file name"):
         snapshot.Builder(str(tmp_path), id)
-
-
-def test_no_call_writes_or_syncs_more_than_a_piece(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A thread in one of them cannot be stopped: a suspend would wait for the whole file."""
-    synced: list[int] = []
-    sync = os.fdatasync
-
-    def noting(fd: int) -> None:
-        synced.append(os.fstat(fd).st_size)
-        sync(fd)
-
-    monkeypatch.setattr(os, "fdatasync", noting)
-    builder = snapshot.Builder(str(tmp_path), "large")
-    body = os.urandom(1 << 20) * 21
-    builder.add("state", [memoryview(body)[: 10 << 20], body[10 << 20 :], b"end"])
-    assert synced == [part << 20 for part in (4, 8, 12, 16, 20)]
-    builder.finish({"step": 1})
-    assert snapshot.verify(str(tmp_path / "large"))["step"] == 1
-    assert (tmp_path / "large" / "state").read_bytes() == body + b"end"
