@@ -34,14 +34,18 @@ class SnapshotError(Exception):
 
 
 class Builder:
-    """A checkpoint being written under `parent` with the name `id`."""
+    """A checkpoint being written under `parent` with the name `id`.
 
-    def __init__(self, parent: str, id: str) -> None:
+    One that is not `read_soon` is written at less cost to what runs meanwhile.
+    """
+
+    def __init__(self, parent: str, id: str, is_read_soon: bool = True) -> None:
         if not id or "/" in id or id.startswith(".") or id.endswith(_PARTIAL):
             raise SnapshotError(f"checkpoint id {id!r}, expected a plain file name")
         self.id = id
         self.path = os.path.join(parent, id)
         self.partial = self.path + _PARTIAL
+        self._is_read_soon = is_read_soon
         self._sums: dict[str, Fields] = {}
         self._linked: dict[str, Fields] = {}  # the files of the checkpoints that some come from
         shutil.rmtree(self.partial, ignore_errors=True)
@@ -65,7 +69,7 @@ class Builder:
         path = os.path.join(self.partial, name)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)  # it may be linked, and another checkpoint's too
-        with straight.File(path) as file:
+        with straight.File(path, self._is_read_soon) as file:
             for part in parts:
                 view = memoryview(part).cast("B")
                 for piece in (view[at : at + _CHUNK] for at in range(0, len(view), _CHUNK)):

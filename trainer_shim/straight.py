@@ -19,10 +19,13 @@ _SYNCED_AT_ONCE = 4 * PIECE_BYTES
 
 
 class File:
-    """A new file at `path`, for parts of any size. All of it is durable after `finish`."""
+    """A new file at `path`, for parts of any size. All of it is durable after `finish`.
 
-    def __init__(self, path: str) -> None:
-        self._is_possible = True  # to go past the cache
+    With `is_read_soon` it is written by the cache, where it is found then.
+    """
+
+    def __init__(self, path: str, is_read_soon: bool) -> None:
+        self._is_possible = not is_read_soon  # to go past the cache
         self._is_straight = False
         self._unsynced = 0
         self._filled = 0

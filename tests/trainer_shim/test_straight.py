@@ -6,12 +6,16 @@ import errno
 import fcntl
 import mmap
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from trainer_shim import snapshot, straight
+from trainer_shim.mailbox import Mailbox
+from trainer_shim.saver import Saver
+from trainer_shim.wire import receive
 
 MIB = 1 << 20
 BODY = os.urandom(MIB) * 21
@@ -41,9 +45,9 @@ class Calls:
         patch.setattr(os, "fdatasync", syncing)
 
 
-def written(folder: Path) -> bytes:
+def written(folder: Path, is_read_soon: bool = False) -> bytes:
     """What is in the file once the parts were written."""
-    with straight.File(str(folder / "state")) as file:
+    with straight.File(str(folder / "state"), is_read_soon) as file:
         for part in PARTS:
             file.write(part)
         file.finish()
@@ -69,13 +73,16 @@ def test_whole_pieces_go_past_the_cache_and_the_rest_does_not(
     assert not calls.synced, "nothing of it waits in the cache"
 
 
+@pytest.mark.parametrize("why", ["read soon", "refused"])
 def test_by_the_cache_no_call_writes_or_syncs_more_than_a_piece(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     """A thread in one of them cannot be stopped: a suspend would wait for the whole file."""
-    monkeypatch.setattr(fcntl, "fcntl", no_flags)
+    if why == "refused":
+        monkeypatch.setattr(fcntl, "fcntl", no_flags)
     calls = Calls(monkeypatch)
-    assert written(tmp_path) == BODY + b"end"
+    assert written(tmp_path, why == "read soon") == BODY + b"end"
+    assert not any(calls.straight)
     assert calls.sizes == [MIB] * 21 + [3]
     assert calls.synced == [part * MIB for part in (4, 8, 12, 16, 20)]
 
@@ -123,17 +130,49 @@ def test_a_disk_that_fills_up_leaves_nothing_of_a_checkpoint(
         return write(fd, data[: len(data) // 2] if count == 5 else data)
 
     monkeypatch.setattr(os, "write", writing)
-    builder = snapshot.Builder(str(tmp_path), "large")
+    builder = snapshot.Builder(str(tmp_path), "large", is_read_soon=False)
     with pytest.raises(OSError, match="full"), builder.or_nothing():
         builder.add("state", PARTS)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_checkpoint_of_many_pieces_verifies(tmp_path: Path) -> None:
-    builder = snapshot.Builder(str(tmp_path), "large")
+@pytest.mark.parametrize("is_read_soon", [True, False])
+def test_a_checkpoint_of_many_pieces_verifies(tmp_path: Path, is_read_soon: bool) -> None:
+    builder = snapshot.Builder(str(tmp_path), "large", is_read_soon)
     builder.add("state", PARTS)
     builder.add("empty", [])
     builder.finish({"step": 1})
     files = snapshot.verify(str(tmp_path / "large"))["files"]
     assert files["state"]["bytes"] == 21 * MIB + 3
     assert files["empty"]["bytes"] == 0
+
+
+class Body:
+    """Progress of many pieces."""
+
+    def prepare(self, builder: snapshot.Builder) -> None:
+        """Nothing."""
+
+    def write(self, builder: snapshot.Builder) -> None:
+        """Write it."""
+        builder.add("state", PARTS)
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_only_what_is_written_beside_the_training_goes_past_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait: bool
+) -> None:
+    ours, hosts = socket.socketpair()
+    with ours, hosts:
+        calls = Calls(monkeypatch)
+        saver = Saver(Mailbox(ours), str(tmp_path))
+        saver.save("one", Body, {"step": 1}, wait)
+        saver.join()
+        assert snapshot.verify(str(tmp_path / "one"))["step"] == 1
+        message = receive(hosts)
+    assert message is not None
+    assert message["kind"] == "checkpointed"
+    if wait:
+        assert not any(calls.straight)
+    elif not any(calls.straight):
+        pytest.skip("the file system of the tests has nothing but its cache")
