@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.text import Text
 
 from hermesctl.async_client import AsyncClient
@@ -35,13 +35,13 @@ from hermesctl.options import (
     YesOption,
 )
 from hermesctl.output import Format, emit
-from hermesctl.records import Submission
+from hermesctl.records import StudyDetail, Submission
 from hermesctl.running import outcome, run
 from hermesctl.study_writer import study_text
 from hermesctl.submission import Prepared
 from hermesctl.terminal import say, stdout
 from hermesctl.text import count, printable
-from hermesctl.views import next_commands
+from hermesctl.views import next_commands, progress_line
 from hermesd.pb.hermes.v1.types_pb2 import StudySpec
 
 
@@ -125,7 +125,10 @@ def submit(
         if not output.for_people:
             return await _report(client, submission, output, wait=wait or follow)
         _announce(console, submission)
+        before_that = (await client.study(submission)) if submission.identical_to else None
         if follow:
+            if before_that is not None and not before_that.study.finished:
+                console.print(progress_line(before_that), soft_wrap=True)
             detail = await follow_to_the_end(client, submission.study, console, before)
         elif wait:
             await client.wait(submission)
@@ -133,11 +136,21 @@ def submit(
             detail = await show_end(client, submission.study, console)
         else:
             console.print()
-            console.print(next_commands(submission.study))
+            console.print(await _look_further(client, submission, before_that))
             return None
         return outcome(detail)
 
     run(body, head=head, local=local, interrupted=lambda: _interrupted(progress))
+
+
+async def _look_further(
+    client: AsyncClient, submission: Submission, before: StudyDetail | None
+) -> RenderableType:
+    """Where to look at a study: one that was there `before` may have ended."""
+    if before is None or not before.study.finished:
+        return next_commands(submission.study)
+    best = await client.best(before.study, 1)
+    return next_commands(submission.study, best[0] if best else None, ended=True)
 
 
 def _environment(flags: list[str]) -> dict[str, str]:
@@ -197,7 +210,7 @@ async def _report(
     if wait:
         say(_summary(submission))
         detail = await client.wait(submission)
-        best = await client.best(submission)
+        best = await client.best(submission, max(1, len(detail.trials)))
         document |= ending_document(detail, best)
         rows = [best_columns(trial, detail.study.metric) for trial in best]
         code = outcome(detail)
