@@ -96,10 +96,7 @@ def submit(
     Example: hermesctl submit study.yaml --set schedule.policy=fifo --dry-run
     """
     prepared = prepare(file, grid, settings, metric, name)
-    saved = ""
-    if save is not None:
-        saved = _to_save(save, prepared, yes)
-        prepared = replace(prepared, own_files=(*prepared.own_files, save))
+    prepared, saved = _saving(save, prepared, yes)
     environment = _environment(env or [])
     progress = _Progress(local)
 
@@ -124,11 +121,8 @@ def submit(
             say(f"note: {reason}")
         if not output.for_people:
             return await _report(client, submission, output, wait=wait or follow)
-        _announce(console, submission)
-        before_that = (await client.study(submission)) if submission.identical_to else None
+        there = await _announce(client, console, submission)
         if follow:
-            if before_that is not None and not before_that.study.finished:
-                console.print(progress_line(before_that), soft_wrap=True)
             detail = await follow_to_the_end(client, submission.study, console, before)
         elif wait:
             await client.wait(submission)
@@ -136,7 +130,7 @@ def submit(
             detail = await show_end(client, submission.study, console)
         else:
             console.print()
-            console.print(await _look_further(client, submission, before_that))
+            console.print(await _look_further(client, submission, there))
             return None
         return outcome(detail)
 
@@ -144,12 +138,12 @@ def submit(
 
 
 async def _look_further(
-    client: AsyncClient, submission: Submission, before: StudyDetail | None
+    client: AsyncClient, submission: Submission, there: StudyDetail | None
 ) -> RenderableType:
-    """Where to look at a study: one that was there `before` may have ended."""
-    if before is None or not before.study.finished:
+    """Where to look at a study: one that was there before may have ended."""
+    if there is None or not there.study.finished:
         return next_commands(submission.study)
-    best = await client.best(before.study, 1)
+    best = await client.best(there.study, 1)
     return next_commands(submission.study, best[0] if best else None, ended=True)
 
 
@@ -161,6 +155,14 @@ def _environment(flags: list[str]) -> dict[str, str]:
             raise UsageError(f"--env {printable(flag)}: expected NAME=VALUE")
         variables[name] = value
     return variables
+
+
+def _saving(path: Path | None, prepared: Prepared, yes: bool) -> tuple[Prepared, str]:
+    """The study with the file that it is to be saved as, and that file's text."""
+    if path is None:
+        return prepared, ""
+    text = _to_save(path, prepared, yes)
+    return replace(prepared, own_files=(*prepared.own_files, path)), text
 
 
 def _to_save(path: Path, prepared: Prepared, yes: bool) -> str:
@@ -218,13 +220,20 @@ async def _report(
     return code
 
 
-def _announce(console: Console, submission: Submission) -> None:
+async def _announce(
+    client: AsyncClient, console: Console, submission: Submission
+) -> StudyDetail | None:
+    """Say what came of it; of a study that was there before also how far it is, and return it."""
     summary = _summary(submission)
-    if submission.identical_to:
-        again = Text("Add --again to run it once more.", style="dim")
-        console.print(Text(f"{summary}\n") + again)
-    else:
+    if not submission.identical_to:
         console.print(Text(summary, style="bold"))
+        return None
+    again = Text("Add --again to run it once more.", style="dim")
+    console.print(Text(f"{summary}\n") + again)
+    there = await client.study(submission)
+    if not there.study.finished:
+        console.print(progress_line(there), soft_wrap=True)
+    return there
 
 
 def _summary(submission: Submission) -> str:
