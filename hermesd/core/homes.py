@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias
 
 from hermesd.core.model import Device, DeviceId, NodeId
+from hermesd.core.plugins import require
 from hermesd.core.policy import Facts
 from hermesd.core.speeds import Speeds, performance
 from hermesd.core.trial import Trial
@@ -47,6 +48,9 @@ class Homes:
     binds: ClassVar[bool] = True
     G_thres: int = 4
     rebalance: Literal["none", "node"] = "none"
+
+    def __post_init__(self) -> None:
+        require(self.G_thres >= 1, "G_thres", self.G_thres, "1 or more")
 
     def gain(self, trial: Trial, here: Device, there: Device, facts: Facts, wanted: bool) -> float:
         return 0.0

@@ -14,10 +14,9 @@ from typing import ClassVar
 
 from hermesd.core.line import Entry, Line
 from hermesd.core.model import Quantum, Time, TrialId
-from hermesd.core.plugins import require
 from hermesd.core.policy import Claim, Facts, Score, View, planned
 from hermesd.core.trial import Trial
-from hermesd.policy.curve import PROBE_STEPS, loss_at
+from hermesd.policy.curve import PROBE_STEPS, check_eta, check_length, loss_at
 
 BELOW_FIRST = -1
 PROMOTED, NEW, HELD_BACK = 0.0, 1.0, 2.0
@@ -39,10 +38,9 @@ class Asha:
     max_rung: float = 1.0
 
     def __post_init__(self) -> None:
-        require(self.eta >= 2, "eta", self.eta, "2 or more")
-        for name, value in (("min_rung", self.min_rung), ("max_rung", self.max_rung)):
-            expected = "a share of the length up to 1, or a number of steps above 1"
-            require(0 < value < math.inf, name, value, expected)
+        check_eta(self.eta)
+        check_length("min_rung", self.min_rung)
+        check_length("max_rung", self.max_rung)
 
     def plan(self, view: View) -> Iterator[Claim]:
         """Promotions, the highest rung first; then trials below the first rung, as submitted.

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from hermesd.core.losses import Chunk, QuantumLosses, recent, truncate
 from hermesd.core.model import Milestone
+from hermesd.core.plugins import require
 from hermesd.core.policy import Facts
 from hermesd.core.trial import Trial
 
@@ -22,6 +23,9 @@ Floats: TypeAlias = NDArray[np.float64]
 
 # What a probe is while a trial's planned length is unknown.
 PROBE_STEPS = 20
+# Shares of a trial's length and numbers of steps that lengths may be set to.
+LEAST_SHARE, MOST_STEPS = 1e-9, 1e15
+MOST_ETA = 1000
 # Floors that a fit's asymptote is tried at, evenly from none to the lowest loss.
 FLOORS = 20
 
@@ -104,6 +108,20 @@ def filler_seconds(trial: Trial, facts: Facts) -> float:
     Short, so that it makes way soon; long enough for switches to stay a small share of it.
     """
     return max(5.0, 10 * switch_seconds(trial, facts))
+
+
+def check_length(name: str, value: float) -> None:
+    """Raises `BadSetting` for a setting that is no length; see `steps_of`."""
+    expected = (
+        "a share of the length up to 1, or a number of steps above 1, "
+        f"neither below {LEAST_SHARE:g} nor above {MOST_STEPS:g}"
+    )
+    require(LEAST_SHARE <= value <= MOST_STEPS, name, value, expected)
+
+
+def check_eta(eta: int) -> None:
+    """Raises `BadSetting` for a factor between rungs that makes none."""
+    require(2 <= eta <= MOST_ETA, "eta", eta, f"2 or more, up to {MOST_ETA}")
 
 
 def steps_of(setting: float, planned_steps: int | None, times: float = 1) -> int:

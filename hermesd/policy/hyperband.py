@@ -53,8 +53,7 @@ class Hyperband:
 
     def bracket(self, trial: Trial) -> int:
         """The bracket that a trial belongs to, 0 for the one whose first rung is lowest."""
-        pattern = deal(bracket_sizes(self.eta, self._brackets - 1))
-        return pattern[trial.spec.number % len(pattern)]
+        return deal(bracket_sizes(self.eta, self._brackets - 1)).bracket(trial.spec.number)
 
     def words(self, trial: Trial) -> str:
         place = self.bracket(trial)
@@ -78,12 +77,30 @@ def bracket_sizes(eta: int, s_max: int) -> tuple[int, ...]:
     return tuple(-(-(s_max + 1) * eta**s // (s + 1)) for s in range(s_max, -1, -1))
 
 
+class Deal:
+    """Which bracket each trial goes to, so that every beginning is in proportion to the sizes.
+
+    Rule: no more is dealt than was asked for; after sum(sizes) trials it begins anew.
+    """
+
+    def __init__(self, sizes: tuple[int, ...]) -> None:
+        self._sizes = sizes
+        self._total = sum(sizes)
+        self._dealt = [0] * len(sizes)
+        self._brackets: list[int] = []
+
+    def bracket(self, number: int) -> int:
+        """The bracket of the trial of this number."""
+        sizes, dealt, total, brackets = self._sizes, self._dealt, self._total, self._brackets
+        number %= total
+        for count in range(len(brackets) + 1, number + 2):
+            place = max(range(len(sizes)), key=lambda b: sizes[b] * count - dealt[b] * total)
+            dealt[place] += 1
+            brackets.append(place)
+        return brackets[number]
+
+
 @cache
-def deal(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Which bracket each of sum(sizes) trials goes to, so that every beginning is in proportion."""
-    total, dealt, pattern = sum(sizes), [0] * len(sizes), []
-    for count in range(1, total + 1):
-        place = max(range(len(sizes)), key=lambda b: sizes[b] * count - dealt[b] * total)
-        dealt[place] += 1
-        pattern.append(place)
-    return tuple(pattern)
+def deal(sizes: tuple[int, ...]) -> Deal:
+    """The one deal for brackets of these sizes."""
+    return Deal(sizes)

@@ -13,7 +13,7 @@ from hermesd.core.model import Quantum, Time, TrialId
 from hermesd.core.plugins import require
 from hermesd.core.policy import Claim, Facts, Score, View, planned
 from hermesd.core.trial import Trial
-from hermesd.policy.curve import filler_seconds, loss_or_inf, steps_of
+from hermesd.policy.curve import check_length, filler_seconds, loss_or_inf, steps_of
 
 GOING, BEHIND = 0.0, 1.0
 # The averages at so many steps are kept up though nobody is looked at there at the moment.
@@ -37,9 +37,8 @@ class Median:
     min_trials: int = 3
 
     def __post_init__(self) -> None:
-        expected = "a share of the length up to 1, or a number of steps above 1"
-        for name, value in (("grace", self.grace), ("every", self.every)):
-            require(0 < value < math.inf, name, value, expected)
+        check_length("grace", self.grace)
+        check_length("every", self.every)
         require(self.min_trials >= 1, "min_trials", self.min_trials, "1 or more")
 
     def plan(self, view: View) -> Iterator[Claim]:

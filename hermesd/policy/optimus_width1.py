@@ -17,7 +17,7 @@ from hermesd.core.model import Quantum
 from hermesd.core.plugins import require
 from hermesd.core.policy import Facts, Score
 from hermesd.core.trial import Trial
-from hermesd.policy.curve import InverseFit, fit_inverse, own_step_seconds, steps_of
+from hermesd.policy.curve import InverseFit, check_length, fit_inverse, own_step_seconds, steps_of
 
 UNEXPLORED, TRAINS, CONVERGED = 0.0, 1.0, 2.0
 
@@ -41,8 +41,7 @@ class OptimusWidth1:
 
     def __post_init__(self) -> None:
         require(0 < self.threshold < 1, "threshold", self.threshold, "a share between 0 and 1")
-        expected = "a share of the length up to 1, or a number of steps above 1"
-        require(0 < self.epoch < math.inf, "epoch", self.epoch, expected)
+        check_length("epoch", self.epoch)
         require(self.epochs >= 1, "epochs", self.epochs, "1 or more")
         require(
             0.1 <= self.quantum_seconds < math.inf,

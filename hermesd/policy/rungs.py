@@ -12,10 +12,9 @@ from itertools import count
 
 from hermesd.core.line import Bound, Entry, Line
 from hermesd.core.model import Phase, Quantum, Time, TrialId
-from hermesd.core.plugins import require
 from hermesd.core.policy import Claim, Facts, Score
 from hermesd.core.trial import Trial
-from hermesd.policy.curve import filler_seconds, loss_at, steps_of
+from hermesd.policy.curve import check_eta, check_length, filler_seconds, loss_at, steps_of
 
 LOST = frozenset({Phase.FAILED, Phase.CANCELLED})
 GOING, HELD_BACK = 0.0, 1.0
@@ -60,10 +59,9 @@ class Ladder:
 
 def check_ladder(eta: int, min_rung: float, max_rung: float) -> None:
     """Raises `BadSetting` for settings that make no ladder."""
-    require(eta >= 2, "eta", eta, "2 or more")
-    for name, value in (("min_rung", min_rung), ("max_rung", max_rung)):
-        expected = "a share of the length up to 1, or a number of steps above 1"
-        require(0 < value < math.inf, name, value, expected)
+    check_eta(eta)
+    check_length("min_rung", min_rung)
+    check_length("max_rung", max_rung)
 
 
 class Round:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -143,10 +144,26 @@ def test_brackets_are_as_large_as_the_paper_has_them(
 
 
 def test_trials_are_dealt_so_that_every_beginning_is_in_proportion() -> None:
-    assert deal((4, 3, 3)) == (0, 1, 2, 0, 1, 2, 0, 1, 2, 0)
-    pattern = deal(bracket_sizes(3, 3))
+    assert dealt((4, 3, 3), 20) == [0, 1, 2, 0, 1, 2, 0, 1, 2, 0] * 2
+    sizes = bracket_sizes(3, 3)
+    pattern = dealt(sizes, sum(sizes))
     assert [pattern.count(place) for place in range(4)] == [27, 12, 6, 4]
     assert [pattern[:16].count(place) for place in range(4)] == [9, 4, 2, 1]
+
+
+def dealt(sizes: tuple[int, ...], trials: int) -> list[int]:
+    return [deal(sizes).bracket(number) for number in range(trials)]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"min_rung": 1e-9}, {"eta": 2, "min_rung": 2.0, "max_rung": 1e15}]
+)
+def test_brackets_may_be_of_any_size(settings: dict[str, Any]) -> None:
+    """No more is dealt than there are trials: these have room for hundreds of millions."""
+    policy = Hyperband(**settings)
+    backwards = [policy.bracket(trial(number)) for number in reversed(range(100))]
+    assert [policy.bracket(trial(number)) for number in range(100)] == backwards[::-1]
+    assert backwards.count(0) > backwards.count(1) > 0
 
 
 # Brackets from 25 %, from 50 % and without a rung, for trials dealt 0 1 2 0 1 2 0 1 2 0.

@@ -66,6 +66,13 @@ def test_a_setting_that_none_has_is_refused(name: str) -> None:
         make_placement(Plugin(name, (("sped", 1),)))
 
 
+@pytest.mark.parametrize("name", ["homes", "swap"])
+@pytest.mark.parametrize("room", [0, -3])
+def test_homes_without_room_are_refused(name: str, room: int) -> None:
+    with pytest.raises(BadSetting, match=f"G_thres: {room}: expected 1 or more"):
+        make_placement(Plugin(name, (("G_thres", room),)))
+
+
 @names
 def test_the_page_has_its_settings_and_defaults(name: str) -> None:
     table = PAGE[PAGE.index("## Placements") : PAGE.index("## Your own")]
