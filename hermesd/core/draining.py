@@ -30,6 +30,16 @@ def vacate(state: State, trial: Trial, issue: Issue) -> None:
         issue(Suspend(run.id, Tier.CHECKPOINT, deadline, None, f"node {node} {why}"))
 
 
+def write_down_first(state: State, trial: Trial, node: NodeId, issue: Issue) -> None:
+    """Have what is parked of a trial that is over written down before it is let go: it may be tried
+    again."""
+    kept, saved = trial.kept, trial.checkpoint
+    if kept is None or kept.leaving or state.parked_on(trial) != node:
+        return
+    if trial.fidelity.restorable and (saved is None or saved.step < trial.step):
+        issue(WriteDown(kept.run, node))
+
+
 def _left(state: State, trial: Trial) -> NodeId | None:
     """The node that the trial is to leave, if it is on one and can go on elsewhere."""
     node = state.node_of(trial)

@@ -70,7 +70,8 @@ def fold_command(state: Tables, command: Command, now: Time) -> None:
         case Release(trial_id, node, forget):
             if not forget:
                 trial = state.trial(trial_id)
-                if trial.kept is not None and state.parked_on(trial) == node:
+                kept = trial.kept
+                if kept is not None and state.parked_on(trial) == node and not kept.leaving:
                     state.put(replace(trial, kept=None))
             state.releases.pop((trial_id, node), None)
         case _:

@@ -62,6 +62,9 @@ def _joined(state: Tables, event: NodeJoined, now: Time) -> None:
         if condition != "ended" and not _expects(state, run, event.node):
             state.strays[event.node, run] = None
         trial = state.trials.get(run.trial)
+        if trial is not None and trial.phase.final and trial.kept and trial.kept.run == run:
+            # It may not have heard that this is to be written down.
+            state.put(replace(trial, kept=replace(trial.kept, leaving=False)))
         if trial is not None and trial.run is None and trial.attempt < run.attempt:
             # The journal was restored from an older copy: no attempt is given twice.
             state.put(replace(trial, attempt=run.attempt))

@@ -62,12 +62,19 @@ def fold_study_event(
                 spec = state.trials[trial_id].spec
                 values = {**dict(spec.parameters), **changed}
                 stages = (spec.stages[0]._replace(values=tuple(values.items())),)
-                _reopen(state, trial_id, now, spec=replace(spec, stages=stages, argv=argv))
+                spec = replace(spec, stages=stages, argv=argv)
+                _reopen(state, _unparked(state, trial_id), now, spec=spec, planned_steps=None)
         case Retried(trial_ids, request_id):
             _all_final(state, trial_ids)
             state.request(request_id, trial_ids)
             for trial_id in trial_ids:
-                _reopen(state, trial_id, now)
+                trial = state.trials[trial_id]
+                keeper = state.parked_on(trial)
+                if keeper is not None and state.nodes[keeper].boot_id:
+                    state.releases.pop((trial_id, keeper), None)
+                else:
+                    trial = _unparked(state, trial_id)
+                _reopen(state, trial, now)
         case _:
             assert_never(event)
 
@@ -78,21 +85,27 @@ def _all_final(state: Tables, trial_ids: Iterable[TrialId]) -> None:
             raise Rejected(f"{trial_id} is {state.trials[trial_id].phase}, not finished")
 
 
-def _reopen(state: Tables, trial_id: TrialId, now: Time, **changes: object) -> None:
-    """The trial goes on from its checkpoint; what is parked of it still is ended by its run.
+def _unparked(state: Tables, trial_id: TrialId) -> Trial:
+    """The trial, to go on from its checkpoint; what is parked of it still is ended by its run.
 
     A release names no run: sent now, it would end the next one on that node as well.
     """
     trial = state.trials[trial_id]
-    result = progress.result_of(trial)
     if trial.kept is not None and (node := state.parked_on(trial)) is not None:
         state.releases.pop((trial_id, node), None)
         state.strays[node, trial.kept.run] = None
-    trial = progress.fall_back(trial)
+        trial = replace(trial, kept=None)
+    return trial
+
+
+def _reopen(state: Tables, trial: Trial, now: Time, **changes: object) -> None:
+    """The trial goes on from where it is parked, or from its checkpoint."""
+    result = progress.result_of(trial)
+    if state.parked_on(trial) is None:
+        trial = progress.rewound(trial)
     fresh = {
         "phase": Phase.WAITING, "failures": (), "misfortunes": 0, "reason": "", "finished": None,
-        "rested": now, "not_finite": False, "planned_steps": None, "paused": False,
-        "result": result,
+        "rested": now, "not_finite": False, "paused": False, "result": result,
     }  # fmt: skip
     state.put(replace(trial, **{**fresh, **changes}))  # type: ignore[arg-type]
 

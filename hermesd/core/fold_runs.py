@@ -90,7 +90,12 @@ def _learn(state: Tables, trial: Trial, event: Checkpointed | FidelityKnown) -> 
 
 
 def _park_lost(state: Tables, trial: Trial, event: ParkLost, now: Time) -> None:
-    """What was parked is gone: under a launch, or before it was heard that it was parked."""
+    """What was parked is gone: under a launch, or before it was heard that it was parked. What a
+    trial that is over came to stays."""
+    if trial.phase.final:
+        reason = f"{trial.reason} (what was parked is lost: {event.reason})"
+        state.put(replace(trial, kept=None, reason=reason))
+        return
     trial = progress.fall_back(replace(trial, reason=event.reason))
     if trial.run is not None:
         state.free_slots(trial, now)
@@ -104,6 +109,7 @@ def _demoted(state: Tables, trial: Trial, event: RunSuspended) -> None:
     kept = replace(trial.kept, tier=Tier.CHECKPOINT, memory_bytes=0, leaving=False)
     trial = replace(progress.with_checkpoint(trial, event.checkpoint), kept=kept)
     behind = trial.checkpoint is None or trial.checkpoint.step < trial.step
+    behind = behind and not trial.phase.final
     state.put(progress.fall_back(trial) if behind else trial)
 
 

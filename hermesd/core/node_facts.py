@@ -162,7 +162,7 @@ def _parked(node: NodeTable, stay: Stay, fact: Parked, now: Time) -> None:
     if stay.asked is not None:
         # The iteration that was under way is training, not a cost of the switch.
         stay.asked = min(now, stay.asked + fact.boundary_seconds)
-    if stay.final:
+    if stay.final and stay.condition is not Condition.DEMOTING:
         node.kill_process(stay, now)
     elif node.cheapest(stay) is not Tier.PARK:
         if stay.condition is not Condition.HALTING:
@@ -182,11 +182,14 @@ def _parked(node: NodeTable, stay: Stay, fact: Parked, now: Time) -> None:
 
 
 def _not_demoted(node: NodeTable, stay: Stay, now: Time) -> None:
-    """No checkpoint could be written (a full disk): what is parked is kept, whatever it takes."""
+    """No checkpoint could be written (a full disk): what is parked is kept, whatever it takes,
+    unless the trial is over."""
     stay.unwritable, stay.limit = True, None
     stay.enter(Condition.PARKED, now)
     if stay.next is not None and stay.next.launch.parked == stay.run:
         node.let_go(stay, stay.next, now)
+    elif stay.final:
+        node.kill_process(stay, now)
 
 
 def _ended(node: NodeTable, stay: Stay, fact: Left | Completed | Failed | Gone, now: Time) -> None:

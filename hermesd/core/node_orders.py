@@ -153,12 +153,16 @@ def write_down(node: NodeTable, order: WriteDown, now: Time) -> None:
 
 
 def release(node: NodeTable, order: Release, now: Time) -> None:
-    """No process of this trial is to be kept; nor its files, if they are to be forgotten."""
+    """No process of this trial is to be kept, nor its files, if they are to be forgotten. What is
+    being written down is ended by that."""
     stay = node.asked_for(order.trial)
     node.shelved.pop(order.trial, None)
     if stay is not None and stay.process is not None:
         stay.forget = stay.forget or order.forget
-        node.kill_process(stay, now)
+        if stay.condition is Condition.DEMOTING and not stay.forget:
+            stay.final = True
+        else:
+            node.kill_process(stay, now)
     elif order.forget:
         node.forget(order.trial)
 

@@ -117,6 +117,7 @@ class NodeTable:
             assignment=order,
             received=now,
             next=None,
+            final=False,
             asked=None,
             outcome=None,
             passed=0.0,

@@ -156,8 +156,11 @@ def fall_back(trial: Trial) -> Trial:
 
     One that ends will not train that again: what it came to stays, though no copy of it is left.
     """
-    if trial.ending:
-        return replace(trial, kept=None)
+    return replace(trial, kept=None) if trial.ending else rewound(trial)
+
+
+def rewound(trial: Trial) -> Trial:
+    """The trial as it is trained on from its newest checkpoint, or from the beginning."""
     return back_at(trial, trial.checkpoint.step if trial.checkpoint else 0)
 
 

@@ -26,7 +26,7 @@ from hermesd.core.commands import (
     Trust,
     WriteDown,
 )
-from hermesd.core.draining import vacate
+from hermesd.core.draining import vacate, write_down_first
 from hermesd.core.events import Event, NodeLost
 from hermesd.core.explanation import PAUSED, Explanation, Question, explain
 from hermesd.core.foresight import upcoming
@@ -172,6 +172,8 @@ class Scheduler:
                 issue(Kill(run, node, "the head does not know this run"))
         for (trial_id, node), forget in list(self.state.releases.items()):
             if self.state.nodes[node].connected:
+                if not forget:
+                    write_down_first(self.state, self.state.trials[trial_id], node, issue)
                 issue(Release(trial_id, node, forget))
         check_trials(self.state, changed)
         return commands

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hermesd.core.commands import WriteDown
+from hermesd.core.commands import Release, WriteDown
 from hermesd.core.events import (
+    Cancelled,
     FidelityKnown,
     NodeDrained,
     NodeLost,
@@ -13,11 +14,12 @@ from hermesd.core.events import (
     NodeUndrained,
     ParkLost,
     Paused,
+    Retried,
     RunSuspended,
     Unpaused,
 )
 from hermesd.core.model import Fidelity, Phase, Plugin, Tier
-from hermesd.core.node_actions import Demote, Tell
+from hermesd.core.node_actions import Demote, End, Tell
 from hermesd.core.node_messages import Known, Left, Parked, Started
 from hermesd.core.placement import make_placement
 from hermesd.core.scheduler import Scheduler
@@ -33,6 +35,7 @@ from tests.core.playbook import (
     parked,
     play,
     quantum_ended,
+    reported,
     run,
     started,
     submitted,
@@ -170,6 +173,9 @@ def test_a_park_that_is_lost_while_it_is_to_be_written_down_is_forgotten() -> No
 # -- the node's side -------------------------------------------------------------------------
 
 
+RELEASE = Release("digits/1", "n1", forget=False)
+
+
 def write_down(which: str = "digits/1", attempt: int = 1) -> WriteDown:
     return WriteDown(run(f"{which}#{attempt}"), "n1")
 
@@ -206,6 +212,34 @@ def test_a_launch_that_comes_meanwhile_is_carried_out(judged: bool) -> None:
     assert node.says(write_down()) == [], "it is not parked any more"
 
 
+def test_what_is_let_go_while_it_is_written_down_is_written_to_its_end() -> None:
+    node = Told()
+    node.parked()
+    node.says(write_down())
+    assert node.says(RELEASE) == []
+    kept = saved(ONE, 7)
+    (told,) = events(node.says(Left(ONE, Tier.CHECKPOINT, 7, kept)))
+    assert told == RunSuspended(ONE, Tier.CHECKPOINT, 7, kept, 0.0, "demoted")
+
+
+def test_what_is_let_go_and_cannot_be_written_down_is_ended() -> None:
+    node = Told()
+    node.parked()
+    node.all(write_down(), RELEASE)
+    assert node.says(Parked(ONE, 7)) == [End(ONE)]
+    (told,) = events(node.says(Left(ONE, Tier.KILL, 7, None)))
+    assert isinstance(told, ParkLost)
+
+
+def test_what_was_let_go_and_is_asked_for_again_goes_on_though_it_cannot_be_written() -> None:
+    node = Told()
+    node.parked()
+    node.all(write_down(), RELEASE, order(TWO, parked=ONE), Parked(ONE, 7))
+    node.says(Started(TWO, 7))
+    assert node.live() == [(TWO, "running")]
+    assert not node.machine.table.stays["digits/1"].final
+
+
 def test_what_can_only_be_parked_stays() -> None:
     node = Told()
     node.all(order(RIVAL, CPU), Started(RIVAL, 0), suspend(RIVAL), Parked(RIVAL, 3))
@@ -217,3 +251,55 @@ def test_what_can_only_be_parked_stays() -> None:
 
 def test_a_node_that_does_not_know_what_to_write_down_says_so() -> None:
     assert events(Told().says(write_down())) == [ParkLost(ONE, "no parked process of it is here")]
+
+
+# -- what is parked of a trial that is over ------------------------------------------------------
+
+
+def stopped(fidelity: Fidelity = Fidelity.EXACT) -> Playbook:
+    """A trial that was stopped while it was parked after step 5."""
+    book = play().tell(started("s/0#1", planned=9))
+    book.tell(FidelityKnown(run("s/0#1"), fidelity, "", "keras"))
+    book.tell(reported("s/0#1", 5, [0.5], metrics=(("loss", 0.5),)), Paused(("s/0",), "r1"))
+    book.tell(parked("s/0#1", 5)).heard()
+    return book.tell(Cancelled(("s/0",), "r2"))
+
+
+def test_what_is_stopped_while_it_is_parked_is_written_down_and_goes_on_from_there() -> None:
+    book = stopped().expect("write down s/0#1 on n", "release s/0 on n")
+    assert book.trial().phase is Phase.CANCELLED
+    book.tell(written("s/0#1", 5)).expect()
+    assert (book.trial().phase, book.trial().reason) == (Phase.CANCELLED, "stopped by a person")
+    book.tell(Retried(("s/0",), "r3")).expect("launch s/0#2 on n/0 from s/0#1@5")
+    assert (book.trial().step, book.trial().planned_steps) == (5, 9)
+
+
+def test_what_is_tried_again_while_it_is_written_down_loses_nothing() -> None:
+    book = stopped().expect("write down s/0#1 on n", "release s/0 on n")
+    book.tell(Retried(("s/0",), "r3")).expect("launch s/0#2 on n/0 from s/0#1")
+    book.tell(written("s/0#1", 5)).tell(started("s/0#2", 5))
+    assert (book.trial().phase, book.trial().step) == (Phase.RUNNING, 5)
+
+
+def test_what_cannot_be_written_down_keeps_what_it_came_to() -> None:
+    book = stopped().expect("write down s/0#1 on n", "release s/0 on n")
+    book.tell(ParkLost(run("s/0#1"), "no space"))
+    trial = book.trial()
+    assert (trial.phase, trial.step, trial.metrics["loss"].last) == (Phase.CANCELLED, 5, 0.5)
+    assert trial.reason == "stopped by a person (what was parked is lost: no space)"
+    book.heard()
+    book.tell(Retried(("s/0",), "r3")).expect("launch s/0#2 on n/0")
+    assert book.trial().step == 0
+
+
+def test_what_can_only_be_parked_is_stopped_all_the_same() -> None:
+    book = stopped(Fidelity.PARK_ONLY).expect("release s/0 on n")
+    assert book.trial().kept is None
+
+
+def test_a_node_that_comes_back_is_told_again_what_to_write_down() -> None:
+    book = stopped().expect("write down s/0#1 on n", "release s/0 on n")
+    book.tell(NodeSilent("n", "cut")).tell(joined(live=[live("s/0#1", "parked")]))
+    book.expect("write down s/0#1 on n", "release s/0 on n")
+    book.tell(written("s/0#1", 5)).expect()
+    assert book.trial().checkpoint is not None

@@ -20,6 +20,7 @@ from hermesd.core.trial import Trial
 from hermesd.policy.fifo import Fifo
 from tests.core import playbook
 from tests.core.playbook import (
+    LEASE,
     completed,
     joined,
     killed,
@@ -186,18 +187,20 @@ def test_a_release_that_was_not_sent_is_void_for_a_trial_that_goes_on() -> None:
     book.tell(NodeSilent("n", "cut")).tell(Cancelled(("s/0",), "r2"))
     book.tell(Retried(("s/0",), "r3")).expect("launch s/0#1 on n/0", "suspend s/0#1")
     book.tell(joined(live=[live("s/0#1", "parked")]))
-    book.expect("launch s/0#2 on n/0", "kill s/0#1 on n")
+    book.expect("launch s/0#2 on n/0 from s/0#1")
+    assert book.trial().step == 5
 
 
-def test_what_is_parked_is_ended_by_its_run_when_its_trial_is_retried_at_once() -> None:
+def test_what_is_still_parked_goes_on_when_its_trial_is_retried_at_once() -> None:
     book = play().tell(started("s/0#1")).tell(Paused(("s/0",), "r1")).tell(parked("s/0#1", 5))
     book.tell(Cancelled(("s/0",), "r2"), Retried(("s/0",), "r3"))
-    book.expect("launch s/0#1 on n/0", "suspend s/0#1", "launch s/0#2 on n/0", "kill s/0#1 on n")
+    book.expect("launch s/0#1 on n/0", "suspend s/0#1", "launch s/0#2 on n/0 from s/0#1")
 
 
 def test_what_one_node_lets_go_is_kept_on_another() -> None:
     book = play().tell(started("s/0#1")).tell(Paused(("s/0",), "r1")).tell(parked("s/0#1", 5))
-    book.tell(NodeSilent("n", "cut")).tell(Cancelled(("s/0",), "r2")).tell(Retried(("s/0",), "r3"))
+    book.tell(NodeSilent("n", "cut")).tell(Cancelled(("s/0",), "r2"))
+    book.at(LEASE.silence_seconds).tell(Retried(("s/0",), "r3"))
     book.expect("launch s/0#1 on n/0", "suspend s/0#1")
     book.tell(joined(node="m")).tell(started("s/0#2")).tell(Paused(("s/0",), "r4"))
     book.tell(parked("s/0#2", 7)).expect("launch s/0#2 on m/0", "suspend s/0#2")
