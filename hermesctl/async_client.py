@@ -17,7 +17,7 @@ from hermesctl.asking import StudyRef, asked, path_of, refused, study_id
 from hermesctl.async_upkeep import AsyncUpkeep
 from hermesctl.connection import PATIENCE_SECONDS, Connection, new_request_id
 from hermesctl.errors import StudyFileError, UsageError
-from hermesctl.records import Submission
+from hermesctl.records import Stopped, Submission
 from hermesctl.snapshot import snapshot
 from hermesctl.study_writer import study_data
 from hermesctl.submission import (
@@ -174,19 +174,16 @@ class AsyncClient(AsyncUpkeep):
             ).trials
         ]
 
-    async def stop(self, *targets: Target) -> list[str]:
-        """End trials, their results stay; returns those that were not over. Works with a head of
-        any version."""
-        return [
-            trial
-            for selection in selections(targets)
-            for trial in (
-                await self.connection.call(
-                    self.connection.stub.StopTrials,
-                    pb.StopTrialsRequest(request_id=new_request_id(), selection=selection),
-                )
-            ).trials
-        ]
+    async def stop(self, *targets: Target) -> Stopped:
+        """End trials, their results stay; returns those that were not over, and in its `notes` what
+        was lost with them. Works with a head of any version."""
+        stopped = Stopped()
+        for selection in selections(targets):
+            request = pb.StopTrialsRequest(request_id=new_request_id(), selection=selection)
+            answer = await self.connection.call(self.connection.stub.StopTrials, request)
+            stopped += answer.trials
+            stopped.notes += answer.notes
+        return stopped
 
     async def retry(self, *targets: Target) -> list[str]:
         """Run failed, stopped or cancelled trials again, from their last checkpoint."""

@@ -24,6 +24,7 @@ from hermesctl.records import (
     Curve,
     Explanation,
     ServerInfo,
+    Stopped,
     Study,
     StudyDetail,
     Submission,
@@ -212,7 +213,7 @@ class Client:
         """See AsyncClient.resume."""
         return self._run(self._client.resume(*targets))
 
-    def stop(self, *targets: Target) -> list[str]:
+    def stop(self, *targets: Target) -> Stopped:
         """See AsyncClient.stop."""
         return self._run(self._client.stop(*targets))
 

@@ -41,6 +41,14 @@ class TrialState(StrEnum):
         return self in (self.STARTING, self.RUNNING, self.SUSPENDING)
 
 
+class Stopped(list[str]):
+    """The ids of the trials that were stopped; `notes` say what was lost with them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.notes: list[str] = []
+
+
 @dataclass(frozen=True, slots=True)
 class MetricValue:
     """A metric's newest, lowest and highest value; `best` only of the metric that ranks.

@@ -127,7 +127,8 @@ def resume(study: StudyArgument, head: HeadOption = None) -> None:
 def stop(study: StudyArgument, yes: YesOption = False, head: HeadOption = None) -> None:
     """End all trials of a study that have not ended; results and checkpoints stay.
 
-    Their state is then `cancelled`; `stopped` are those that a rule of the study ended.
+    What runs or is parked is written down first, where that can be done. Asks before it ends more
+    than one. Their state is then `cancelled`; `stopped` are those that a rule of the study ended.
     `study retry` takes it back.
 
     Example: hermesctl study stop digits --yes
@@ -139,8 +140,10 @@ def stop(study: StudyArgument, yes: YesOption = False, head: HeadOption = None) 
         if len(going) > 1:
             name = printable(detail.study.id)
             confirm(f"Stop {count(len(going), 'trial')} of {name}?", yes=yes)
-        stopped = len(await client.stop(detail.study))
-        say(changed(stopped, len(detail.trials), "cancelled", "over already"))
+        stopped = await client.stop(detail.study)
+        say(changed(len(stopped), len(detail.trials), "cancelled", "over already"))
+        for note in stopped.notes:
+            say(f"note: {printable(note)}")
 
     run(body, head=head)
 

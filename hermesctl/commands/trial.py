@@ -161,7 +161,8 @@ def resume(trials: TrialsArgument, head: HeadOption = None) -> None:
 def stop(trials: TrialsArgument, yes: YesOption = False, head: HeadOption = None) -> None:
     """End trials; results and checkpoints stay. `trial retry` takes it back.
 
-    Their state is then `cancelled`; `stopped` are those that a rule of the study ended.
+    What runs or is parked is written down first, where that can be done. Asks before it ends more
+    than one. Their state is then `cancelled`; `stopped` are those that a rule of the study ended.
 
     Example: hermesctl trial stop digits/3 digits/4 --yes
     """
@@ -169,8 +170,10 @@ def stop(trials: TrialsArgument, yes: YesOption = False, head: HeadOption = None
     async def body(client: AsyncClient) -> None:
         if len(trials) > 1:
             confirm(f"Stop {count(len(trials), 'trial')}?", yes=yes)
-        stopped = len(await client.stop(*trial_ids(trials)))
-        say(changed(stopped, len(set(trials)), "cancelled", "over already"))
+        stopped = await client.stop(*trial_ids(trials))
+        say(changed(len(stopped), len(set(trials)), "cancelled", "over already"))
+        for note in stopped.notes:
+            say(f"note: {printable(note)}")
 
     run(body, head=head)
 

@@ -19,6 +19,7 @@ from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.refusal import FieldError, Refused
 
 BEST_COUNT = 10
+LOST_NAMED = 3
 
 Change: TypeAlias = Callable[[tuple[TrialId, ...], str], Event]
 
@@ -106,7 +107,15 @@ class Trials:
     async def StopTrials(
         self, request: pb.StopTrialsRequest, context: Any
     ) -> pb.StopTrialsResponse:
-        return pb.StopTrialsResponse(trials=await self._change(request, _going_on, Cancelled))
+        notes: list[str] = []
+
+        def choose(state: State, trials: tuple[TrialId, ...], named: bool) -> tuple[TrialId, ...]:
+            chosen = _going_on(state, trials, named)
+            notes[:] = _losses(state, chosen)
+            return chosen
+
+        stopped = await self._change(request, choose, Cancelled)
+        return pb.StopTrialsResponse(trials=stopped, notes=notes)
 
     async def RetryTrials(
         self, request: pb.RetryTrialsRequest, context: Any
@@ -141,6 +150,23 @@ def _going_on(state: State, trials: tuple[TrialId, ...], named: bool) -> tuple[T
     """Those that are not over, nor about to be."""
     known = [state.trials[trial] for trial in trials]
     return tuple(t.id for t in known if not t.phase.final and t.ending is None)
+
+
+def _losses(state: State, trials: tuple[TrialId, ...]) -> list[str]:
+    """What is lost when these trials end, in words."""
+    known = [state.trials[trial] for trial in trials]
+    lost = [
+        trial
+        for trial in known
+        if not trial.fidelity.restorable
+        and trial.step > (trial.checkpoint.step if trial.checkpoint else 0)
+    ]
+    if not lost:
+        return []
+    named = [f"{trial.id} ({trial.step} steps)" for trial in lost[:LOST_NAMED]]
+    more = f" and {len(lost) - LOST_NAMED} more" if len(lost) > LOST_NAMED else ""
+    why = lost[0].fidelity_reason or "nothing is known yet of how they resume"
+    return [f"no checkpoint can be taken of {', '.join(named)}{more}: a retry begins anew ({why})"]
 
 
 def _pausable(state: State, trials: tuple[TrialId, ...], named: bool) -> tuple[TrialId, ...]:

@@ -389,3 +389,28 @@ async def test_an_extension_tells_its_node_which_checkpoint_stays(head: World, n
     assert (await head.control.ExtendStudy(change)).trials == ["digits/1"]
     again = (await node.expect("launch")).launch
     assert (again.checkpoint.id, again.result_checkpoint) == (KEPT.id, KEPT.id)
+
+
+@pytest.mark.parametrize("level", [types.FIDELITY_EXACT, types.FIDELITY_PARK_ONLY])
+async def test_a_stop_tells_what_is_lost_by_it(
+    head: World, node: Node, level: types.Fidelity
+) -> None:
+    await head.submit(spec(ONE))
+    launch = await node.start()
+    run = {"trial": launch.trial, "attempt": launch.attempt}
+    known = node_pb2.FidelityKnown(**run, fidelity=level, reason="it prints and no more")
+    await node.say(fidelity_known=known)
+    await node.report(launch, 1, [0.5, 0.4])
+    await node.settle()
+    stopped = await head.control.StopTrials(
+        pb.StopTrialsRequest(request_id=request_id(), selection=ALL)
+    )
+    assert stopped.trials == ["digits/1"]
+    assert list(stopped.notes) == (
+        []
+        if level == types.FIDELITY_EXACT
+        else [
+            "no checkpoint can be taken of digits/1 (2 steps): a retry begins anew"
+            " (it prints and no more)"
+        ]
+    )

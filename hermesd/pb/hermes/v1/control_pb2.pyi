@@ -622,10 +622,12 @@ class StopTrialsRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., selection: _Optional[_Union[Selection, _Mapping]] = ...) -> None: ...
 
 class StopTrialsResponse(_message.Message):
-    __slots__ = ("trials",)
+    __slots__ = ("trials", "notes")
     TRIALS_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
     trials: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, trials: _Optional[_Iterable[str]] = ...) -> None: ...
+    notes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, trials: _Optional[_Iterable[str]] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RetryTrialsRequest(_message.Message):
     __slots__ = ("request_id", "selection")
