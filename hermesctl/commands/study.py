@@ -199,7 +199,9 @@ def clone(
         prepared = from_changed_spec(Document(tree, ()), Path(original.submit_directory))
         submission = await client.clone(original, prepared)
         document = {"study": submission.study, "trials": plain(submission.trials)}
-        say(f"{printable(submission.study)}: {count(len(submission.trials), 'trial')}")
+        if output.for_people:
+            words = f"{printable(submission.study)}: {count(len(submission.trials), 'trial')}"
+            stdout().print(Text(words, style="bold"))
         emit(stdout(), output, document, [document], lambda _: next_commands(submission.study))
 
     run(body, head=head)

@@ -122,3 +122,10 @@ def test_a_state_is_called_the_same_for_a_study_and_its_trials(head: FakeHead) -
     head.add_study("digits", one, trial(2, state=COMPLETED), paused=True)
     assert "2: 1 paused, 1 completed" in hermesctl("status", "digits").stdout
     assert "paused (park)" in hermesctl("trial", "ls", "digits").stdout
+
+
+def test_a_clone_says_what_was_begun_where_submit_does(head: FakeHead) -> None:
+    head.add_study("digits", trial(1))
+    told = hermesctl("study", "clone", "digits")
+    assert told.stdout.startswith("digits: 2 trials\n")
+    assert json.loads(hermesctl("study", "clone", "digits", "-o", "json").stdout)["trials"]
