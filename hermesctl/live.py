@@ -96,8 +96,10 @@ async def _print_lines(client: AsyncClient, study: str, console: Console, after:
 
     async def heed() -> None:
         told = await hindrances(client)  # said already, before the first line
+        loop, took = asyncio.get_running_loop(), 0.0
         while True:
-            await asyncio.sleep(HEED_SECONDS)
+            await asyncio.sleep(max(HEED_SECONDS, _REFRESH_SHARE * took))
+            began = loop.time()
             try:
                 found = await hindrances(client, (await client.study(study)).study)
             except HermesError:
@@ -105,7 +107,7 @@ async def _print_lines(client: AsyncClient, study: str, console: Console, after:
             for reason in found:
                 if reason not in told:
                     say(f"note: {reason}")
-            told = found
+            told, took = found, loop.time() - began
 
     follow = client.follow(study, after=after, reports=False, on_gap=_say_gap)
     plain = Plain()
