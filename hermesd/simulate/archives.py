@@ -24,6 +24,7 @@ SMOOTHED_ITERATIONS = 20
 SMOOTHED_HALF_STEPS = 8
 # No (batch, optimizer) pair counts as faster than this share of batch 16 with SGD.
 FASTEST = 0.7
+FURTHEST_APART = 1e6
 # Logged runs: what a run of median speed takes for the whole grid, and how far speeds may spread.
 LOGGED_SECONDS, LOGGED_HALF_STEPS = 80.0, 512
 LOGGED_SPEEDS = (0.5, 2.5)
@@ -113,11 +114,21 @@ def _trainings(path: Path, arrays: Mapping[str, Any], loss: Loss, iterations: in
     _same_length(path, **{loss: curves, "step_s": measured, "cfg": settings})
     if settings.shape[1] != 4:
         raise _refused(path, f"cfg to have 4 columns, not {settings.shape[1]}")
+    if not np.isfinite(settings).all():
+        raise _refused(path, "cfg to be finite numbers")
+    if not curves.shape[1]:
+        raise _refused(path, f"{loss} to have an iteration or more")
+    if not ((measured > 0) & (measured < np.inf)).all():
+        raise _refused(path, "step_s to be seconds above 0")
     meta = _meta(arrays)
     name = str(meta.get("name", "")) if isinstance(meta, dict) else ""
     timing = PAPER.get(name, PAPER.get(path.stem, OTHERWISE))
-    optimizers = meta.get("opts", ()) if isinstance(meta, dict) else ()
-    seconds = _relative_seconds(measured, settings) * timing.thousand / 1_000
+    opts = meta.get("opts") if isinstance(meta, dict) else None
+    optimizers = opts if isinstance(opts, list) else []
+    relative = _relative_seconds(measured, settings)
+    if relative.max(initial=0) > FURTHEST_APART:
+        raise _refused(path, f"no step_s above {FURTHEST_APART:g} times the usual one")
+    seconds = relative * timing.thousand / 1_000
     jobs = tuple(
         Job(
             losses := until_broken(curve),
@@ -144,9 +155,9 @@ def _relative_seconds(measured: Floats, settings: Floats) -> Floats:
     return np.array([max(FASTEST, typical[pair] / reference) for pair in pairs])
 
 
-def _hyper(row: Floats, optimizers: Any) -> tuple[tuple[str, Scalar], ...]:
+def _hyper(row: Floats, optimizers: list[Any]) -> tuple[tuple[str, Scalar], ...]:
     index = int(row[0])
-    optimizer: Scalar = str(optimizers[index]) if index < len(optimizers) else index
+    optimizer: Scalar = str(optimizers[index]) if 0 <= index < len(optimizers) else index
     return (
         ("optimizer", optimizer),
         ("batch_size", int(row[1])),
@@ -180,7 +191,7 @@ def _logged_runs(path: Path, arrays: Mapping[str, Any], loss: Loss) -> Curves:
         seconds = min(max(relative, LOGGED_SPEEDS[0]), LOGGED_SPEEDS[1])
         jobs.append(
             Job(
-                tuple(half_steps.tolist()),
+                until_broken(half_steps),
                 seconds * LOGGED_SECONDS / LOGGED_HALF_STEPS,
                 len(half_steps),
                 SMOOTHED_HALF_STEPS,

@@ -25,7 +25,7 @@ from hermesd.simulate.compare import (
     order_of,
 )
 from hermesd.simulate.contenders import FIFO, contenders
-from hermesd.simulate.curves import Loss
+from hermesd.simulate.curves import MOST_SECONDS, Loss
 from hermesd.simulate.orders import ALL, BINS, Good
 from hermesd.simulate.report import as_json, tables
 from hermesd.simulate.rows import Row, rows_of, summaries_of
@@ -186,6 +186,7 @@ def _seconds(text: str) -> float:
         seconds = float(text)
     except ValueError:
         seconds = math.nan
-    if not 0 <= seconds < math.inf:
-        raise Refused(FieldError("switch_cost", text, "paper, or seconds of 0 or more"))
+    if not 0 <= seconds <= MOST_SECONDS:
+        expected = f"paper, or seconds of 0 or more, up to {MOST_SECONDS:g}"
+        raise Refused(FieldError("switch_cost", text, expected))
     return seconds

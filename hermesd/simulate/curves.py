@@ -14,6 +14,10 @@ from hermesd.core.model import Scalar
 Floats: TypeAlias = NDArray[np.float64]
 Loss: TypeAlias = Literal["base", "total"]
 
+# No loss is further from 0 than this: sums and differences of any stay finite.
+FURTHEST_LOSS = 1e100
+# No iteration or switch takes more seconds than this: the clock still tells milliseconds then.
+MOST_SECONDS = 1e9
 # Of the seconds of a switch, what is paid when a trial is suspended, and at every start.
 LEAVING, STARTING = 0.36, 0.64
 
@@ -101,6 +105,7 @@ def smoothed(losses: Floats, window: int) -> Floats:
 
 
 def until_broken(losses: Floats) -> tuple[float, ...]:
-    """The losses before the first that is no finite number."""
+    """The losses before the first that is no finite number, none beyond `FURTHEST_LOSS`."""
     broken = np.flatnonzero(~np.isfinite(losses))
-    return tuple(losses[: broken[0] if len(broken) else len(losses)].tolist())
+    known = losses[: broken[0] if len(broken) else len(losses)]
+    return tuple(np.clip(known, -FURTHEST_LOSS, FURTHEST_LOSS).tolist())

@@ -24,7 +24,7 @@ from hermesd.core.trial import Trial
 from hermesd.record import Entry, Form, Unreadable, decode
 from hermesd.refusal import FieldError, Refused
 from hermesd.simulate.archives import OTHERWISE
-from hermesd.simulate.curves import Curves, Floats, Job, Switch, until_broken
+from hermesd.simulate.curves import MOST_SECONDS, Curves, Floats, Job, Switch, until_broken
 from hermesd.simulate.paces import ending, paces
 
 FORMAT = 1
@@ -91,6 +91,9 @@ def open_export(path: Path) -> Exported:
     trained = [(trial, curve) for trial, curve in curves if len(curve) and np.isfinite(curve[0])]
     if not trained:
         raise _refused(path, f"at least one trial that reported {study.signal}")
+    for trial, _ in trained:
+        if not 0 <= trial.use.busy_seconds <= MOST_SECONDS * max(trial.step, 1):
+            raise _refused(path, f"the busy_seconds of {trial.id} to be seconds, 0 or more")
     return Exported(
         study,
         tuple(trial for trial, _ in trained),
@@ -206,5 +209,5 @@ def _switch(lines: _Lines) -> Switch:
 
 
 def _median(measured: Iterable[float], otherwise: float) -> float:
-    known = [seconds for seconds in measured if seconds]
+    known = [seconds for seconds in measured if 0 < seconds <= MOST_SECONDS]
     return statistics.median(known) if known else otherwise

@@ -15,6 +15,7 @@ from hermesd.core.events import Reported, RunCompleted
 from hermesd.core.model import Time, TrialId
 from hermesd.core.trial import Trial
 from hermesd.record import Entry
+from hermesd.simulate.curves import MOST_SECONDS
 
 # Later reports say how fast a trial is if they are about so many of its iterations.
 TELLING_SHARE = 0.25
@@ -52,7 +53,7 @@ def ending(entries: Sequence[tuple[Time, Entry]]) -> float:
                 reported[run.trial] = at
             case RunCompleted(run) if run.trial in reported:
                 seconds.append(at - reported[run.trial])
-    return _median(seconds)
+    return _median([each for each in seconds if 0 <= each <= MOST_SECONDS])
 
 
 def _first_reports(entries: Sequence[tuple[Time, Entry]]) -> dict[TrialId, Reported]:
@@ -67,12 +68,12 @@ def _first_reports(entries: Sequence[tuple[Time, Entry]]) -> dict[TrialId, Repor
 def _pace(trial: Trial, firsts: Mapping[TrialId, Reported]) -> Pace | None:
     """What the reports say by themselves."""
     first, busy = firsts.get(trial.id), trial.use.busy_seconds
-    if first is None or trial.step - first.step < TELLING_SHARE * trial.step:
+    if first is None or not busy or trial.step - first.step < TELLING_SHARE * trial.step:
         return None
     each = (busy - first.busy_seconds) / (trial.step - first.step)
     opening = first.busy_seconds - first.step * each
     # All of it adds up to what was measured.
-    return Pace(each, opening) if opening > 0 else Pace(busy / trial.step, 0.0)
+    return Pace(each, opening) if each > 0 and opening > 0 else Pace(busy / trial.step, 0.0)
 
 
 def _median(values: Sequence[float], otherwise: float = 0.0) -> float:

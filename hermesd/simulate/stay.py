@@ -107,7 +107,8 @@ class Live:
 
     def boundary(self, at: Time) -> int:
         """The first step that is done at a time or after it; the job's last if none is."""
-        done = (at - self.begun) / self.job.step_seconds
+        # A limit may be further away than a whole number of steps can say.
+        done = min((at - self.begun) / self.job.step_seconds, self.job.steps)
         least = 1 if self.started < at < self.begun else 0
         return min(self.first + max(least, math.ceil(done - ROUNDING)), self.job.steps)
 

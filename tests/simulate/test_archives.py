@@ -157,6 +157,12 @@ def test_the_hyper_parameters_of_logged_runs_are_found(meta: Any, tmp_path: Path
         ({"base": np.ones(6)}, r"base to be numbers in 2 dimensions, not float64 \(6,\)"),
         ({"step_s": np.ones(5)}, "base 6, step_s 5, cfg 6"),
         ({"cfg": np.ones((6, 3))}, "cfg to have 4 columns, not 3"),
+        ({"cfg": np.full((6, 4), np.nan)}, "cfg to be finite numbers"),
+        ({"base": np.ones((6, 0))}, "base to have an iteration or more"),
+        ({"step_s": np.zeros(6)}, "step_s to be seconds above 0"),
+        ({"step_s": np.array([1, 1, 1, 1, 1, np.nan])}, "step_s to be seconds above 0"),
+        ({"step_s": np.array([1, 1, 1, 1, 1, -1.0])}, "step_s to be seconds above 0"),
+        ({"step_s": np.geomspace(1e-300, 1e300, 6)}, "no step_s above 1e[+]06 times the usual"),
         ({"step_s": None, "cfg": None}, "expected the arrays base, total, step_s and cfg, or loss"),
     ],
 )
@@ -188,6 +194,17 @@ def test_an_archive_without_a_usable_training_is_refused(tmp_path: Path) -> None
     ):
         with pytest.raises(Refused, match="at least one training with losses"):
             read(path)
+
+
+@pytest.mark.parametrize("opts", [5, {"sgd": 0}, "sgd", None, []])
+def test_optimizers_without_names_keep_their_numbers(opts: Any, tmp_path: Path) -> None:
+    path = recorded(tmp_path, meta=json.dumps({"name": "some", "opts": opts}))
+    assert dict(read(path).jobs[0].parameters)["optimizer"] == 0
+
+
+def test_losses_without_measure_are_as_far_as_sums_can_go(tmp_path: Path) -> None:
+    path = recorded(tmp_path, base=np.full((6, 30), 1e308))
+    assert read(path).jobs[0].smoothed.tolist() == pytest.approx([1e100] * 30)
 
 
 def test_pickles_are_never_loaded(tmp_path: Path) -> None:

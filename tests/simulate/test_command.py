@@ -153,6 +153,7 @@ def test_the_table_is_whole_wherever_it_goes(file: Path) -> None:
         (["--seed", "-1"], "seed = -1: expected 0 or more"),
         (["--switch-cost", "papre"], "switch_cost = papre: expected paper, or seconds"),
         (["--switch-cost", "-1"], "switch_cost = -1: expected paper, or seconds"),
+        (["--switch-cost", "1e308"], "switch_cost = 1e308: expected paper, or seconds"),
         (
             ["--metric-loss", "totl"],
             "metric_loss = totl: expected one of base, total (did you mean",

@@ -67,6 +67,13 @@ def test_a_quantum_ends_at_the_boundary_after_its_seconds() -> None:
     assert stays(outcome)[0] == (0, 0, 2, [0, 0.64, 2.64, 3.0])
 
 
+def test_a_quantum_may_be_longer_than_steps_can_count() -> None:
+    """In 1e308 s there are more iterations of 0.1 s than a number can say."""
+    jobs = tuple(replace(each, step_seconds=0.1) for each in EXAMPLE.jobs)
+    outcome = play(replace(EXAMPLE, jobs=jobs), Plugin("hermes", (("quantum_seconds", 1e308),)))
+    assert [(stay.first, stay.last) for stay in outcome.stays] == [(0, 4), (0, 4)]
+
+
 def test_devices_work_side_by_side() -> None:
     outcome = play(order(SLOW, STEEP, SLOW), Plugin("fifo"), devices=2)
     assert [(s.trial, s.device) for s in outcome.stays] == [(0, 0), (1, 1), (2, 0)]

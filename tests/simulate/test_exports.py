@@ -9,15 +9,16 @@ import pytest
 from typer.testing import CliRunner
 
 from hermesd.cli import app
+from hermesd.core.events import Reported
 from hermesd.core.history import SwitchCost
-from hermesd.core.model import Goal, Tier
+from hermesd.core.model import Goal, RunId, Tier
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.refusal import Refused
 from hermesd.simulate.curves import Switch
 from hermesd.simulate.reading import read
 from tests.core.playbook import study
 from tests.head.heads import Node, world
-from tests.simulate.study_exports import exported, points, started, trial, with_stages
+from tests.simulate.study_exports import entry, exported, points, started, trial, with_stages
 from tests.study_specs import spec
 
 
@@ -80,6 +81,33 @@ def test_only_an_announced_length_is_told_and_one_that_stopped_early_is_not_brok
     told, silent = read(path).jobs
     assert (told.steps, told.announced, told.diverges) == (2, 1000, False)
     assert (silent.steps, silent.announced, silent.diverges) == (2, None, False)
+
+
+@pytest.mark.parametrize("value", [1e308, -1e308])
+def test_a_loss_without_measure_or_a_trial_without_seconds_can_be_simulated(
+    value: float, tmp_path: Path
+) -> None:
+    path = exported(
+        tmp_path / "s.jsonl",
+        study(),
+        [with_stages(trial(number, 2, busy=0.0)) for number in (0, 1)],
+        entry(0.5, Reported(RunId("s/1", 1), 1, ())),
+        points(0, 1, [1, 2], [value, -value]),
+        points(1, 1, [1, 2], [5.0, 4.0]),
+        started(0, 1, 1e308),
+    )
+    words = ["simulate", str(path), "--policy", "best_first,asha", "--orders", "1"]
+    done = CliRunner().invoke(app, [*words, "--devices", "1", "--processes", "1"])
+    assert done.exit_code == 0, done.output
+    assert [job.step_seconds for job in read(path).jobs] == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("busy", [-1.0, 1e308])
+def test_seconds_that_are_none_are_refused(busy: float, tmp_path: Path) -> None:
+    one = with_stages(trial(0, 2, busy=busy))
+    path = exported(tmp_path / "s.jsonl", study(), [one], points(0, 1, [1, 2], [5.0, 4.0]))
+    with pytest.raises(Refused, match="the busy_seconds of s/0 to be seconds"):
+        read(path)
 
 
 def test_the_costs_of_switching_and_starting_are_those_that_were_measured(tmp_path: Path) -> None:
