@@ -51,6 +51,7 @@ class FakeHead(control_pb2_grpc.ControlServiceServicer):
         self.trials: dict[str, list[pb.Trial]] = {}
         self.events: list[pb.PublicEvent] = []
         self.break_after: list[int] = []  # journal streams break after so many events
+        self.stop_notes: list[str] = []
         self.output = b""
         self.metrics = ["loss", "accuracy"]
         self.signal = "loss"
@@ -221,7 +222,7 @@ class FakeHead(control_pb2_grpc.ControlServiceServicer):
 
     async def StopTrials(self, request: Any, context: Any) -> pb.StopTrialsResponse:
         await self._begin(request, context)
-        return pb.StopTrialsResponse(trials=self._selected(request))
+        return pb.StopTrialsResponse(trials=self._selected(request), notes=self.stop_notes)
 
     async def RetryTrials(self, request: Any, context: Any) -> pb.RetryTrialsResponse:
         await self._begin(request, context)

@@ -177,3 +177,12 @@ def test_a_flag_is_said_without_its_escape_sequences(
     said = told("submit", str(project / "train.py"), *args, code=USAGE)
     assert "\x1b" not in said
     assert f"{args[0]} \\x1b[31mx: expected" in said
+
+
+def test_a_stop_tells_what_is_lost_by_it(head: FakeHead) -> None:
+    head.add_study("digits", trial(1))
+    head.stop_notes = ["no checkpoint can be taken of digits/1 (2 steps)"]
+    for args in (["trial", "stop", "digits/1"], ["study", "stop", "digits"]):
+        result = CliRunner().invoke(app, args)
+        assert result.exit_code == 0
+        assert "note: no checkpoint can be taken of digits/1 (2 steps)" in result.stderr
