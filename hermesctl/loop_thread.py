@@ -1,7 +1,9 @@
 """An event loop in a thread of its own, for callers that block.
 
 Rule: whoever waits for a call waits until its task has ended, also when Ctrl-C comes; closing
-ends every call and every stream first, and happens at the interpreter's exit at the latest.
+ends every call and every stream first, and happens at the interpreter's exit at the latest. All
+callers of a process share one loop, which lasts until then: gRPC's one poller would hand the last
+events of a loop that is closed to another one.
 """
 
 from __future__ import annotations
@@ -20,22 +22,52 @@ Answer = TypeVar("Answer")
 _Ended: TypeAlias = "Future[asyncio.Task[Answer]]"
 
 
+class _Loop:
+    """The loop, its thread, and their end."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        # A thread that is no daemon would be waited for at exit before anything could end it.
+        self.thread = threading.Thread(
+            target=self.loop.run_forever, name="hermes-client", daemon=True
+        )
+        self.thread.start()
+        atexit.register(self._end)  # after that of each client, which comes to it later
+
+    def _end(self) -> None:
+        if not self.thread.is_alive():
+            return  # it is a forked process: the thread stayed with the first one
+        # What the transport leaves behind would complain when the loop is gone.
+        asyncio.run_coroutine_threadsafe(_cancel_the_rest(), self.loop).result()
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+        self.loop.close()
+
+
+_shared: _Loop | None = None
+_shared_lock = threading.Lock()
+
+
+def _loop_of_this_process() -> _Loop:
+    global _shared
+    with _shared_lock:
+        if _shared is None or not _shared.thread.is_alive():
+            _shared = _Loop()
+        return _shared
+
+
 class LoopThread:
     """Runs coroutines for other threads. `release` is what `close` awaits last."""
 
     def __init__(self, release: Callable[[], Awaitable[None]]) -> None:
         self._release = release
-        self._loop = asyncio.new_event_loop()
+        shared = _loop_of_this_process()
+        self._loop, self._thread = shared.loop, shared.thread
         self._calls: dict[_Ended[Any], asyncio.Task[Any]] = {}
         self._streams: set[AsyncGenerator[Any, None]] = set()
         self._closed = False
         # Reentrant, because a stream may be collected as garbage while it is held.
         self._lock = threading.RLock()
-        # A thread that is no daemon would be waited for at exit before anything could end it.
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="hermes-client", daemon=True
-        )
-        self._thread.start()
         atexit.register(self.close)
 
     def run(self, coroutine: Coroutine[Any, Any, Answer]) -> Answer:
@@ -66,7 +98,7 @@ class LoopThread:
                 self._streams.discard(stream)
 
     def close(self) -> None:
-        """End all calls and streams, then the thread; closing twice is fine."""
+        """End all calls and streams; closing twice is fine."""
         with self._lock:
             if self._closed or not self._thread.is_alive():
                 return
@@ -76,12 +108,7 @@ class LoopThread:
             self._closed = True
             ended = self._begin(self._end())
         atexit.unregister(self.close)
-        try:
-            self._wait(ended)
-        finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
+        self._wait(ended)
 
     def _hindrance(self) -> str:
         """Why nothing can be waited for; empty if it can."""
@@ -127,8 +154,10 @@ class LoopThread:
         for stream in tuple(self._streams):
             await stream.aclose()
         await self._release()
-        # What the transport leaves behind would complain when the loop is gone.
-        await _cancelled(asyncio.all_tasks())
+
+
+async def _cancel_the_rest() -> None:
+    await _cancelled(asyncio.all_tasks())
 
 
 async def _cancelled(tasks: set[asyncio.Task[Any]]) -> None:
