@@ -12,7 +12,7 @@ import asyncio
 import atexit
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any, TypeAlias, TypeVar
 
 from hermesctl.errors import UsageError
@@ -72,13 +72,15 @@ class LoopThread:
 
     def run(self, coroutine: Coroutine[Any, Any, Answer]) -> Answer:
         """What the coroutine returns or raises. Raises UsageError where it can't be waited for."""
-        with self._lock:
-            hindrance = self._hindrance()
-            if hindrance:
-                coroutine.close()
-                raise UsageError(hindrance)
-            ended = self._begin(coroutine)
-        return self._wait(ended)
+
+        def begin(ended: _Ended[Answer]) -> None:
+            with self._lock:
+                hindrance = self._hindrance()
+                if hindrance:
+                    raise UsageError(hindrance)
+                self._begin(coroutine, ended)
+
+        return self._wait(begin, coroutine)
 
     def iterate(self, start: Callable[[], AsyncGenerator[Answer, None]]) -> Iterator[Answer]:
         """The items of the stream that `start` makes; leaving early ends it."""
@@ -99,16 +101,20 @@ class LoopThread:
 
     def close(self) -> None:
         """End all calls and streams; closing twice is fine."""
-        with self._lock:
-            if self._closed or not self._thread.is_alive():
-                return
-            hindrance = self._hindrance()
-            if hindrance:
-                raise UsageError(hindrance)
-            self._closed = True
-            ended = self._begin(self._end())
+        if self._closed or not self._thread.is_alive():
+            return
+        ending = self._end()
+
+        def begin(ended: _Ended[None]) -> None:
+            with self._lock:
+                hindrance = self._hindrance()
+                if hindrance:
+                    raise UsageError(hindrance)
+                self._closed = True
+                self._begin(ending, ended)
+
+        self._wait(begin, ending)
         atexit.unregister(self.close)
-        self._wait(ended)
 
     def _hindrance(self) -> str:
         """Why nothing can be waited for; empty if it can."""
@@ -120,25 +126,32 @@ class LoopThread:
             return "expected a client made after the fork: threads stay with the first process"
         return ""
 
-    def _begin(self, coroutine: Coroutine[Any, Any, Answer]) -> _Ended[Answer]:
-        ended: _Ended[Answer] = Future()
-
+    def _begin(self, coroutine: Coroutine[Any, Any, Answer], ended: _Ended[Answer]) -> None:
         def start() -> None:
             task = self._calls[ended] = self._loop.create_task(coroutine)
             task.add_done_callback(lambda _: self._calls.pop(ended))
             task.add_done_callback(ended.set_result)
 
         self._loop.call_soon_threadsafe(start)
-        return ended
 
-    def _wait(self, ended: _Ended[Answer]) -> Answer:
+    def _wait(
+        self,
+        begin: Callable[[_Ended[Answer]], None],
+        coroutine: Coroutine[Any, Any, Answer],
+    ) -> Answer:
+        ended: _Ended[Answer] = Future()
         try:
+            begin(ended)
             task = ended.result()
+        except UsageError:
+            coroutine.close()  # it was not begun
+            raise
         except BaseException:
-            # Ctrl-C lands here, not in the loop's thread. A stream can't be closed before the
-            # task that reads it is over.
+            # Ctrl-C lands here, not in the loop's thread, perhaps before anything was begun. A
+            # stream can't be closed before the task that reads it is over.
             self._loop.call_soon_threadsafe(self._cancel, ended)
-            ended.result()
+            wait([ended])
+            coroutine.close()
             raise
         if task.cancelled():
             raise UsageError("the client was closed during the call")
@@ -148,6 +161,8 @@ class LoopThread:
         task = self._calls.get(ended)
         if task is not None:
             task.cancel()
+        else:  # it is over, or was never begun
+            ended.cancel()
 
     async def _end(self) -> None:
         await _cancelled(set(self._calls.values()))

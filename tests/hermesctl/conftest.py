@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from hermesctl.invocation import named_head
 from tests.hermesctl.fake_head import FakeHead, HeadThread
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    """A command that a test runs in this process names the head for the rest of the process."""
+    before = named_head.set("")
+    yield
+    named_head.reset(before)
 
 
 @pytest.fixture

@@ -100,7 +100,7 @@ def test_ctrl_c_in_a_stream_is_a_keyboard_interrupt(head: FakeHead, stream: str)
             out, errors = process.communicate()
         finally:
             process.kill()
-    assert out == "digits/1\n"
+    assert out == "digits/1\n", errors
     assert errors.splitlines()[-1] == "KeyboardInterrupt"
     assert "Error" not in errors
     assert process.returncode == -signal.SIGINT
