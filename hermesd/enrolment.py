@@ -39,12 +39,14 @@ class Role(StrEnum):
 
     NODE = "node"
     USER = "user"
+    OPERATOR = "operator"
     ADMIN = "admin"
 
 
 ROLES = {
     pb.IDENTITY_ROLE_NODE: Role.NODE,
     pb.IDENTITY_ROLE_USER: Role.USER,
+    pb.IDENTITY_ROLE_OPERATOR: Role.OPERATOR,
     pb.IDENTITY_ROLE_ADMIN: Role.ADMIN,
 }
 

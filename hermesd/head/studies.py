@@ -14,12 +14,14 @@ from hermesd.core.model import Study, StudyId, Time
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.head import names, views
+from hermesd.head.access import Asker, asker
 from hermesd.head.blobs import Blobs
 from hermesd.head.loop import Head
 from hermesd.head.paging import page
 from hermesd.head.ranking import Leaderboard, measure
 from hermesd.head.refusals import NotNow
 from hermesd.head.requests import carry_out, key_of
+from hermesd.head.users import within_quota
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1.types_pb2 import NamedValue
 from hermesd.refusal import FieldError, Refused, shown
@@ -33,21 +35,23 @@ class _Identical(Exception):
 
 
 class Studies:
-    """This part of the ControlService. `taken` holds every study that ever was: its identity."""
+    """This part of the ControlService. `taken` holds every study that ever was: its identity;
+    `owners` whose it is."""
 
     head: Head
     blobs: Blobs
-    owner: str
     taken: dict[StudyId, str]
+    owners: dict[StudyId, str]
 
     async def SubmitStudy(
         self, request: pb.SubmitStudyRequest, context: Any
     ) -> pb.SubmitStudyResponse:
-        key = key_of(request)
+        who = asker()
+        key = key_of(request, who)
         self._stored(request.code_sha256)
         given = _texts(request.given_environment)
         if request.environment_of:
-            original = names.study_id(self.head.state, request.environment_of)
+            original = names.study_id(self.head.state, request.environment_of, who)
             given = (*self.head.state.studies[original].program.environment, *given)
         submission = studies.Submission(
             request.spec,
@@ -58,21 +62,23 @@ class Studies:
         )
         draft = await asyncio.to_thread(studies.draft, submission)
         notes = [*draft.notes, *self._notes(draft.study)]
-        identical = self._identical(self.head.state, draft.study.fingerprint)
+        identical = self._identical(self.head.state, draft.study.fingerprint, who)
         if request.validate_only:
             return self._preview(request, draft, identical, notes)
 
         identity = secrets.token_hex(16)
 
         def compose(state: State, now: Time) -> Event:
-            other = self._identical(state, draft.study.fingerprint)
+            other = self._identical(state, draft.study.fingerprint, who)
             if other and not request.again:
                 raise _Identical(other)
             # Again: the last study with this code may have been removed meanwhile, and the code.
             self._stored(request.code_sha256)
-            study, specs = draft.accepted(self._free_id(request), self.owner, now)
+            study, specs = draft.accepted(self._free_id(request), who.user, now)
+            within_quota(state, study.owner, who.user, len(specs))
             study = replace(study, identity=identity)
             self.taken[study.id] = identity
+            self.owners[study.id] = who.user
             return Submitted(study, specs, key)
 
         try:
@@ -103,7 +109,9 @@ class Studies:
         notes: list[str],
     ) -> pb.SubmitStudyResponse:
         """What the study would be; nothing is stored."""
-        study, specs = draft.accepted(self._free_id(request), self.owner, self.head.clock())
+        who = asker().user
+        study, specs = draft.accepted(self._free_id(request), who, self.head.clock())
+        within_quota(self.head.state, who, who, len(specs))
         alone = State()
         alone.apply(Submitted(study, specs, "preview"), self.head.clock())
         trials = _unranked(alone, [alone.trials[spec.id] for spec in specs])
@@ -119,8 +127,10 @@ class Studies:
         return candidate
 
     @staticmethod
-    def _identical(state: State, fingerprint: str) -> StudyId:
-        return next((s.id for s in state.studies.values() if s.fingerprint == fingerprint), "")
+    def _identical(state: State, fingerprint: str, who: Asker) -> StudyId:
+        """The same study of the same owner, if there is one."""
+        theirs = (s for s in state.studies.values() if s.owner == who.user)
+        return next((study.id for study in theirs if study.fingerprint == fingerprint), "")
 
     def _notes(self, study: Study) -> list[str]:
         kinds = {slot.device.kind for slot in self.head.state.slots.values()}
@@ -141,7 +151,7 @@ class Studies:
 
     async def GetStudy(self, request: pb.GetStudyRequest, context: Any) -> pb.GetStudyResponse:
         state = self.head.state
-        study = state.studies[names.study_id(state, request.study)]
+        study = state.studies[names.study_id(state, request.study, asker())]
         board = Leaderboard(state, study)
         return pb.GetStudyResponse(
             study=views.study_view(state, study, board),
@@ -157,17 +167,19 @@ class Studies:
         self, request: pb.ListStudiesRequest, context: Any
     ) -> pb.ListStudiesResponse:
         state = self.head.state
-        chosen, token = page(list(state.studies.values()), request.page_size, request.page_token)
+        there = [state.studies[study] for study in asker().studies(state)]
+        chosen, token = page(there, request.page_size, request.page_token)
         found = [views.study_view(state, study, Leaderboard(state, study)) for study in chosen]
         return pb.ListStudiesResponse(studies=found, next_page_token=token)
 
     async def ExtendStudy(
         self, request: pb.ExtendStudyRequest, context: Any
     ) -> pb.ExtendStudyResponse:
-        key = key_of(request)
+        who = asker()
+        key = key_of(request, who)
 
         def compose(state: State, now: Time) -> Event:
-            study_id, trials = names.selected(state, request.selection)
+            study_id, trials = names.selected(state, request.selection, who)
             if busy := [trial for trial in trials if not state.trials[trial].phase.final]:
                 raise NotNow(
                     f"{len(busy)} of {len(trials)} trials are not finished ({busy[0]} is"
@@ -184,6 +196,7 @@ class Studies:
                 request.stop,
                 request.parameters,
             )
+            within_quota(state, study.owner, who.user, len(trials))
             return Extended(study_id, trials, rule, parameters, lines, key)
 
         return pb.ExtendStudyResponse(trials=await carry_out(self.head, key, compose))
@@ -191,11 +204,12 @@ class Studies:
     async def RemoveStudy(
         self, request: pb.RemoveStudyRequest, context: Any
     ) -> pb.RemoveStudyResponse:
-        key = key_of(request)
+        who = asker()
+        key = key_of(request, who)
         removed: list[tuple[Study, tuple[str, ...]]] = []
 
         def compose(state: State, now: Time) -> Event:
-            study_id = names.study_id(state, request.study)
+            study_id = names.study_id(state, request.study, who)
             if active := len(state.active[study_id]):
                 raise NotNow(
                     f"study {study_id} has {active} unfinished "
