@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hermesctl.connection import Connection
-from hermesd.enrolment import ROLES, Role
+from hermesd.identity import ROLES, Role
 from hermesd.pb.hermes.v1 import control_pb2, enrol_pb2
 
 _NUMBERS = {role: number for number, role in ROLES.items()}

@@ -21,7 +21,7 @@ from hermesctl.terminal import say, stdout
 from hermesctl.text import printable
 from hermesctl.user_views import user_facts, users_table
 from hermesctl.yaml_text import Data
-from hermesd.enrolment import Role
+from hermesd.identity import Role
 
 DAY_SECONDS = 86_400.0
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from hermesd.core.model import StudyId, TrialId
 from hermesd.core.state import State
-from hermesd.enrolment import Role
 from hermesd.head.guard import caller
 from hermesd.head.public import study_of
+from hermesd.identity import Role
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 
 SEES_EVERYTHING = frozenset({Role.OPERATOR, Role.ADMIN})

@@ -13,13 +13,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from hermesd.config import NODE_NAME
 from hermesd.core.model import StudyId
-from hermesd.enrolment import ROLES, Identity, Invitation, Role
 from hermesd.head.access import asker
 from hermesd.head.authority import Authority
 from hermesd.head.guard import LOCAL, caller
 from hermesd.head.invitations import Invitations
 from hermesd.head.nodes import Sessions
 from hermesd.head.refusals import NotFound, NotNow, TooMuch
+from hermesd.identity import ROLES, Identity, Invitation, Role
 from hermesd.pb.hermes.v1 import enrol_pb2 as pb
 from hermesd.pb.hermes.v1 import enrol_pb2_grpc
 from hermesd.refusal import FieldError, Refused, one_of, shown

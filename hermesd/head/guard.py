@@ -23,13 +23,13 @@ import structlog
 from cryptography import x509
 
 from hermesd.core.state import Rejected
-from hermesd.enrolment import Identity, Role, identity_of
 from hermesd.head.authority import Authority
 from hermesd.head.blobs import TooLarge
 from hermesd.head.journal import JournalBroken
 from hermesd.head.loop import ReadOnly, Stopping
 from hermesd.head.refusals import NotFound, NotNow, Reused, TooMuch, Unreachable
 from hermesd.head.statedir import StateRefused
+from hermesd.identity import Identity, Role, identity_of
 from hermesd.pb.hermes.v1 import control_pb2, enrol_pb2, node_pb2
 from hermesd.refusal import Refused
 

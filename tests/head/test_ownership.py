@@ -15,9 +15,10 @@ from google.protobuf.descriptor import Descriptor, MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from hermesd.enrolment import NotEnrolled, enrol
+from hermesd.enrolment import enrol
 from hermesd.head.access import FAILED_THERE
 from hermesd.head.guard import METHODS
+from hermesd.identity import NotEnrolled
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import (
     control_pb2_grpc,
