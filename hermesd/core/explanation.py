@@ -77,10 +77,24 @@ def explain(state: State, queues: Queues, asked: Question) -> Explanation:
             summary += f"; {policy} does not rank it"
         if trial.phase is Phase.WAITING and Quotas(state).full(trial):
             summary += f"; it waits: {_quota(state, trial, asked.asker)} is in use"
+        elif trial.phase is Phase.WAITING:
+            summary += _turns(state, trial, asked)
         summary += trouble
     rows = tuple((t.id, words, t.phase) for t, words in ranking)
     left_out = () if trial.phase.final else tuple(_left_out(state, trial))
     return Explanation(summary, rows, asked.last_decision, policy, left_out)
+
+
+def _turns(state: State, trial: Trial, asked: Question) -> str:
+    """How its user stands beside others who want devices; nothing where there are none."""
+    owners = {study.owner for study in state.studies.values() if state.active[study.id]}
+    if len(owners) < 2:
+        return ""
+    owner = state.owner_of(trial)
+    used = {each: state.used_by(each, asked.now) / state.terms_of(each).weight for each in owners}
+    ahead = sum(use < used[owner] for use in used.values())
+    whose = "you" if asked.asker == owner else owner
+    return f"; users take turns: {ahead} of {len(owners)} used less for their weight than {whose}"
 
 
 def _quota(state: State, trial: Trial, asker: UserId) -> str:

@@ -107,6 +107,8 @@ class Watching:
         public = replace(study, program=replace(study.program, environment=()))
         # All of it now: the study may be removed while this is read.
         members = [state.trials[trial] for trial in state.members[study_id]]
+        if not who.everything:
+            members = [_own_trial(trial) for trial in members]
         yield f'{{"type":"study","version":1,"study":{_STUDY.write(public)}}}'
         for trial in members:
             yield f'{{"type":"trial","trial":{_TRIAL.write(trial)}}}'
@@ -157,13 +159,28 @@ def _own(row: Row, line: Line, study: StudyId) -> Row:
         case NodeJoined(live=live) as entry:
             mine = tuple(run for run in live if study_of(run.run.trial) == study)
             kept: record.Entry = replace(entry, live=mine)
-        case Suspend(successor=str(successor)) as entry if study_of(successor) != study:
-            kept = replace(entry, successor=None)
+        case Suspend() as entry:
+            kept = _own_suspend(entry)
         case Quarantine() as entry:
             kept = replace(entry, reason=FAILED_THERE)
         case _:
             return row
     return row._replace(body=record.encode(kept)[1])
+
+
+def _own_suspend(command: Suspend) -> Suspend:
+    """The command without a successor of another study."""
+    successor = command.successor
+    own = successor is None or study_of(successor) == study_of(command.run.trial)
+    return command if own else replace(command, successor=None)
+
+
+def _own_trial(trial: Trial) -> Trial:
+    """The trial without the name of whom it makes room for in another study."""
+    run = trial.run
+    if run is None or not isinstance(run.asked, Suspend):
+        return trial
+    return replace(trial, run=replace(run, asked=_own_suspend(run.asked)))
 
 
 def _exported(row: Row) -> str:

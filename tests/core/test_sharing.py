@@ -251,6 +251,18 @@ def test_why_says_whose_quota_a_trial_waits_for() -> None:
     assert "quota" not in world.scheduler.explain("of-ann/0", world.now, "ann").summary
 
 
+def test_why_says_how_many_users_come_before() -> None:
+    world = World()
+    world.tell(joined(1), study_of("ann", 2))
+    assert "take turns" not in world.scheduler.explain("of-ann/1", 0.0, "ann").summary
+    world.go_on(5.0)
+    world.tell(study_of("bob", 1))
+    why = world.scheduler.explain("of-ann/1", world.now, "ann").summary
+    assert why.endswith("; users take turns: 1 of 2 used less for their weight than you")
+    why = world.scheduler.explain("of-bob/0", world.now, "ann").summary
+    assert why.endswith("; users take turns: 0 of 2 used less for their weight than bob")
+
+
 def test_within_a_quota_trials_still_take_turns() -> None:
     world = World()
     world.tell(terms(ann=Terms(max_devices=1)), joined(2), study_of("ann", 3))

@@ -32,6 +32,7 @@ from hermesd.pb.hermes.v1.enrol_pb2 import (
     IDENTITY_ROLE_OPERATOR,
     IDENTITY_ROLE_USER,
 )
+from hermesd.pb.hermes.v1.types_pb2 import TIER_PARK
 from tests.head.heads import Node, World, request_id, status, world
 from tests.head.test_enrol import Open, connected
 from tests.head.test_transport import free_port
@@ -304,10 +305,24 @@ async def test_why_a_place_is_avoided_names_nobody_elses_trials(people: People) 
     assert "ECC" not in await said(people.bob)
 
 
+async def exported(stub: Any) -> str:
+    pieces = stub.ExportStudy(pb.ExportStudyRequest(study="digits"))
+    return b"".join([piece.data async for piece in pieces]).decode()
+
+
 async def test_an_export_holds_nothing_of_other_studies(people: People) -> None:
     await _submit(people.bob, name="dogs")
-    await people.node.say(run_completed=node_pb2.RunCompleted(trial="digits/1", attempt=1, step=2))
-    await people.node.settle()
+    # Bob has used less: alice's trial makes room for his.
+    run: dict[str, Any] = {"trial": "digits/1", "attempt": 1, "step": 2}
+    await people.node.say(quantum_ended=node_pb2.QuantumEnded(**run))
+    await people.node.expect("suspend")
+    asked = people.head.state.trials["digits/1"].run.asked
+    assert asked.successor == "dogs/1"
+    leaving = await exported(people.alice)
+    assert '"kind":"Suspend"' in leaving
+    assert "dogs" not in leaving
+    assert "dogs/1" in await exported(people.operator)
+    await people.node.say(run_suspended=node_pb2.RunSuspended(**run, tier=TIER_PARK))
     while (await people.node.start()).trial != "dogs/1":
         pass
     # The node comes again, and says what it runs: something of each of them.
@@ -320,8 +335,7 @@ async def test_an_export_holds_nothing_of_other_studies(people: People) -> None:
         for device, trial in (("box/cpu:0", "dogs/1"), ("box/cpu:1", "digits/2"))
     ]
     again = await _attached(people.head, people.channels["box"], runs=runs)
-    export = people.alice.ExportStudy(pb.ExportStudyRequest(study="digits"))
-    text = b"".join([piece.data async for piece in export]).decode()
+    text = await exported(people.alice)
     again.call.cancel()
     assert "digits/1" in text
     assert text.count('"kind":"NodeJoined"') == 2
