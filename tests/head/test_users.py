@@ -14,9 +14,15 @@ import grpc
 import pytest
 
 from hermesd.config import FairShare, UserTerms
+from hermesd.core.commands import Launch
 from hermesd.core.events import TermsSet
+from hermesd.core.model import Quantum, RunId
+from hermesd.core.sharing import Terms, settled
+from hermesd.core.state import State
+from hermesd.head import snapshot
 from hermesd.head.users import user_views
 from hermesd.pb.hermes.v1 import control_pb2 as pb
+from tests.core.playbook import joined, submitted
 from tests.head.heads import Node, World, request_id, status, world
 from tests.study_specs import spec
 
@@ -102,6 +108,17 @@ async def test_terms_are_written_when_they_change_and_only_then(tmp_path: Path) 
             expected = settings.get("users", {})
             assert up.state.terms.keys() == expected.keys()
             assert up.state.half_life_seconds == (3600.0 if count == 2 else 4 * 3600.0)
+
+
+def test_a_snapshot_keeps_terms_and_use() -> None:
+    state = State()
+    state.apply(TermsSet(60.0, (("ann", Terms(2.0, 3, 4)),)), 0.0)
+    state.apply(submitted(1), 0.0)
+    state.apply(joined(1), 0.0)
+    state.apply(Launch(RunId("s/0", 1), ("n/0",), Quantum(), "first"), 5.0)
+    again = snapshot.read(tuple(snapshot.write(snapshot.taken(state))))
+    assert vars(again) == vars(state)
+    assert again.used_by("ann", 65.0) == pytest.approx(settled(1, 60.0) / 2)
 
 
 async def test_users_are_told_what_they_have_used_and_may_have(tmp_path: Path) -> None:
