@@ -15,6 +15,9 @@ from hermesd.head.loop import Head
 from hermesd.head.refusals import TooMuch
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 
+# Who has nothing here and has used less than that, decayed, is not listed any more.
+FORGOTTEN_SECONDS = 1.0
+
 
 class Users:
     """This part of the ControlService."""
@@ -30,9 +33,14 @@ class Users:
 
 
 def user_views(state: State, now: Time) -> list[pb.User]:
-    """Everybody who has terms of their own, has studies here or had devices, by name."""
+    """Everybody who has terms of their own, has studies here or lately had devices, by name."""
     owners = {study.owner for study in state.studies.values()}
-    names = sorted({*owners, *state.terms, *state.accounts})
+    had = {
+        user
+        for user, account in state.accounts.items()
+        if account.devices or state.used_by(user, now) >= FORGOTTEN_SECONDS
+    }
+    names = sorted({*owners, *state.terms, *had})
     unfinished = {name: len(unfinished_trials(state, name)) for name in names}
     used = {name: state.used_by(name, now) for name in names}
     everything = math.fsum(used.values())

@@ -15,7 +15,7 @@ import pytest
 
 from hermesd.config import FairShare, UserTerms
 from hermesd.core.commands import Launch
-from hermesd.core.events import TermsSet
+from hermesd.core.events import Removed, RunCompleted, TermsSet
 from hermesd.core.model import Quantum, RunId
 from hermesd.core.sharing import Terms, settled
 from hermesd.core.state import State
@@ -147,6 +147,19 @@ async def test_shares_are_of_those_who_have_something_to_do(tmp_path: Path) -> N
         assert views[ME].fair_share == 1.0
         assert views["alice"].fair_share == 0.75
         assert (views[ME].share, views["alice"].share) == (0.0, 0.0)
+
+
+def test_who_left_is_listed_until_their_use_has_faded() -> None:
+    state = State()
+    state.apply(TermsSet(60.0, ()), 0.0)
+    for event in (submitted(1, owner="ann"), joined(1)):
+        state.apply(event, 0.0)
+    state.apply(Launch(RunId("s/0", 1), ("n/0",), Quantum(), "first"), 0.0)
+    state.apply(RunCompleted(RunId("s/0", 1), 1), 60.0)
+    state.apply(Removed("s", "gone"), 60.0)
+    assert [view.name for view in user_views(state, 120.0)] == ["ann"]
+    assert user_views(state, 120.0)[0].studies == 0
+    assert user_views(state, 1000.0) == []
 
 
 @pytest.mark.parametrize("verb", ["ls", "show"])
