@@ -19,7 +19,7 @@ _LOOK_SECONDS = 1.0
 
 
 class AsyncUpkeep(AsyncReader):
-    """Changes of nodes; they need an administrator's token or certificate."""
+    """Changes of nodes; they need an operator's or admin's certificate, or the head's token."""
 
     async def drain(self, node: str) -> Node:
         """Give a node nothing new and have it give up what it has; the node, as it is now.

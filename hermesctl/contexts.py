@@ -14,7 +14,8 @@ from pathlib import Path
 
 from hermesctl.errors import NotFound, UsageError
 from hermesctl.text import printable
-from hermesd.enrolment import Membership, NotEnrolled, enrol, write_private
+from hermesd.enrolment import Membership, enrol, write_private
+from hermesd.identity import NotEnrolled
 
 
 @dataclass(frozen=True, slots=True)

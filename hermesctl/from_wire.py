@@ -211,6 +211,7 @@ def device(message: pb.DeviceStatus) -> node_records.Device:
             node_records.Strike(s.trial, s.error_kind, s.detail, s.at_unix_seconds)
             for s in message.strikes
         ),
+        others=message.others,
     )
 
 

@@ -1,12 +1,12 @@
-"""Who may use a head from other machines: invitations, those who redeemed one, their end."""
+"""Who may use a head from other machines, and how those who do share its devices."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from hermesctl.connection import Connection
-from hermesd.enrolment import ROLES, Role
-from hermesd.pb.hermes.v1 import enrol_pb2 as pb
+from hermesd.identity import ROLES, Role
+from hermesd.pb.hermes.v1 import control_pb2, enrol_pb2
 
 _NUMBERS = {role: number for number, role in ROLES.items()}
 
@@ -28,22 +28,71 @@ class Member:
     expires_unix_seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class User:
+    """What a user has and has used of the devices, and may have; a quota is None where there is
+    none.
+
+    Decayed device seconds count half as much after each half-life. `share` is the user's part of
+    everybody's, `fair_share` what the weights make of it among those with unfinished trials.
+    """
+
+    name: str
+    weight: float
+    max_devices: int | None
+    max_unfinished_trials: int | None
+    devices: int
+    unfinished_trials: int
+    studies: int
+    decayed_device_seconds: float
+    share: float
+    fair_share: float
+    half_life_seconds: float
+
+
 async def invite(connection: Connection, role: Role, name: str, valid_seconds: float) -> Invited:
     """A new invitation; an empty `name` is any. Raises Refused."""
-    request = pb.InviteRequest(role=_NUMBERS[role], name=name, valid_seconds=valid_seconds)
+    request = enrol_pb2.InviteRequest(role=_NUMBERS[role], name=name, valid_seconds=valid_seconds)
     answer = await connection.call(connection.enrol_stub.Invite, request)
     return Invited(answer.token, answer.address)
 
 
 async def revoke(connection: Connection, role: Role, name: str) -> None:
     """End what was issued to it. Raises NotFound."""
-    request = pb.RevokeRequest(role=_NUMBERS[role], name=name)
+    request = enrol_pb2.RevokeRequest(role=_NUMBERS[role], name=name)
     await connection.call(connection.enrol_stub.Revoke, request)
 
 
 async def members(connection: Connection) -> list[Member]:
-    """All of them, by name."""
-    answer = await connection.call(connection.enrol_stub.ListIdentities, pb.ListIdentitiesRequest())
+    """All of them, by name; to a user only themselves."""
+    request = enrol_pb2.ListIdentitiesRequest()
+    answer = await connection.call(connection.enrol_stub.ListIdentities, request)
     return [
         Member(ROLES[one.role], one.name, one.expires_unix_seconds) for one in answer.identities
     ]
+
+
+async def users(connection: Connection) -> list[User]:
+    """Everybody who has studies, used devices or has terms of their own; to a user themselves."""
+    answer = await connection.call(connection.stub.ListUsers, control_pb2.ListUsersRequest())
+    return [_user(one) for one in answer.users]
+
+
+def _user(one: control_pb2.User) -> User:
+    limits = {
+        name: getattr(one, name) if one.HasField(name) else None
+        for name in ("max_devices", "max_unfinished_trials")
+    }
+    return User(
+        name=one.name,
+        weight=one.weight,
+        max_devices=limits["max_devices"],
+        max_unfinished_trials=limits["max_unfinished_trials"],
+        devices=one.devices,
+        unfinished_trials=one.unfinished_trials,
+        studies=one.studies,
+        decayed_device_seconds=one.decayed_device_seconds,
+        share=one.share,
+        fair_share=one.fair_share,
+        half_life_seconds=one.half_life_seconds,
+    )

@@ -46,7 +46,7 @@ class Strike:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device of a node, and who is on it."""
+    """A device of a node, and who is on it: a trial of `others` is not named."""
 
     id: str
     node: str
@@ -61,6 +61,7 @@ class Device:
     busy_seconds: float
     quarantine: Quarantine | None = None
     strikes: tuple[Strike, ...] = ()
+    others: bool = False
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -93,7 +94,8 @@ class Node:
     @property
     def drained(self) -> bool:
         """Whether it was to be emptied and nothing runs or is parked there any more."""
-        return self.draining and not self.running and not self.parked
+        taken = any(device.trial or device.others for device in self.devices)
+        return self.draining and not taken and not self.parked
 
     @property
     def state(self) -> str:

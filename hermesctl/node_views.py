@@ -24,7 +24,7 @@ def nodes_table(nodes: Sequence[Node], wide: bool) -> Table:
             cell(node.id),
             node_state_cell(node),
             cell(devices_text(node.devices)),
-            cell(f"{sum(1 for d in node.devices if d.trial)}/{len(node.devices)}"),
+            cell(f"{sum(1 for d in node.devices if d.trial or d.others)}/{len(node.devices)}"),
             cell(node.version or "-"),
         ]
         if wide:
@@ -56,7 +56,10 @@ def devices_table(devices: Sequence[Device], width: int | None = None) -> Table:
     columns = {
         "device": [cell(device.id) for device in devices],
         "kind": [cell(device.kind) for device in devices],
-        "trial": [cell(device.trial or "-") for device in devices],
+        "trial": [
+            cell(device.trial or ("of another user" if device.others else "-"))
+            for device in devices
+        ],
         "reserved for": [cell(device.reserved_for or "-") for device in devices],
         ">use": [cell(percent(device.usage.utilization)) for device in devices],
         ">memory": [

@@ -140,8 +140,10 @@ def leaderboard(trials: Sequence[Trial], metric: str, wide: bool) -> Table:
 
 def studies_table(studies: Sequence[Study], wide: bool) -> Table:
     """Studies in the given order."""
-    extra = ("owner", ">preempted", ">overhead", ">checkpoints") if wide else ()
-    table = grid("study", "submitted", "trials", "best", "best trial", "policy", *extra)
+    owned = wide or len({study.owner for study in studies}) > 1
+    extra = (">preempted", ">overhead", ">checkpoints") if wide else ()
+    owner = ("owner",) if owned else ()
+    table = grid("study", "submitted", "trials", "best", "best trial", "policy", *owner, *extra)
     for study in studies:
         cells = [
             cell(study.id),
@@ -151,9 +153,10 @@ def studies_table(studies: Sequence[Study], wide: bool) -> Table:
             cell(study.best_trial or "-"),
             cell(study.policy or "-"),
         ]
+        if owned:
+            cells.append(cell(study.owner or "-"))
         if wide:
             cells += [
-                cell(study.owner or "-"),
                 cell(str(study.preemptions)),
                 cell(percent(study.overhead_share)),
                 cell(size(study.checkpoint_bytes)),

@@ -111,7 +111,8 @@ def join(
     ] = True,
 ) -> None:
     """Join the head with a one-time token: from then on `hermesd node` finds its way to it."""
-    from hermesd.enrolment import NotEnrolled, enrol
+    from hermesd.enrolment import enrol
+    from hermesd.identity import NotEnrolled
 
     settings = _node_settings(config, state, name, slots)
     try:

@@ -23,7 +23,8 @@ from pydantic import (
     model_validator,
 )
 
-from hermesd.core.strikes import HALF_LIFE_SECONDS
+from hermesd.core import strikes
+from hermesd.core.sharing import HALF_LIFE_SECONDS, USUAL
 from hermesd.enrolment import Membership
 from hermesd.memory import usable_memory
 
@@ -67,6 +68,12 @@ def _cores_exist(slots: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], .
 def _node_name(name: str) -> str:
     if not NODE_NAME.fullmatch(name):
         raise ValueError("1 to 63 of a-z, 0-9, dot, hyphen and underscore, a letter or digit first")
+    return name
+
+
+def _user_name(name: str) -> str:
+    if not name or len(name) > 63 or not name.isprintable():
+        raise ValueError("the name of a user, as `hermesctl user ls` has it")
     return name
 
 
@@ -142,6 +149,29 @@ class _Daemon(BaseModel):
         return self.tls_certificate is not None
 
 
+class _Table(BaseModel):
+    """A table beside those of the daemons."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class UserTerms(_Table):
+    """`[users.NAME]`: what one user may have of the devices, and of the head."""
+
+    # The part of the devices beside other users; who is not named has 1.
+    weight: Annotated[float, Field(ge=0.001, le=1000)] = USUAL.weight
+    # At once; unset: any number.
+    max_devices: Annotated[int, Field(ge=0, le=10**6)] | None = None
+    max_unfinished_trials: Annotated[int, Field(ge=0, le=10**7)] | None = None
+
+
+class FairShare(_Table):
+    """`[fair_share]`: how what users had counts against them."""
+
+    # What was used so long ago counts half.
+    half_life_hours: Annotated[float, Field(ge=0.01, le=10_000)] = HALF_LIFE_SECONDS / 3600.0
+
+
 class HeadConfig(_Daemon):
     """The control daemon's settings."""
 
@@ -158,7 +188,12 @@ class HeadConfig(_Daemon):
     blob_limit_bytes: Bytes = 2 * GIB
     blobs_limit_bytes: Bytes = 50 * GIB
     # A failure on a device weighs half as much after so long: see `hermesctl node show`.
-    strike_half_life_seconds: Annotated[float, Field(ge=1, le=30 * 86_400)] = HALF_LIFE_SECONDS
+    strike_half_life_seconds: Annotated[float, Field(ge=1, le=30 * 86_400)] = (
+        strikes.HALF_LIFE_SECONDS
+    )
+    # Tables of their own in the file, which is the only place where they can be set.
+    users: dict[Annotated[str, AfterValidator(_user_name)], UserTerms] = Field(default_factory=dict)
+    fair_share: FairShare = FairShare()
     # Prometheus' endpoint on loopback; unset: none.
     metrics_port: Annotated[int, Field(ge=1, le=65535)] | None = None
 

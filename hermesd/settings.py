@@ -13,10 +13,15 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from hermesd.config import HeadConfig, NodeConfig
+from hermesd.config import FairShare, HeadConfig, NodeConfig, UserTerms
 from hermesd.refusal import FieldError, from_pydantic, nearest, one_of, under
 
 Section = TypeVar("Section", bound=BaseModel)
+
+
+# Tables of a head's that are not named after it.
+SHARED = ("users", "fair_share")
+TABLES = ("head", "node", *SHARED)
 
 
 class ConfigError(Exception):
@@ -27,7 +32,7 @@ def load_head(
     path: Path | None, environ: Mapping[str, str], flags: Mapping[str, object]
 ) -> HeadConfig:
     """The head's settings. Raises ConfigError."""
-    return _load(HeadConfig, "head", path, environ, flags)
+    return _load(HeadConfig, "head", path, environ, flags, SHARED)
 
 
 def load_node(
@@ -43,9 +48,17 @@ def _load(
     path: Path | None,
     environ: Mapping[str, str],
     flags: Mapping[str, object],
+    beside: tuple[str, ...] = (),
 ) -> Section:
-    known = list(section.model_fields)
+    """`beside` names the tables of the file that are the section's fields as well."""
+    known = [name for name in section.model_fields if name not in beside]
     values: dict[str, object] = dict(_table(path, table))
+    for name in values.keys() & set(beside):
+        wrong = FieldError(f"{table}.{name}", "", f"a table [{name}] of its own")
+        raise ConfigError(f"{path}: {wrong}")
+    for name in beside:
+        if found := _table(path, name):
+            values[name] = found
     origin = dict.fromkeys(values, str(path))
     prefix = f"HERMES_{table.upper()}_"
     for variable in sorted(v for v in environ if v.startswith(prefix)):
@@ -61,17 +74,29 @@ def _load(
     try:
         return section.model_validate(values)
     except ValidationError as error:
-        errors = from_pydantic(error, {"": known})
-        lines = _lines(table, errors, origin, str(path or "settings"))
+        errors = from_pydantic(error, {"": known, **_keys(error)})
+        lines = _lines(table, errors, origin, str(path or "settings"), beside)
         raise ConfigError("\n".join(lines)) from None
 
 
 def _lines(
-    table: str, errors: Iterable[FieldError], origin: Mapping[str, str], other: str
+    table: str,
+    errors: Iterable[FieldError],
+    origin: Mapping[str, str],
+    other: str,
+    beside: tuple[str, ...],
 ) -> Iterable[str]:
     for error in errors:
         key = error.field_path.split(".")[0]
-        yield f"{origin.get(key, other)}: {under(table, [error])[0]}"
+        told = error if key in beside else under(table, [error])[0]
+        yield f"{origin.get(key, other)}: {told}"
+
+
+def _keys(error: ValidationError) -> Mapping[str, Iterable[str]]:
+    """The keys that the tables of users and shares may have, where one has another."""
+    paths = [".".join(map(str, item["loc"][:-1])) for item in error.errors(include_url=False)]
+    shares = {path: FairShare.model_fields for path in paths if path == "fair_share"}
+    return shares | {path: UserTerms.model_fields for path in paths if path.startswith("users.")}
 
 
 def _table(path: Path | None, table: str) -> Mapping[str, object]:
@@ -84,9 +109,10 @@ def _table(path: Path | None, table: str) -> Mapping[str, object]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: is not TOML: {error}") from None
     for name, value in tables.items():
-        if name not in ("head", "node") or not isinstance(value, dict):
-            near = nearest(name, ["head", "node"])
-            wrong = FieldError(name, "", "the tables [head] and [node]", near)
+        if name not in TABLES or not isinstance(value, dict):
+            near = nearest(name, TABLES)
+            expected = "the tables [head], [node], [users.NAME] and [fair_share]"
+            wrong = FieldError(name, "", expected, near)
             raise ConfigError(f"{path}: {wrong}")
     found: dict[str, object] = tables.get(table, {})
     return found

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hermesctl.address import state_directory
-from hermesd.config import HeadConfig
+from hermesd.config import HeadConfig, UserTerms
 from hermesd.settings import ConfigError, load_head, load_node
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "systemd" / "hermesd.toml.example"
@@ -85,6 +85,51 @@ def test_what_the_example_has_commented_out_is_valid_too(write) -> None:
     assert load_node(write(settings), {}, {"head": "10.0.0.1:7411"}).tls
 
 
+def test_users_have_tables_of_their_own_that_a_node_passes_over(write) -> None:
+    path = write(
+        """
+        [fair_share]
+        half_life_hours = 2
+        [users.alice]
+        weight = 3
+        max_devices = 4
+        [users."b.ob"]
+        max_unfinished_trials = 0
+        """
+    )
+    head = load_head(path, {}, {})
+    assert head.fair_share.half_life_hours == 2
+    assert head.users["alice"] == UserTerms(weight=3, max_devices=4)
+    assert head.users["b.ob"] == UserTerms(max_unfinished_trials=0)
+    assert load_node(path, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[users.alice]\nwieght = 2", "users.alice.wieght = unknown key: expected one of"),
+        ("[users.alice]\nwieght = 2", "did you mean weight?"),
+        ("[users.alice]\nweight = 0", "users.alice.weight = 0: expected"),
+        ("[users.alice]\nmax_devices = -1", "users.alice.max_devices = -1: expected"),
+        ("[users]\nalice = 3", "users.alice = 3: expected"),
+        ("[fair_share]\nhalf_life = 3", "did you mean half_life_hours?"),
+        ("[fair_share]\nhalf_life_hours = 0", "fair_share.half_life_hours = 0: expected"),
+        ("[user.alice]\nweight = 1", "did you mean users?"),
+        ("[head.users.alice]\nweight = 1", "head.users: expected a table [users] of its own"),
+    ],
+)
+def test_terms_that_will_not_do_are_named(write, text: str, words: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_head(write(text), {}, {})
+    assert words in str(refused.value)
+    assert "hermesd.toml: " in str(refused.value)
+
+
+def test_no_variable_of_the_environment_sets_terms() -> None:
+    with pytest.raises(ConfigError, match="HERMES_HEAD_USERS: expected"):
+        load_head(None, {"HERMES_HEAD_USERS": "{}"}, {})
+
+
 def test_the_socket_lies_in_the_state_unless_it_is_named(tmp_path: Path) -> None:
     assert HeadConfig(state_dir=tmp_path).socket_path == tmp_path / "head.sock"
     assert HeadConfig(state_dir=tmp_path, socket=tmp_path / "s").socket_path == tmp_path / "s"
@@ -92,7 +137,7 @@ def test_the_socket_lies_in_the_state_unless_it_is_named(tmp_path: Path) -> None
 
 BAD_FILES = [
     ("[head]\nlistn = 'x'\n", r"hermesd.toml: head\.listn = unknown key: .*mean listen\?"),
-    ("[haed]\n", r"hermesd.toml: haed: expected the tables \[head\] and \[node\].*mean head\?"),
+    ("[haed]\n", r"hermesd.toml: haed: expected the tables \[head\], \[node\].*mean head\?"),
     ("head = 3\n", r"head: expected the tables"),
     ("[head\n", r"hermesd.toml: is not TOML"),
     ("[head]\nlisten = '7411'\n", r"head\.listen = 7411: expected host:port"),

@@ -54,6 +54,7 @@ def test_every_section_reaches_the_study() -> None:
         signal=pb.Signal(name="val_loss", goal=pb.GOAL_MINIMIZE),
         schedule=pb.Schedule(policy=plugin("round_robin"), placement=plugin("homes", G_thres=2)),
         resources=pb.Resources(device_kind="cpu", memory_bytes=7),
+        priority=-7,
         suspend=pb.Suspend(tier=pb.TIER_CHECKPOINT, durability_seconds=30, deadline_seconds=20),
         retry=pb.Retry(
             max_failures=5,
@@ -69,7 +70,7 @@ def test_every_section_reaches_the_study() -> None:
     assert made.signal == "val_loss"
     assert made.policy.name == "round_robin"
     assert made.placement == Plugin("homes", (("G_thres", 2),))
-    assert (made.device_kind, made.memory_bytes) == ("cpu", 7)
+    assert (made.device_kind, made.memory_bytes, made.priority) == ("cpu", 7, -7)
     assert (made.tier, made.durability_seconds) == (Tier.CHECKPOINT, 30)
     assert (made.suspend_deadline_seconds, made.max_failures) == (20, 5)
     assert made.on_third_failure is OnThirdFailure.STUDY
@@ -413,6 +414,8 @@ BAD = [
         spec(retry=pb.Retry(rules=[pb.RetryRule(match=m, do=NO_RETRY) for m in ("Oom", "oom")])),
         "each match once, not 'oom' twice",
     ),
+    (spec(priority=101), r"^priority = 101: expected less than or equal to 100"),
+    (spec(priority=-101), r"^priority = -101"),
     (spec(resources=pb.Resources(memory_bytes=-5)), r"^resources\.memory_bytes = -5"),
     (spec(early_terminate=pb.EarlyTerminate(type="envelope")), r"^early_terminate\.type = env"),
     (

@@ -29,7 +29,7 @@ from hermesctl.running import NounGroup, confirm, run
 from hermesctl.tables import facts_table
 from hermesctl.terminal import say, stdout
 from hermesctl.text import printable
-from hermesd.enrolment import Role
+from hermesd.identity import Role
 
 app = typer.Typer(cls=NounGroup, help="List and show nodes. Without a verb: the list, or one node.")
 

@@ -4,52 +4,115 @@ from __future__ import annotations
 
 import getpass
 import os
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from hermesctl import contexts
 from hermesctl.async_client import AsyncClient
-from hermesctl.members import invite, members, revoke
+from hermesctl.errors import NotFound
+from hermesctl.members import invite, members, revoke, users
 from hermesctl.options import HeadOption, OutputOption, YesOption
 from hermesctl.output import Format, emit, row
 from hermesctl.running import NounGroup, confirm, run
-from hermesctl.tables import grid, moment
+from hermesctl.tables import facts_table, grid
 from hermesctl.terminal import say, stdout
 from hermesctl.text import printable
+from hermesctl.user_views import user_facts, users_table
 from hermesctl.yaml_text import Data
-from hermesd.enrolment import Role
+from hermesd.identity import Role
 
 DAY_SECONDS = 86_400.0
 
-app = typer.Typer(cls=NounGroup, help="Those who may use the head from other machines.")
+app = typer.Typer(cls=NounGroup, help="Those who use the head, and how they share its devices.")
 ValidOption = Annotated[
     float, typer.Option("--days", min=0.001, max=30, help="How long the token may be redeemed.")
 ]
 
 
-@app.command("ls")
-def list_members(head: HeadOption = None, output: OutputOption = Format.TABLE) -> None:
-    """List the nodes and people with a certificate.
+class PersonRole(StrEnum):
+    """What a person may be at a head."""
 
-    Example: hermesctl user ls
+    USER = "user"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+
+
+RoleOption = Annotated[
+    PersonRole,
+    typer.Option(
+        "--role",
+        help="A user sees and changes their own studies. An operator sees and changes all, and"
+        " drains nodes. An admin may invite and revoke, too.",
+    ),
+]
+
+
+@app.command("ls")
+def list_users(head: HeadOption = None, output: OutputOption = Format.TABLE) -> None:
+    """List the nodes and people with a certificate, and what people have and use of the devices.
+
+    Use is counted in device time that fades with the head's half-life. A user sees only themselves.
+
+    Example: hermesctl user ls -o wide
     """
 
     async def body(client: AsyncClient) -> None:
         known = await members(client.connection)
-        rows = [row(member) for member in known]
-        table = grid("name", "role", "certificate ends")
-        for member in known:
-            table.add_row(printable(member.name), member.role, moment(member.expires_unix_seconds))
-        emit(stdout(), output, {"members": rows}, rows, lambda _: table)
+        sharing = {user.name: user for user in await users(client.connection)}
+        document = {
+            "members": [row(member) for member in known],
+            "users": [row(user) for user in sharing.values()],
+        }
+        emit(
+            stdout(),
+            output,
+            document,
+            [row(user) for user in sharing.values()],
+            lambda wide: users_table(known, sharing, wide),
+        )
 
     run(body, head=head)
+
+
+@app.command()
+def show(
+    name: Annotated[
+        str | None, typer.Argument(help="As `user ls` has it; default: who you are there.")
+    ] = None,
+    head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Show a user: what they have, what they used lately, their share, their quotas.
+
+    Example: hermesctl user show alice
+    """
+
+    async def body(client: AsyncClient) -> None:
+        known = await members(client.connection)
+        sharing = {user.name: user for user in await users(client.connection)}
+        wanted = name or _myself(head)
+        found = sharing.get(wanted)
+        if found is None:
+            raise NotFound(f"no user {printable(wanted)} has studies here, or used devices")
+        facts = user_facts(found, known)
+        emit(stdout(), output, {"user": row(found)}, [row(found)], lambda _: facts_table(facts))
+
+    run(body, head=head)
+
+
+def _myself(head: str | None) -> str:
+    """Who the caller is at the head that is meant: by the login, else by the account."""
+    known = {one.name: one for one in contexts.contexts(os.environ)}
+    current = contexts.current(os.environ) if head is None else known.get(head)
+    return getpass.getuser() if current is None else current.membership.identity.name
 
 
 @app.command("token")
 def user_token(
     name: Annotated[str, typer.Argument(help="What the person is called at the head.")],
-    admin: Annotated[bool, typer.Option("--admin", help="May invite and revoke, too.")] = False,
+    role: RoleOption = PersonRole.USER,
     days: ValidOption = 1.0,
     head: HeadOption = None,
 ) -> None:
@@ -59,8 +122,7 @@ def user_token(
     """
 
     async def body(client: AsyncClient) -> None:
-        role = Role.ADMIN if admin else Role.USER
-        invited = await invite(client.connection, role, name, days * DAY_SECONDS)
+        invited = await invite(client.connection, Role(role), name, days * DAY_SECONDS)
         print(f"hermesctl login {invited.address} {invited.token} --user {name}")
 
     run(body, head=head)
@@ -69,7 +131,7 @@ def user_token(
 @app.command("revoke")
 def user_revoke(
     name: Annotated[str, typer.Argument(help="As `user ls` has it.")],
-    admin: Annotated[bool, typer.Option("--admin", help="The admin of that name.")] = False,
+    role: RoleOption = PersonRole.USER,
     yes: YesOption = False,
     head: HeadOption = None,
 ) -> None:
@@ -80,7 +142,7 @@ def user_revoke(
     confirm(f"Revoke the access of {printable(name)}?", yes=yes)
 
     async def body(client: AsyncClient) -> None:
-        await revoke(client.connection, Role.ADMIN if admin else Role.USER, name)
+        await revoke(client.connection, Role(role), name)
 
     run(body, head=head)
     say(f"{printable(name)} has no access any more")

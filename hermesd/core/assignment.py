@@ -11,8 +11,10 @@ from hermesd.core.model import DeviceId, Phase, StudyId, Tier, Time, TrialId
 from hermesd.core.moves import Moves
 from hermesd.core.queue import Choice
 from hermesd.core.queues import Queues
+from hermesd.core.quotas import Quotas
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
+from hermesd.core.turns import merged
 
 Issue: TypeAlias = Callable[[Command], None]
 # In order; a plain dict takes the longer to find its first key the more of them were deleted.
@@ -28,11 +30,13 @@ class Assignment:
 
     def fill(self, issue: Issue, now: Time) -> None:
         """Fill the open devices: reserved ones first, then in the order of the policies."""
-        state = self.state
+        state, quotas = self.state, Quotas(self.state)
         for device in sorted(state.free):
             reserved = state.slots[device].reserved
             trial = state.trials.get(reserved) if reserved else None
             if trial is None or not _ready(trial, now) or not self.queues.fits(trial, device):
+                continue
+            if quotas.over(trial):  # lowered since it was kept for the trial
                 continue
             if choice := self.queues.choice(trial, now):
                 self._launch(choice, device, issue)
@@ -50,14 +54,19 @@ class Assignment:
             trial = state.trials[trial_id]
             if trial_id in occupants:
                 del occupants[trial_id]
-                if not self._move(trial, moves, free, occupants, position, issue) and (
+                if quotas.over(trial):
+                    quotas.give(trial)
+                    self._give_back(
+                        trial_id, None, "more devices than the quota of its user", issue
+                    )
+                elif not self._move(trial, moves, free, occupants, position, issue) and (
                     choice := self.queues.choice(trial, now)
                 ):
                     self._renew(choice, issue)
             elif trial_id in moves.stays:
                 self._move(trial, moves, free, occupants, position, issue)
             elif trial_id in moves.displaced or self._available(trial, now):
-                self._claim(trial, free, occupants, moves, position, issue, now)
+                self._claim(trial, free, occupants, moves, quotas, position, issue, now)
         for trial_id in list(moves.left):
             self._leave(trial_id, None, moves, issue)
         for trial_id in occupants:
@@ -90,7 +99,7 @@ class Assignment:
         else:
             victim = self._occupant(device)
             del occupants[victim]
-            self._give_back(victim, trial.id, f"{trial.id} goes first: a faster device", issue)
+            self._make_room(victim, trial, "a faster device", issue)
             moves.displaced.add(victim)
             moves.left[trial.id] = None
         return True
@@ -110,31 +119,44 @@ class Assignment:
         free: Free,
         occupants: dict[TrialId, DeviceId],
         moves: Moves,
+        quotas: Quotas,
         position: dict[TrialId, int],
         issue: Issue,
         now: Time,
     ) -> None:
         """A waiting trial takes a free device, else the one that another leaves for a better, else
         that of the least deserving occupant."""
-        device = self._cheapest(trial, free) if trial.run is None else None
+        trials = self.state.trials
+        device = None
+        if trial.run is None and not quotas.full(trial):
+            device = self._cheapest(trial, free)
         if device is not None:
             if (choice := self.queues.choice(trial, now)) is not None:
                 del free[device]
+                quotas.take(trial, None)
                 self._launch(choice, device, issue)
             return
         for leaving in moves.left:
-            run = self.state.trials[leaving].run
+            run = trials[leaving].run
             if run is not None and self.queues.fits(trial, run.devices[0]):
+                if trial.run is None and quotas.full(trial):
+                    continue
+                if trial.run is None:  # else it has one already, which it gives up
+                    quotas.take(trial, None)
                 self._leave(leaving, trial.id, moves, issue)
                 return
         if trial.run is not None:
             return
-        victims = [t for t, device in occupants.items() if self.queues.fits(trial, device)]
+        victims = [
+            t
+            for t, device in occupants.items()
+            if quotas.shares(trial, trials[t]) and self.queues.fits(trial, device)
+        ]
         if victims:
             victim = max(victims, key=lambda t: position.get(t, len(position)))
             del occupants[victim]
-            words = self.queues.words(trial)
-            self._give_back(victim, trial.id, f"{trial.id} goes first: {words}", issue)
+            quotas.take(trial, trials[victim])
+            self._make_room(victim, trial, self.queues.words(trial), issue)
 
     def _cheapest(self, trial: Trial, free: Free) -> DeviceId | None:
         """The first of the cheapest free devices that the trial fits on; None if there is none."""
@@ -161,6 +183,15 @@ class Assignment:
         run = choice.trial.run
         assert run is not None
         issue(Renew(run.id, run.grant + 1, choice.quantum, f"still best: {choice.words}"))
+
+    def _make_room(self, victim: TrialId, trial: Trial, words: str, issue: Issue) -> None:
+        """A trial gives its device back for another; of another user's it is not told the name."""
+        owner = self.state.owner_of(trial)
+        if self.state.owner_of(self.state.trials[victim]) == owner:
+            reason = f"{trial.id} goes first: {words}"
+        else:
+            reason = "a trial of another user goes first"
+        self._give_back(victim, trial.id, reason, issue)
 
     def _give_back(
         self,
@@ -198,7 +229,7 @@ class Assignment:
         moves: Moves,
         now: Time,
     ) -> list[TrialId]:
-        """The studies' orders as one: the study with the fewest devices has the next turn."""
+        """The studies' orders as one; see `turns`."""
         open_devices = [*free, *occupants.values()]
 
         def eligible(trial: Trial) -> bool:
@@ -216,22 +247,8 @@ class Assignment:
             theirs = tuple(mine.get(study_id, ()))
             order = self.queues.order(study_id, len(open_devices), theirs, eligible, now)
             if order:
-                orders[study_id] = order[::-1]
-        if len(orders) <= 1:
-            return [trial_id for order in orders.values() for trial_id in reversed(order)]
-        shares = dict.fromkeys(self.state.studies, 0)
-        claimants = {*occupants, *moves.stays}
-        for slot in self.state.slots.values():
-            if slot.run is not None and slot.run.trial not in claimants:
-                shares[self.state.trials[slot.run.trial].spec.study] += 1
-        merged: list[TrialId] = []
-        while orders:
-            study_id = min(orders, key=lambda s: shares[s])
-            merged.append(orders[study_id].pop())
-            shares[study_id] += 1
-            if not orders[study_id]:
-                del orders[study_id]
-        return merged
+                orders[study_id] = order
+        return merged(self.state, orders, {*occupants, *moves.stays}, now)
 
 
 def _ready(trial: Trial, now: Time) -> bool:

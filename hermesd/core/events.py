@@ -25,7 +25,9 @@ from hermesd.core.model import (
     Tier,
     TrialId,
     TrialSpec,
+    UserId,
 )
+from hermesd.core.sharing import Terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +151,14 @@ class DeviceFailed:
 
     device: DeviceId
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TermsSet:
+    """How users share was decided anew: who is not named has the usual terms."""
+
+    half_life_seconds: float
+    terms: tuple[tuple[UserId, Terms], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +307,7 @@ Event: TypeAlias = (
     | NodeDrained
     | NodeUndrained
     | Forgiven
+    | TermsSet
     | DeviceFailed
     | PolicyFailed
     | RunEvent

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from hermesd.core.draining import stuck
-from hermesd.core.model import Phase, Place, StudyId, Time, TrialId
+from hermesd.core.model import Phase, Place, StudyId, Time, TrialId, UserId
 from hermesd.core.placement import avoided
 from hermesd.core.queues import Queues, Unanswered
+from hermesd.core.quotas import Quotas
 from hermesd.core.state import State
 from hermesd.core.strikes import one_line
 from hermesd.core.trial import Trial
@@ -35,9 +36,10 @@ class LeftOut(NamedTuple):
 
 
 class Question(NamedTuple):
-    """Which trial, what was last decided of it, and whether it waits for its machine."""
+    """Which trial, who asks, what was last decided of it, and whether it waits for its machine."""
 
     trial: TrialId
+    asker: UserId
     last_decision: str
     waits: bool
     now: Time
@@ -73,10 +75,34 @@ def explain(state: State, queues: Queues, asked: Question) -> Explanation:
             summary += f"; {policy} ranks it {place} of {len(ranking)}: {words}"
         elif not trouble:
             summary += f"; {policy} does not rank it"
+        if trial.phase is Phase.WAITING and Quotas(state).full(trial):
+            summary += f"; it waits: {_quota(state, trial, asked.asker)} is in use"
+        elif trial.phase is Phase.WAITING:
+            summary += _turns(state, trial, asked)
         summary += trouble
     rows = tuple((t.id, words, t.phase) for t, words in ranking)
     left_out = () if trial.phase.final else tuple(_left_out(state, trial))
     return Explanation(summary, rows, asked.last_decision, policy, left_out)
+
+
+def _turns(state: State, trial: Trial, asked: Question) -> str:
+    """How its user stands beside others who want devices; nothing where there are none."""
+    owners = {study.owner for study in state.studies.values() if state.active[study.id]}
+    if len(owners) < 2:
+        return ""
+    owner = state.owner_of(trial)
+    used = {each: state.used_by(each, asked.now) / state.terms_of(each).weight for each in owners}
+    ahead = sum(use < used[owner] for use in used.values())
+    whose = "you" if asked.asker == owner else owner
+    return f"; users take turns: {ahead} of {len(owners)} used less for their weight than {whose}"
+
+
+def _quota(state: State, trial: Trial, asker: UserId) -> str:
+    owner = state.owner_of(trial)
+    most = state.terms_of(owner).max_devices
+    devices = "device" if most == 1 else "devices"
+    whose = "your" if asker == owner else f"{owner}'s"
+    return f"{whose} quota of {most} {devices}"
 
 
 def _left_out(state: State, trial: Trial) -> Iterator[LeftOut]:

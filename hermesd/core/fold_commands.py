@@ -96,7 +96,8 @@ def _launch(state: Tables, command: Launch, now: Time) -> None:
     step = _restored_step(state, trial, command)
     devices, quantum = command.devices, command.quantum
     run = Run(command.run, devices, quantum, now, warm=warm, restored_step=step)
-    for device in command.devices:
+    state.hold(trial, len(devices), now)
+    for device in devices:
         state.put_slot(replace(state.slots[device], run=command.run, reserved=None))
     state.put(replace(trial, phase=Phase.STARTING, run=run, attempt=command.run.attempt, reason=""))
 

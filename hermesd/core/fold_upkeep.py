@@ -1,16 +1,18 @@
-"""What people asked of machines, folded into the tables."""
+"""What people asked of machines, and how users are to share them, folded into the tables."""
 
 from __future__ import annotations
 
 from typing import assert_never
 
 from hermesd.core.change import replace
-from hermesd.core.events import Forgiven, NodeDrained, NodeUndrained
-from hermesd.core.model import NodeId, Place
+from hermesd.core.events import Forgiven, NodeDrained, NodeUndrained, TermsSet
+from hermesd.core.model import NodeId, Place, Time
 from hermesd.core.tables import Rejected, Tables
 
 
-def fold_upkeep_event(state: Tables, event: NodeDrained | NodeUndrained | Forgiven) -> None:
+def fold_upkeep_event(
+    state: Tables, event: NodeDrained | NodeUndrained | Forgiven | TermsSet, now: Time
+) -> None:
     match event:
         case NodeDrained(node_id, request_id):
             state.node(node_id)
@@ -25,6 +27,13 @@ def fold_upkeep_event(state: Tables, event: NodeDrained | NodeUndrained | Forgiv
                 raise Rejected(f"no device or node {place!r}")
             state.request(request_id, ())
             _forgive(state, place)
+        case TermsSet(half_life_seconds, terms):
+            # What was used before is counted as it was then.
+            state.accounts = {
+                user: account.holding(account.devices, now, state.half_life_seconds)
+                for user, account in state.accounts.items()
+            }
+            state.half_life_seconds, state.terms = half_life_seconds, dict(terms)
         case _:
             assert_never(event)
 

@@ -41,6 +41,14 @@ def check(state: Tables) -> None:
             "{}: index of expired quanta",
             device_id,
         )
+    held: dict[str, int] = {}
+    for trial in state.trials.values():
+        if trial.run is not None:
+            owner = state.owner_of(trial)
+            held[owner] = held.get(owner, 0) + len(trial.run.devices)
+    for user, account in state.accounts.items():
+        _require(account.devices == held.pop(user, 0), "{}: devices in use", user)
+    _require(not held, "devices of users without an account: {}", held)
     for study_id, members in state.members.items():
         _require(study_id in state.studies, "members of the unknown study {}", study_id)
         unfinished = {t for t in members if not state.trials[t].phase.final}

@@ -14,6 +14,7 @@ from hermesd.core.retrying import OnThirdFailure, RetryRule
 
 Time: TypeAlias = float
 StudyId: TypeAlias = str
+UserId: TypeAlias = str
 TrialId: TypeAlias = str
 NodeId: TypeAlias = str
 DeviceId: TypeAlias = str
@@ -209,6 +210,7 @@ class Study:
     device_kind: str = ""
     memory_bytes: int = 0
     identity: str = ""
+    priority: int = 0
 
 
 class Stage(NamedTuple):

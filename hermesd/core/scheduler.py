@@ -40,6 +40,7 @@ from hermesd.core.model import (
     Tier,
     Time,
     TrialId,
+    UserId,
 )
 from hermesd.core.node_messages import Upcoming
 from hermesd.core.placement import Placement
@@ -267,9 +268,10 @@ class Scheduler:
         """What each node may prepare for; see `foresight`."""
         return upcoming(self.state, self._queues, now)
 
-    def explain(self, trial_id: TrialId, now: Time) -> Explanation:
-        """Why a trial runs or waits, in its policy's words."""
-        asked = Question(trial_id, self._last.get(trial_id, ""), trial_id in self._later, now)
+    def explain(self, trial_id: TrialId, now: Time, asker: UserId = "") -> Explanation:
+        """Why a trial runs or waits, in its policy's words, for the user who asks."""
+        last = self._last.get(trial_id, "")
+        asked = Question(trial_id, asker, last, trial_id in self._later, now)
         return explain(self.state, self._queues, asked)
 
 

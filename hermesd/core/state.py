@@ -35,6 +35,7 @@ from hermesd.core.events import (
     Removed,
     Retried,
     Submitted,
+    TermsSet,
     Unpaused,
 )
 from hermesd.core.fold_commands import fold_command
@@ -78,8 +79,8 @@ class State(Tables):
                 fold_selection_event(self, entry, now)
             case NodeJoined() | NodeSilent() | NodeLost() | DeviceFailed():
                 fold_node_event(self, entry, now)
-            case NodeDrained() | NodeUndrained() | Forgiven():
-                fold_upkeep_event(self, entry)
+            case NodeDrained() | NodeUndrained() | Forgiven() | TermsSet():
+                fold_upkeep_event(self, entry, now)
             case PolicyFailed(study, detail):
                 self.study(study)
                 self.fallen[study] = detail

@@ -23,8 +23,10 @@ from hermesd.core.model import (
     Tier,
     Time,
     TrialId,
+    UserId,
 )
 from hermesd.core.policy import Facts
+from hermesd.core.sharing import HALF_LIFE_SECONDS, USUAL, Account, Terms
 from hermesd.core.trial import Trial
 
 REQUESTS_KEPT = 10_000
@@ -43,7 +45,8 @@ class Tables:
     runs that a node has and should not, `releases` what nodes may let go of (True: its files too).
     `strikes` is the ledger of failures by device (another dictionary after each change), and
     `quarantined` are the places that it is held against. `excluded` says which studies are to have
-    no more of which nodes, and why.
+    no more of which nodes, and why. `terms` are those of users who have other than the usual ones,
+    `accounts` what users have and had.
     """
 
     def __init__(self) -> None:
@@ -56,6 +59,9 @@ class Tables:
         self.nodes: dict[NodeId, Node] = {}
         self.slots: dict[DeviceId, Slot] = {}
         self.facts: dict[StudyId, Facts] = {}
+        self.half_life_seconds = HALF_LIFE_SECONDS
+        self.terms: dict[UserId, Terms] = {}
+        self.accounts: dict[UserId, Account] = {}
         self.requests: dict[str, tuple[TrialId, ...]] = {}
         self.fallen: dict[StudyId, str] = {}
         self.strays: dict[tuple[NodeId, RunId], None] = {}
@@ -98,6 +104,30 @@ class Tables:
         if node_id not in self.nodes:
             raise Rejected(f"no node {node_id!r}")
         return self.nodes[node_id]
+
+    def owner_of(self, trial: Trial) -> UserId:
+        """Whose the trial is."""
+        return self.studies[trial.spec.study].owner
+
+    def terms_of(self, user: UserId) -> Terms:
+        """What the user may have."""
+        return self.terms.get(user, USUAL)
+
+    def used_by(self, user: UserId, now: Time) -> float:
+        """The user's decayed device seconds."""
+        account = self.accounts.get(user)
+        return account.used(now, self.half_life_seconds) if account is not None else 0.0
+
+    def devices_of(self, user: UserId) -> int:
+        """How many devices the user's trials are on."""
+        account = self.accounts.get(user)
+        return account.devices if account is not None else 0
+
+    def hold(self, trial: Trial, more: int, now: Time) -> None:
+        """Count that the trial's user has so many more devices, or fewer."""
+        owner = self.owner_of(trial)
+        account = self.accounts.get(owner, Account())
+        self.accounts[owner] = account.holding(account.devices + more, now, self.half_life_seconds)
 
     def parked_on(self, trial: Trial) -> NodeId | None:
         """The node that has the trial's parked process; None if none is parked."""
@@ -152,6 +182,7 @@ class Tables:
 
     def free_slots(self, trial: Trial, now: Time) -> None:
         assert trial.run is not None
+        self.hold(trial, -len(trial.run.devices), now)
         for device in trial.run.devices:
             slot = self.slots[device]
             busy = slot.busy_seconds + max(0.0, now - trial.run.since)

@@ -18,15 +18,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from hermesd.enrolment import (
-    SERVER_NAME,
-    Identity,
-    Role,
-    key_pem,
-    server_name,
-    uri_of,
-    write_private,
-)
+from hermesd.enrolment import key_pem, write_private
+from hermesd.identity import SERVER_NAME, Identity, Role, server_name, uri_of
 
 AUTHORITY_LIFE = datetime.timedelta(days=3650)
 CERTIFICATE_LIFE = datetime.timedelta(days=90)

@@ -1,4 +1,4 @@
-"""ControlService, put together from its parts: studies, trials, nodes, watching, files."""
+"""ControlService, put together from its parts: studies, trials, users, nodes, watching, files."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from hermesd.head.relay import Relay
 from hermesd.head.studies import Studies
 from hermesd.head.trials import Trials
 from hermesd.head.upkeep import Upkeep
+from hermesd.head.users import Users
 from hermesd.head.watch import Watching
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import control_pb2_grpc
@@ -22,7 +23,7 @@ from hermesd.policy import POLICIES
 
 
 class ControlService(
-    Studies, Trials, Upkeep, Watching, Files, control_pb2_grpc.ControlServiceServicer
+    Studies, Trials, Users, Upkeep, Watching, Files, control_pb2_grpc.ControlServiceServicer
 ):
     """The servicer. Reads are answered from the state; changes go through the loop."""
 
@@ -32,17 +33,17 @@ class ControlService(
         sessions: Sessions,
         relay: Relay,
         blobs: Blobs,
-        owner: str,
         cluster_id: str,
         taken: dict[StudyId, str],
+        owners: dict[StudyId, str],
     ) -> None:
         self.head = head
         self.sessions = sessions
         self.relay = relay
         self.blobs = blobs
-        self.owner = owner
         self.cluster_id = cluster_id
         self.taken = taken
+        self.owners = owners
         self.started: Time = head.clock()
 
     async def ServerInfo(

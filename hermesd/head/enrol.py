@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import structlog
@@ -11,12 +12,14 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from hermesd.config import NODE_NAME
-from hermesd.enrolment import ROLES, Identity, Invitation, Role
+from hermesd.core.model import StudyId
+from hermesd.head.access import asker
 from hermesd.head.authority import Authority
-from hermesd.head.guard import caller
+from hermesd.head.guard import LOCAL, caller
 from hermesd.head.invitations import Invitations
 from hermesd.head.nodes import Sessions
 from hermesd.head.refusals import NotFound, NotNow, TooMuch
+from hermesd.identity import ROLES, Identity, Invitation, Role
 from hermesd.pb.hermes.v1 import enrol_pb2 as pb
 from hermesd.pb.hermes.v1 import enrol_pb2_grpc
 from hermesd.refusal import FieldError, Refused, one_of, shown
@@ -30,7 +33,7 @@ log = structlog.get_logger()
 
 class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
     """The servicer. `authority` is None at a head that serves no other machines; `address` is
-    where they reach it, `port` where invitations are redeemed."""
+    where they reach it, `port` where invitations are redeemed, `owners` whose each study is."""
 
     def __init__(
         self,
@@ -39,12 +42,14 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         sessions: Sessions,
         address: str,
         port: int,
+        owners: Mapping[StudyId, str],
     ) -> None:
         self._authority = authority
         self._sessions = sessions
         self._invitations = invitations
         self._address = address
         self._port = port
+        self._owners = owners
 
     async def Invite(self, request: pb.InviteRequest, context: Any) -> pb.InviteResponse:
         authority = self._needed()
@@ -68,9 +73,8 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         authority = self._needed()
         name = _checked(request.name)
         signing_request = _signing_request(request.signing_request)
-        known = authority.identities()
         invited = self._invitations.redeem(
-            request.secret, name, lambda role: Identity(role, name) in known
+            request.secret, name, lambda role: self._taken(authority, role, name)
         )
         if invited is None:
             raise NotNow(
@@ -81,6 +85,14 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         certificate = authority.issue(identity, signing_request)
         log.info("enrolled", role=invited.role, name=name, peer=context.peer())
         return pb.EnrolResponse(certificate=certificate, role=_NUMBERS[invited.role], name=name)
+
+    def _taken(self, authority: Authority, role: Role, name: str) -> bool:
+        """Whether somebody is known by the name: of a person that is who owns what, in any role."""
+        known = authority.identities()
+        if role is Role.NODE:
+            return Identity(role, name) in known
+        people = {one.name for one in known if one.role is not Role.NODE}
+        return name in {*people, *self._owners.values(), LOCAL.name}
 
     async def Renew(self, request: pb.RenewRequest, context: Any) -> pb.RenewResponse:
         authority, identity = self._needed(), caller.get()
@@ -104,6 +116,8 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         self, request: pb.ListIdentitiesRequest, context: Any
     ) -> pb.ListIdentitiesResponse:
         known = self._authority.identities() if self._authority is not None else {}
+        if not asker().everything:
+            known = {one: issued for one, issued in known.items() if one == caller.get()}
         return pb.ListIdentitiesResponse(
             identities=[
                 pb.Identity(

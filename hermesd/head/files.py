@@ -10,6 +10,7 @@ from typing import Any
 from hermesd.core.model import NodeId, TrialId
 from hermesd.core.state import State
 from hermesd.head import names, views
+from hermesd.head.access import asker
 from hermesd.head.loop import Head
 from hermesd.head.nodes import Sessions
 from hermesd.head.ranking import Leaderboard
@@ -33,7 +34,7 @@ class Files:
 
     async def GetTrial(self, request: pb.GetTrialRequest, context: Any) -> pb.GetTrialResponse:
         state = self.head.state
-        trial = state.trials[names.trial_id(state, request.trial)]
+        trial = state.trials[names.trial_id(state, request.trial, asker())]
         board = Leaderboard(state, state.studies[trial.spec.study])
         view = views.trial_view(state, trial, board.measure, board.ranks[trial.id])
         response = pb.GetTrialResponse(trial=view)
@@ -60,7 +61,7 @@ class Files:
     async def TailLogs(
         self, request: pb.TailLogsRequest, context: Any
     ) -> AsyncIterator[pb.TailLogsResponse]:
-        trial = names.trial_id(self.head.state, request.trial)
+        trial = names.trial_id(self.head.state, request.trial, asker())
         offset = request.offset
         while True:
             over = not request.follow or self._over(trial)
@@ -105,7 +106,7 @@ class Files:
         self, request: pb.DownloadCheckpointRequest, context: Any
     ) -> AsyncIterator[pb.DownloadCheckpointResponse]:
         state = self.head.state
-        trial = state.trials[names.trial_id(state, request.trial)]
+        trial = state.trials[names.trial_id(state, request.trial, asker())]
         newest = trial.checkpoint
         name = request.checkpoint or (newest.id if newest else "")
         if not name:

@@ -11,6 +11,7 @@ from hermesd.core.events import NodeJoined
 from hermesd.head.guard import caller
 from hermesd.head.refusals import NotNow
 from hermesd.head.versions import compatible
+from hermesd.identity import Role
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.refusal import FieldError, Refused, shown
 
@@ -42,7 +43,7 @@ async def hello(requests: AsyncIterator[pb.AttachRequest]) -> tuple[pb.Hello, No
             expected = f"a device of {joined.node}, named {joined.node}/…"
             raise Refused(FieldError("hello.devices", shown(device.id), expected))
     holder = caller.get()
-    if holder is not None and holder.name not in ("", joined.node):
+    if holder is not None and holder.role is Role.NODE and holder.name not in ("", joined.node):
         expected = f"{holder.name}, as its certificate"
         raise Refused(FieldError("hello.node", shown(joined.node), expected))
     return first.hello, joined

@@ -8,6 +8,7 @@ it is logged under an incident id, which is all that the client sees.
 from __future__ import annotations
 
 import functools
+import getpass
 import hmac
 import os
 import secrets
@@ -22,13 +23,13 @@ import structlog
 from cryptography import x509
 
 from hermesd.core.state import Rejected
-from hermesd.enrolment import Identity, Role, identity_of
 from hermesd.head.authority import Authority
 from hermesd.head.blobs import TooLarge
 from hermesd.head.journal import JournalBroken
 from hermesd.head.loop import ReadOnly, Stopping
 from hermesd.head.refusals import NotFound, NotNow, Reused, TooMuch, Unreachable
 from hermesd.head.statedir import StateRefused
+from hermesd.identity import Identity, Role, identity_of
 from hermesd.pb.hermes.v1 import control_pb2, enrol_pb2, node_pb2
 from hermesd.refusal import Refused
 
@@ -40,6 +41,8 @@ ERRORS_KEY = "hermes-errors-bin"
 TEXT_LIMIT = 3_000
 
 
+# Who comes by the socket of an embedded head, or with the head's own token: the account it runs as.
+LOCAL = Identity(Role.ADMIN, getpass.getuser())
 # Who calls; None for one who only redeems an invitation.
 caller: ContextVar[Identity | None] = ContextVar("caller", default=None)
 
@@ -47,22 +50,23 @@ CONTROL_METHODS = (
     "SubmitStudy", "PutBlob", "GetStudy", "ListStudies", "GetTrial", "ListTrials", "ListNodes",
     "GetCurve", "ExplainTrial", "BestTrials", "PauseTrials", "ResumeTrials", "StopTrials",
     "RetryTrials", "ExtendStudy", "RemoveStudy", "WatchJournal", "TailLogs", "ExportStudy",
-    "DownloadCheckpoint", "ServerInfo",
+    "DownloadCheckpoint", "ListUsers", "ServerInfo",
 )  # fmt: skip
 # What concerns everybody's trials.
 UPKEEP_METHODS = ("DrainNode", "UndrainNode", "ReleaseNode")
-PEOPLE = frozenset({Role.USER, Role.ADMIN})
+PEOPLE = frozenset({Role.USER, Role.OPERATOR, Role.ADMIN})
+OPERATORS = frozenset({Role.OPERATOR, Role.ADMIN})
 EVERYBODY = frozenset(Role)
 METHODS: Mapping[str, frozenset[Role]] = {
     **{f"/hermes.v1.ControlService/{name}": PEOPLE for name in CONTROL_METHODS},
-    **{f"/hermes.v1.ControlService/{name}": frozenset({Role.ADMIN}) for name in UPKEEP_METHODS},
+    **{f"/hermes.v1.ControlService/{name}": OPERATORS for name in UPKEEP_METHODS},
     "/hermes.v1.NodeService/Attach": frozenset({Role.NODE}),
     "/hermes.v1.NodeService/GetBlob": frozenset({Role.NODE}),
     "/hermes.v1.EnrolService/Enrol": EVERYBODY,
     "/hermes.v1.EnrolService/Renew": EVERYBODY,
     "/hermes.v1.EnrolService/Invite": frozenset({Role.ADMIN}),
     "/hermes.v1.EnrolService/Revoke": frozenset({Role.ADMIN}),
-    "/hermes.v1.EnrolService/ListIdentities": frozenset({Role.ADMIN}),
+    "/hermes.v1.EnrolService/ListIdentities": PEOPLE,
 }
 # The only one that asks for no credential: the secret in its request is one.
 INVITED = "/hermes.v1.EnrolService/Enrol"
@@ -146,7 +150,7 @@ class Guard(grpc.aio.ServerInterceptor):
         if handler is None:
             return handler
         if self._tokens is None and roles:
-            return _guarded(handler, method, lambda _: Identity(Role.ADMIN, ""))
+            return _guarded(handler, method, lambda _: LOCAL)
         if method == INVITED:
             return _guarded(handler, method, lambda _: None)
         holder = self._token_holder(handler_call_details)
@@ -162,7 +166,7 @@ class Guard(grpc.aio.ServerInterceptor):
             if key == "authorization" and isinstance(value, str):
                 for role, word in (self._tokens or {}).items():
                     if hmac.compare_digest(value.encode(), f"Bearer {word}".encode()):
-                        return Identity(role, "")
+                        return LOCAL if role is Role.ADMIN else Identity(role, "")
                 return None
         return None
 

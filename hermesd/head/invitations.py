@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hermesd.core.model import Time
-from hermesd.enrolment import SECRET_BYTES, Role, write_private
+from hermesd.enrolment import write_private
+from hermesd.identity import SECRET_BYTES, Role
 
 OPEN_LIMIT = 10_000
 

@@ -249,6 +249,14 @@ class Journal:
         )
         return {row[0]: row[1] or "" for row in await self._select(sql, ())}
 
+    async def owners(self) -> dict[StudyId, str]:
+        """Whose each study is, removed ones too."""
+        sql = (
+            "SELECT body ->> '$.study.id', body ->> '$.study.owner' FROM journal"
+            " WHERE kind = 'Submitted'"
+        )
+        return {row[0]: row[1] for row in await self._select(sql, ())}
+
     async def load_snapshot(self, shape: str) -> Snapshot | None:
         """The snapshot, if one of this shape is there whole."""
         rows = await self._select("SELECT seq, shape, digest, body FROM snapshot ORDER BY part", ())

@@ -11,10 +11,10 @@ from pathlib import Path
 import grpc
 
 from hermesd.config import HeadConfig
-from hermesd.enrolment import Role
 from hermesd.head.authority import Authority
 from hermesd.head.guard import Guard, token
 from hermesd.head.statedir import StateRefused
+from hermesd.identity import Role
 
 # Measured: keepalive alone takes a minute to see a stopped peer unless ping_timeout is set, and
 # so_reuseport would let a second server take the port, or the socket, without a word.

@@ -1,4 +1,4 @@
-"""From what people type to ids: exact, else a prefix that fits exactly one."""
+"""From what people type to ids: exact, else a prefix that fits exactly one they may see."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from collections.abc import Iterable
 
 from hermesd.core.model import NodeId, Place, StudyId, TrialId
 from hermesd.core.state import State
+from hermesd.head.access import Asker
 from hermesd.head.refusals import NotFound
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.refusal import FieldError, Refused, nearest, shown
 
 
-def study_id(state: State, text: str) -> StudyId:
+def study_id(state: State, text: str, asker: Asker) -> StudyId:
     """The study that is meant. Raises NotFound, Refused for an ambiguous prefix."""
-    return _one("study", text, state.studies)
+    return _one("study", text, asker.studies(state))
 
 
 def node_id(state: State, text: str) -> NodeId:
@@ -29,13 +30,13 @@ def place(state: State, node: str, device: str) -> Place:
     return _one("device", f"{known}/{device}", state.nodes[known].devices)
 
 
-def trial_id(state: State, text: str) -> TrialId:
+def trial_id(state: State, text: str, asker: Asker) -> TrialId:
     """The trial that is meant: `study/17`, the study by prefix. Raises NotFound, Refused."""
     study, slash, number = text.strip().rpartition("/")
     if not slash or not number:
         expected = "study/number, for example digits/17"
         raise Refused(FieldError("trial", shown(text), expected))
-    known = study_id(state, study)
+    known = study_id(state, study, asker)
     wanted = f"{known}/{number}"
     if wanted not in state.trials:
         count = len(state.members[known])
@@ -43,17 +44,19 @@ def trial_id(state: State, text: str) -> TrialId:
     return wanted
 
 
-def selected(state: State, selection: pb.Selection) -> tuple[StudyId, tuple[TrialId, ...]]:
+def selected(
+    state: State, selection: pb.Selection, asker: Asker
+) -> tuple[StudyId, tuple[TrialId, ...]]:
     """The study and the trials that a selection means: those named, else all of the study.
 
     Raises NotFound, Refused if nothing or trials of several studies are named.
     """
     if not selection.study and not selection.trials:
         raise Refused(FieldError("selection", "", "a study, or trials"))
-    trials = tuple(dict.fromkeys(trial_id(state, text) for text in selection.trials))
+    trials = tuple(dict.fromkeys(trial_id(state, text, asker) for text in selection.trials))
     studies = list(dict.fromkeys(state.trials[trial].spec.study for trial in trials))
     if selection.study:
-        studies = list(dict.fromkeys([study_id(state, selection.study), *studies]))
+        studies = list(dict.fromkeys([study_id(state, selection.study, asker), *studies]))
     if len(studies) > 1:
         raise Refused(FieldError("selection.trials", ", ".join(studies), "trials of one study"))
     return studies[0], trials or state.members[studies[0]]

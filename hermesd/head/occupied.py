@@ -9,11 +9,12 @@ from hermesd.core.model import Phase, Time, TrialId
 from hermesd.core.placement import avoided, fits
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
+from hermesd.head.access import Asker
 
 NAMED = 4
 
 
-def taken(state: State, trial: Trial, now: Time) -> str:
+def taken(state: State, trial: Trial, now: Time, who: Asker) -> str:
     """Which trials have all the devices that the trial could be put on; empty where it waits for
     something else."""
     if trial.phase is not Phase.WAITING or trial.paused or trial.not_before > now:
@@ -29,11 +30,15 @@ def taken(state: State, trial: Trial, now: Time) -> str:
             occupied.append((device, slot.run.trial))
     if not occupied:
         return ""
-    words = [f"{device} has {_whose(state, trial, other)}" for device, other in occupied[:NAMED]]
+    words = [
+        f"{device} has {_whose(state, trial, other, who)}" for device, other in occupied[:NAMED]
+    ]
     more = len(occupied) - NAMED
     return f"; {', '.join(words)}" + (f" and {more} more are taken" if more > 0 else "")
 
 
-def _whose(state: State, trial: Trial, other: TrialId) -> str:
+def _whose(state: State, trial: Trial, other: TrialId, who: Asker) -> str:
+    if not who.sees_trial(state, other):
+        return "another user's trial"
     study = state.trials[other].spec.study
     return f"{other} (of {'its own study' if study == trial.spec.study else f'study {study}'})"

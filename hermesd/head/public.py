@@ -47,6 +47,7 @@ from hermesd.core.events import (
     RunStarted,
     RunSuspended,
     Submitted,
+    TermsSet,
     Unpaused,
 )
 from hermesd.core.model import Phase, RunId, StudyId, TrialId
@@ -112,7 +113,7 @@ def _entry(line: Line, state: State) -> Iterator[pb.PublicEvent]:
             yield _command(line.entry)
         case Bind() | Kill() | WriteDown() | Release():
             return
-        case FidelityKnown() | ParkLost() | Cancelled():
+        case FidelityKnown() | ParkLost() | Cancelled() | TermsSet():
             return
         case Submitted(study):
             yield pb.PublicEvent(study=study.id, kind=pb.PUBLIC_EVENT_KIND_SUBMITTED)

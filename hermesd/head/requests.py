@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 from hermesd.core.events import Event
 from hermesd.core.model import Time, TrialId
 from hermesd.core.state import State
+from hermesd.head.access import Asker
 from hermesd.head.loop import Compose, Head
 from hermesd.head.refusals import Reused
 from hermesd.refusal import FieldError, Refused, shown
@@ -25,8 +26,11 @@ class Mutation(Protocol):
     def request_id(self) -> str: ...
 
 
-def key_of(request: Mutation) -> str:
-    """What a request is remembered by: its id, and a digest of what it asks. Raises Refused."""
+def key_of(request: Mutation, asker: Asker) -> str:
+    """What a request is remembered by: its id, and a digest of what it asks and whose it is.
+
+    Raises Refused.
+    """
     assert isinstance(request, Message)
     name = request.request_id
     if not name or len(name) > ID_LIMIT or not name.isprintable():
@@ -34,6 +38,8 @@ def key_of(request: Mutation) -> str:
         raise Refused(FieldError("request_id", shown(name), expected))
     digest = hashlib.sha256(request.DESCRIPTOR.full_name.encode())
     digest.update(request.SerializeToString(deterministic=True))
+    if not asker.everything:
+        digest.update(f"\0{asker.user}".encode())
     return f"{name}:{digest.hexdigest()[:DIGEST_LETTERS]}"
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 import os
 import signal
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ import grpc
 import structlog
 
 from hermesd.config import HeadConfig
+from hermesd.core.model import StudyId
 from hermesd.core.placement import make_placement
 from hermesd.core.scheduler import Scheduler
 from hermesd.head import journal_file, metrics
@@ -32,6 +32,7 @@ from hermesd.head.nodes import NodeService, Sessions
 from hermesd.head.relay import Relay
 from hermesd.head.replay import replay
 from hermesd.head.statedir import owned
+from hermesd.head.users import changed_terms
 from hermesd.notify import keep_watchdog_fed, notify
 from hermesd.pb.hermes.v1 import control_pb2_grpc, enrol_pb2_grpc, node_pb2, node_pb2_grpc
 from hermesd.policy import make_policy
@@ -100,6 +101,7 @@ async def running(config: HeadConfig) -> AsyncIterator[Running]:
                 async with asyncio.TaskGroup() as tasks:
                     loop = tasks.create_task(whole.head.run())
                     feeder = tasks.create_task(keep_watchdog_fed())
+                    await _tell_terms(config, whole.head)
                     await whole.start()
                     try:
                         with metrics.served(whole.head, whole.sessions, config.metrics_port):
@@ -112,6 +114,13 @@ async def running(config: HeadConfig) -> AsyncIterator[Running]:
                 raise _innermost(group) from None
             finally:
                 config.socket_path.unlink(missing_ok=True)
+
+
+async def _tell_terms(config: HeadConfig, head: Head) -> None:
+    """Have the settings about users in force, and on the disk, before anybody is answered."""
+    terms = changed_terms(config, head.state)
+    if terms is not None and not head.fault:
+        await head.tell(terms)
 
 
 def _innermost(error: BaseException) -> BaseException:
@@ -140,7 +149,7 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
         await journal.forget_points(set(await journal.trials_with_points()) - state.trials.keys())
         used = {study.program.code_sha256 for study in state.studies.values()}
         blobs.keep_only(used, older_than=clock() - ORPHAN_SECONDS)
-    taken = await journal.submitted()
+    taken, owners = await journal.submitted(), await journal.owners()
     authority = Authority(config.state_dir / "authority") if config.enrol_address else None
     server = await make_server(config, authority)
     relay = Relay(config.state_dir)
@@ -149,15 +158,15 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
         sessions,
         relay,
         blobs,
-        owner=getpass.getuser(),
         cluster_id=_cluster_id(config.state_dir / "cluster-id"),
         taken=taken,
+        owners=owners,
     )
     control_pb2_grpc.add_ControlServiceServicer_to_server(control, server)
     node_pb2_grpc.add_NodeServiceServicer_to_server(
         NodeService(head, sessions, relay, blobs, taken), server
     )
-    reception = await _reception(config, authority, sessions, clock, server)
+    reception = await _reception(config, authority, sessions, clock, owners, server)
     return Running(head, sessions, server, reception)
 
 
@@ -166,13 +175,14 @@ async def _reception(
     authority: Authority | None,
     sessions: Sessions,
     clock: Clock,
+    owners: Mapping[StudyId, str],
     server: grpc.aio.Server,
 ) -> grpc.aio.Server | None:
     """Enrolment: invitations are made through `server`, and redeemed where no one is known yet."""
     address = config.enrol_address
     port = int(address.rpartition(":")[2]) if address else 0
     invitations = Invitations(config.state_dir / "invitations.json", clock)
-    service = EnrolService(authority, invitations, sessions, config.listen or "", port)
+    service = EnrolService(authority, invitations, sessions, config.listen or "", port, owners)
     enrol_pb2_grpc.add_EnrolServiceServicer_to_server(service, server)
     if address is None or authority is None:
         return None

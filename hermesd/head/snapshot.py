@@ -26,8 +26,10 @@ from hermesd.core.model import (
     StudyId,
     Time,
     TrialId,
+    UserId,
 )
 from hermesd.core.policy import Facts
+from hermesd.core.sharing import Account, Terms
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.record import Form
@@ -43,6 +45,8 @@ TABLES: dict[str, tuple[Any, Any]] = {
     "nodes": (NodeId, Node),
     "slots": (DeviceId, Slot),
     "facts": (StudyId, Facts),
+    "terms": (UserId, Terms),
+    "accounts": (UserId, Account),
     "requests": (str, tuple[TrialId, ...]),
     "fallen": (StudyId, str),
     "strays": (tuple[NodeId, RunId], None),
@@ -61,6 +65,7 @@ class Taken(NamedTuple):
     """The state at one moment."""
 
     now: Time
+    half_life_seconds: float
     tables: dict[str, list[tuple[Any, Any]]]
 
 
@@ -83,12 +88,12 @@ def taken(state: State) -> Taken:
     """The tables as they are now: what they hold is frozen, so listing it is enough."""
     tables = {table: list(getattr(state, table).items()) for table in TABLES}
     tables["active"] = [(study, dict(trials)) for study, trials in state.active.items()]
-    return Taken(state.now, tables)
+    return Taken(state.now, state.half_life_seconds, tables)
 
 
 def write(taken: Taken) -> Iterator[str]:
     """The parts of the state; may run in a thread of its own."""
-    yield json.dumps({"now": taken.now})
+    yield json.dumps({"now": taken.now, "half_life_seconds": taken.half_life_seconds})
     for table, items in taken.tables.items():
         for start in range(0, len(items), PART_ITEMS):
             piece = tuple(items[start : start + PART_ITEMS])
@@ -98,7 +103,8 @@ def write(taken: Taken) -> Iterator[str]:
 def read(parts: tuple[str, ...]) -> State:
     """The state that was written."""
     state = State()
-    state.now = json.loads(parts[0])["now"]
+    scalars = json.loads(parts[0])
+    state.now, state.half_life_seconds = scalars["now"], scalars["half_life_seconds"]
     for part in parts[1:]:
         table, _, body = part.partition(" ")
         getattr(state, table).update(_form(table).read(body))

@@ -14,12 +14,14 @@ from hermesd.core.model import Study, StudyId, Time
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.head import extending, names, views
+from hermesd.head.access import Asker, asker
 from hermesd.head.blobs import NAME, Blobs
 from hermesd.head.loop import Head
 from hermesd.head.paging import page
 from hermesd.head.ranking import Leaderboard, measure
 from hermesd.head.refusals import NotNow
 from hermesd.head.requests import carry_out, key_of
+from hermesd.head.users import within_quota
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1.types_pb2 import NamedValue
 from hermesd.refusal import FieldError, Refused, shown
@@ -33,24 +35,26 @@ class _Identical(Exception):
 
 
 class Studies:
-    """This part of the ControlService. `taken` holds every study that ever was: its identity."""
+    """This part of the ControlService. `taken` holds every study that ever was: its identity;
+    `owners` whose it is."""
 
     head: Head
     blobs: Blobs
-    owner: str
     taken: dict[StudyId, str]
+    owners: dict[StudyId, str]
 
     async def SubmitStudy(
         self, request: pb.SubmitStudyRequest, context: Any
     ) -> pb.SubmitStudyResponse:
-        key = key_of(request)
+        who = asker()
+        key = key_of(request, who)
         self._stored(request.code_sha256)
         if (named := request.code_identity_sha256) and not NAME.fullmatch(named):
             expected = "a SHA-256 in hexadecimal digits"
             raise Refused(FieldError("code_identity_sha256", shown(named), expected))
         given = _texts(request.given_environment)
         if request.environment_of:
-            original = names.study_id(self.head.state, request.environment_of)
+            original = names.study_id(self.head.state, request.environment_of, who)
             given = (*self.head.state.studies[original].program.environment, *given)
         submission = studies.Submission(
             request.spec,
@@ -62,23 +66,25 @@ class Studies:
         )
         draft = await asyncio.to_thread(studies.draft, submission)
         notes = [*draft.notes, *self._notes(draft.study)]
-        identical = self._identical(self.head.state, draft.study.fingerprint)
+        identical = self._identical(self.head.state, draft.study.fingerprint, who)
         if not identical and not request.again:
-            notes += self._alike(draft.study, given)
+            notes += self._alike(draft.study, given, who)
         if request.validate_only:
             return self._preview(request, draft, identical, notes)
 
         identity = secrets.token_hex(16)
 
         def compose(state: State, now: Time) -> Event:
-            other = self._identical(state, draft.study.fingerprint)
+            other = self._identical(state, draft.study.fingerprint, who)
             if other and not request.again:
                 raise _Identical(other)
             # Again: the last study with this code may have been removed meanwhile, and the code.
             self._stored(request.code_sha256)
-            study, specs = draft.accepted(self._free_id(request), self.owner, now)
+            study, specs = draft.accepted(self._free_id(request), who.user, now)
+            within_quota(state, study.owner, who.user, len(specs))
             study = replace(study, identity=identity)
             self.taken[study.id] = identity
+            self.owners[study.id] = who.user
             return Submitted(study, specs, key)
 
         try:
@@ -109,7 +115,9 @@ class Studies:
         notes: list[str],
     ) -> pb.SubmitStudyResponse:
         """What the study would be; nothing is stored."""
-        study, specs = draft.accepted(self._free_id(request), self.owner, self.head.clock())
+        who = asker().user
+        study, specs = draft.accepted(self._free_id(request), who, self.head.clock())
+        within_quota(self.head.state, who, who, len(specs))
         alone = State()
         alone.apply(Submitted(study, specs, "preview"), self.head.clock())
         trials = _unranked(alone, [alone.trials[spec.id] for spec in specs])
@@ -125,14 +133,17 @@ class Studies:
         return candidate
 
     @staticmethod
-    def _identical(state: State, fingerprint: str) -> StudyId:
-        return next((s.id for s in state.studies.values() if s.fingerprint == fingerprint), "")
+    def _identical(state: State, fingerprint: str, who: Asker) -> StudyId:
+        """The same study of the same owner, if there is one."""
+        theirs = (s for s in state.studies.values() if s.owner == who.user)
+        return next((study.id for study in theirs if study.fingerprint == fingerprint), "")
 
-    def _alike(self, study: Study, given: tuple[tuple[str, str], ...]) -> list[str]:
+    def _alike(self, study: Study, given: tuple[tuple[str, str], ...], who: Asker) -> list[str]:
         """What to say of a study that differs from an earlier one by its code alone."""
         for other in reversed(self.head.state.studies.values()):
             if (
                 study.program.code_sha256
+                and other.owner == who.user
                 and other.source == study.source
                 and other.program.submit_directory == study.program.submit_directory
                 and other.program.code_sha256 != study.program.code_sha256
@@ -164,7 +175,7 @@ class Studies:
 
     async def GetStudy(self, request: pb.GetStudyRequest, context: Any) -> pb.GetStudyResponse:
         state = self.head.state
-        study = state.studies[names.study_id(state, request.study)]
+        study = state.studies[names.study_id(state, request.study, asker())]
         board = Leaderboard(state, study)
         return pb.GetStudyResponse(
             study=views.study_view(state, study, board),
@@ -180,23 +191,26 @@ class Studies:
         self, request: pb.ListStudiesRequest, context: Any
     ) -> pb.ListStudiesResponse:
         state = self.head.state
-        chosen, token = page(list(state.studies.values()), request.page_size, request.page_token)
+        there = [state.studies[study] for study in asker().studies(state)]
+        chosen, token = page(there, request.page_size, request.page_token)
         found = [views.study_view(state, study, Leaderboard(state, study)) for study in chosen]
         return pb.ListStudiesResponse(studies=found, next_page_token=token)
 
     async def ExtendStudy(
         self, request: pb.ExtendStudyRequest, context: Any
     ) -> pb.ExtendStudyResponse:
-        key = key_of(request)
+        who = asker()
+        key = key_of(request, who)
 
         def compose(state: State, now: Time) -> Event:
-            study_id, trials = names.selected(state, request.selection)
+            study_id, trials = names.selected(state, request.selection, who)
             study = state.studies[study_id]
             chosen = extending.extensible(study, [state.trials[trial] for trial in trials])
             rule, parameters, lines = studies.extension(
                 study, [trial.spec for trial in chosen], request.stop, request.parameters
             )
             extending.see_that_it_raises(rule, chosen)
+            within_quota(state, study.owner, who.user, len(chosen))
             ids = tuple(trial.id for trial in chosen)
             return Extended(study_id, ids, rule, parameters, lines, key)
 
@@ -205,11 +219,12 @@ class Studies:
     async def RemoveStudy(
         self, request: pb.RemoveStudyRequest, context: Any
     ) -> pb.RemoveStudyResponse:
-        key = key_of(request)
+        who = asker()
+        key = key_of(request, who)
         removed: list[tuple[Study, tuple[str, ...]]] = []
 
         def compose(state: State, now: Time) -> Event:
-            study_id = names.study_id(state, request.study)
+            study_id = names.study_id(state, request.study, who)
             if active := len(state.active[study_id]):
                 raise NotNow(
                     f"study {study_id} has {active} unfinished "

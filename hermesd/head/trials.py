@@ -9,12 +9,14 @@ from hermesd.core.events import Cancelled, Event, Paused, Retried, Unpaused
 from hermesd.core.model import Phase, Time, TrialId
 from hermesd.core.state import State
 from hermesd.head import names, points, views
+from hermesd.head.access import FAILED_THERE, asker
 from hermesd.head.loop import Head
 from hermesd.head.occupied import taken
 from hermesd.head.paging import page
 from hermesd.head.ranking import Leaderboard
 from hermesd.head.refusals import NotNow
 from hermesd.head.requests import Mutation, carry_out, key_of
+from hermesd.head.users import within_quota
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.refusal import FieldError, Refused
 
@@ -33,7 +35,7 @@ class Trials:
         self, request: pb.ListTrialsRequest, context: Any
     ) -> pb.ListTrialsResponse:
         state = self.head.state
-        study = state.studies[names.study_id(state, request.study)]
+        study = state.studies[names.study_id(state, request.study, asker())]
         board = Leaderboard(state, study)
         chosen, token = page(state.members[study.id], request.page_size, request.page_token)
         found = [
@@ -48,7 +50,7 @@ class Trials:
         if request.count < 0:
             raise Refused(FieldError("count", str(request.count), "1 or more, or 0"))
         state = self.head.state
-        study = state.studies[names.study_id(state, request.study)]
+        study = state.studies[names.study_id(state, request.study, asker())]
         board = Leaderboard(state, study)
         found = [
             views.trial_view(state, trial, board.measure, board.ranks[trial.id])
@@ -61,7 +63,7 @@ class Trials:
         if request.max_points < 0:
             raise Refused(FieldError("max_points", str(request.max_points), "1 or more, or 0"))
         state = self.head.state
-        trial = names.trial_id(state, request.trial)
+        trial = names.trial_id(state, request.trial, asker())
         metric = request.metric or state.studies[state.trials[trial].spec.study].signal
         pieces = await self.head.journal.pieces(trial, metric)
         curve = points.curve(pieces, request.max_points)
@@ -75,21 +77,27 @@ class Trials:
     async def ExplainTrial(
         self, request: pb.ExplainTrialRequest, context: Any
     ) -> pb.ExplainTrialResponse:
+        who = asker()
         state, now = self.head.state, self.head.clock()
-        trial = names.trial_id(state, request.trial)
-        told = self.head.scheduler.explain(trial, now)
+        trial = names.trial_id(state, request.trial, who)
+        told = self.head.scheduler.explain(trial, now, who.user)
         ranking = [
             pb.RankedTrial(trial=name, words=words, state=views.STATES[phase])
             for name, words, phase in told.ranking
         ]
         return pb.ExplainTrialResponse(
             trial=trial,
-            summary=told.summary + taken(state, state.trials[trial], now),
+            summary=told.summary + taken(state, state.trials[trial], now, who),
             ranking=ranking,
             last_decision=told.last_decision,
             policy=told.policy,
             left_out=[
-                pb.LeftOut(place=each.place, reason=each.reason, until_unix_seconds=each.until or 0)
+                pb.LeftOut(
+                    place=each.place,
+                    # That of a quarantine names the trials that failed there.
+                    reason=each.reason if who.everything or not each.until else FAILED_THERE,
+                    until_unix_seconds=each.until or 0,
+                )
                 for each in told.left_out
             ],
         )
@@ -129,11 +137,15 @@ class Trials:
         event: Change,
     ) -> tuple[TrialId, ...]:
         """Make an event about the selected trials that it can be about."""
-        key = key_of(request)
+        who = asker()
+        key = key_of(request, who)
 
         def compose(state: State, now: Time) -> Event:
-            _, trials = names.selected(state, request.selection)
-            return event(choose(state, trials, bool(request.selection.trials)), key)
+            study, trials = names.selected(state, request.selection, who)
+            chosen = choose(state, trials, bool(request.selection.trials))
+            reopened = sum(state.trials[trial].phase.final for trial in chosen)
+            within_quota(state, state.studies[study].owner, who.user, reopened)
+            return event(chosen, key)
 
         return await carry_out(self.head, key, compose)
 

@@ -8,6 +8,7 @@ from hermesd.core.events import Event, Forgiven, NodeDrained, NodeUndrained
 from hermesd.core.model import NodeId, Time
 from hermesd.core.state import State
 from hermesd.head import names
+from hermesd.head.access import asker, node_for
 from hermesd.head.loop import Head
 from hermesd.head.node_views import node_view
 from hermesd.head.nodes import Sessions
@@ -26,7 +27,7 @@ class Upkeep:
         return pb.ListNodesResponse(nodes=[self._view(node) for node in self.head.state.nodes])
 
     async def DrainNode(self, request: pb.DrainNodeRequest, context: Any) -> pb.DrainNodeResponse:
-        key = key_of(request)
+        key = key_of(request, asker())
 
         def compose(state: State, now: Time) -> Event:
             return NodeDrained(names.node_id(state, request.node), key)
@@ -38,7 +39,7 @@ class Upkeep:
     async def UndrainNode(
         self, request: pb.UndrainNodeRequest, context: Any
     ) -> pb.UndrainNodeResponse:
-        key = key_of(request)
+        key = key_of(request, asker())
 
         def compose(state: State, now: Time) -> Event:
             node = names.node_id(state, request.node)
@@ -52,7 +53,7 @@ class Upkeep:
     async def ReleaseNode(
         self, request: pb.ReleaseNodeRequest, context: Any
     ) -> pb.ReleaseNodeResponse:
-        key = key_of(request)
+        key = key_of(request, asker())
 
         def compose(state: State, now: Time) -> Event:
             place = names.place(state, request.node, request.device)
@@ -72,4 +73,5 @@ class Upkeep:
         state, node = self.head.state, self.head.state.nodes[name]
         session = self.sessions.find(name)
         silent = self.head.clock() - node.silent_since if node.silent_since is not None else 0.0
-        return node_view(state, node, session.usage if session else {}, silent)
+        view = node_view(state, node, session.usage if session else {}, silent)
+        return node_for(asker(), view, state)

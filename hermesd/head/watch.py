@@ -12,11 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 from hermesd import record
-from hermesd.core.commands import Launch
-from hermesd.core.events import Submitted
+from hermesd.core.commands import Launch, Quarantine, Suspend
+from hermesd.core.events import NodeJoined, Submitted
 from hermesd.core.model import Device, Study, StudyId, Time
 from hermesd.core.trial import Trial
 from hermesd.head import names, outcomes
+from hermesd.head.access import FAILED_THERE, Asker, asker, event_for
 from hermesd.head.loop import Head
 from hermesd.head.points import unpack
 from hermesd.head.public import public_events, study_of
@@ -38,20 +39,22 @@ class Watching:
     """This part of the ControlService."""
 
     head: Head
+    owners: dict[StudyId, str]
 
     async def WatchJournal(
         self, request: pb.WatchJournalRequest, context: Any
     ) -> AsyncIterator[pb.WatchJournalResponse]:
         if request.after_sequence < 0:
             raise Refused(FieldError("after_sequence", str(request.after_sequence), "0 or more"))
-        study = names.study_id(self.head.state, request.study) if request.study else ""
+        who = asker()
+        study = names.study_id(self.head.state, request.study, who) if request.study else ""
         after = request.after_sequence
         end = self.head.committed
         while True:
             lines = await self.head.journal.read(after, PAGE)
             events: list[pb.PublicEvent] = []
             for line in lines:
-                events += self._wanted(line, study, request.reports)
+                events += self._wanted(line, study, request.reports, who)
                 if len(events) >= EVENTS_IN_MESSAGE:
                     yield pb.WatchJournalResponse(events=events)
                     events = []
@@ -64,12 +67,15 @@ class Watching:
             if not lines:
                 await self.head.beyond(after)
 
-    def _wanted(self, line: Line, study: StudyId, reports: bool) -> list[pb.PublicEvent]:
+    def _wanted(
+        self, line: Line, study: StudyId, reports: bool, who: Asker
+    ) -> list[pb.PublicEvent]:
         return [
-            event
+            shown
             for event in public_events(line, self.head.state)
             if (reports or event.kind != pb.PUBLIC_EVENT_KIND_REPORTED)
             and (not study or event.study == study or self._meets(event, line, study))
+            and (shown := event_for(who, event, self.owners)) is not None
         ]
 
     def _meets(self, event: pb.PublicEvent, line: Line, study: StudyId) -> bool:
@@ -90,10 +96,11 @@ class Watching:
     async def ExportStudy(
         self, request: pb.ExportStudyRequest, context: Any
     ) -> AsyncIterator[pb.ExportStudyResponse]:
-        study_id = names.study_id(self.head.state, request.study)
+        who = asker()
+        study_id = names.study_id(self.head.state, request.study, who)
         gathered: list[bytes] = []
         size = 0
-        async for text in self._export(study_id):
+        async for text in self._export(study_id, who):
             gathered.append(f"{text}\n".encode())
             size += len(gathered[-1])
             if size >= EXPORT_BYTES:
@@ -101,7 +108,7 @@ class Watching:
                 gathered, size = [], 0
         yield pb.ExportStudyResponse(data=b"".join(gathered))
 
-    async def _export(self, study_id: StudyId) -> AsyncIterator[str]:
+    async def _export(self, study_id: StudyId, who: Asker) -> AsyncIterator[str]:
         """JSON Lines: the study, its trials, the entries that concern it, its devices, the points.
 
         The submitter's environment stays out: an export is for others to read.
@@ -111,6 +118,8 @@ class Watching:
         public = replace(study, program=replace(study.program, environment=()))
         # All of it now: the study may be removed while this is read.
         members = [state.trials[trial] for trial in state.members[study_id]]
+        if not who.everything:
+            members = [_own_trial(trial) for trial in members]
         yield f'{{"type":"study","version":1,"study":{_STUDY.write(public)}}}'
         for trial in members:
             yield f'{{"type":"trial","trial":{_TRIAL.write(trial)}}}'
@@ -123,7 +132,7 @@ class Watching:
                 if _concerns(line, study_id):
                     if isinstance(line.entry, Launch):
                         devices.update(dict.fromkeys(line.entry.devices))
-                    yield _exported(row)
+                    yield _exported(row if who.everything else _own(row, line, study_id))
         for device in devices:
             yield f'{{"type":"device","device":{_DEVICE.write(state.slots[device].device)}}}'
         for trial in members:
@@ -153,6 +162,36 @@ def _concerns(line: Line, study: StudyId) -> bool:
     if trials is None:
         return outcomes.touches(line.outcome, study)
     return study in {study_of(trial) for trial in trials}
+
+
+def _own(row: Row, line: Line, study: StudyId) -> Row:
+    """An entry as it is to somebody who sees no other study."""
+    match line.entry:
+        case NodeJoined(live=live) as entry:
+            mine = tuple(run for run in live if study_of(run.run.trial) == study)
+            kept: record.Entry = replace(entry, live=mine)
+        case Suspend() as entry:
+            kept = _own_suspend(entry)
+        case Quarantine() as entry:
+            kept = replace(entry, reason=FAILED_THERE)
+        case _:
+            return row
+    return row._replace(body=record.encode(kept)[1])
+
+
+def _own_suspend(command: Suspend) -> Suspend:
+    """The command without a successor of another study."""
+    successor = command.successor
+    own = successor is None or study_of(successor) == study_of(command.run.trial)
+    return command if own else replace(command, successor=None)
+
+
+def _own_trial(trial: Trial) -> Trial:
+    """The trial without the name of whom it makes room for in another study."""
+    run = trial.run
+    if run is None or not isinstance(run.asked, Suspend):
+        return trial
+    return replace(trial, run=replace(run, asked=_own_suspend(run.asked)))
 
 
 def _exported(row: Row) -> str:

@@ -18,7 +18,8 @@ import structlog
 
 from hermesd.core.model import Checkpoint
 from hermesd.core.node_messages import Source
-from hermesd.enrolment import Membership, channel_options, server_name
+from hermesd.enrolment import Membership, channel_options
+from hermesd.identity import server_name
 from hermesd.node import checkpoints
 from hermesd.node.checkpoints import MANIFEST, MANIFEST_LIMIT_BYTES, Damaged
 from hermesd.node.giving import AT_ONCE

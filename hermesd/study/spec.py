@@ -180,6 +180,8 @@ class StudySection(Section):
     python: Text = ""
     seed: Annotated[int, Field(ge=0)] = 0
     pool: Literal["", "default"] = ""
+    # Among the studies of one user.
+    priority: Annotated[int, Field(ge=-100, le=100)] = 0
 
 
 def read(spec: pb.StudySpec) -> StudySection:

@@ -154,6 +154,7 @@ def _study(
         retry_rules=tuple(RetryRule(rule.match, rule.do) for rule in section.retry.rules),
         device_kind=section.resources.device_kind,
         memory_bytes=section.resources.memory_bytes,
+        priority=section.priority,
     )
 
 

@@ -37,6 +37,7 @@ from hermesd.core.events import (
     RunFailed,
     RunStarted,
     RunSuspended,
+    TermsSet,
     Unpaused,
 )
 from hermesd.core.history import Result
@@ -55,8 +56,10 @@ from hermesd.core.model import (
 )
 from hermesd.core.placement import avoided, fits, make_placement, untried
 from hermesd.core.policy import Planning, Policy, Score
+from hermesd.core.quotas import Quotas
 from hermesd.core.retrying import RetryAction, RetryRule
 from hermesd.core.scheduler import Scheduler
+from hermesd.core.sharing import Terms
 from hermesd.core.state import Rejected, State
 from hermesd.core.strikes import against
 from hermesd.core.trial import Trial
@@ -190,6 +193,9 @@ class SchedulerMachine(RuleBasedStateMachine):
                 there = [each.ruled for each in trial.failures if each.device == device]
                 assert RetryAction.NOT_HERE not in there, "a rule keeps it from that device"
             if isinstance(command, Launch):
+                owner = self.state.owner_of(self.state.trials[command.run.trial])
+                most = self.state.terms_of(owner).max_devices
+                assert most is None or self.state.devices_of(owner) <= most
                 assert command.run not in self.launched, f"{command.run} launched twice"
                 self.launched.add(command.run)
             if isinstance(command, Kill):
@@ -230,6 +236,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             submitted(
                 3,
                 name,
+                owner=f"user of {name}",
                 policy=policy,
                 placement=placement,
                 tier=tier,
@@ -439,6 +446,17 @@ class SchedulerMachine(RuleBasedStateMachine):
         leaving = [t for t in self.state.trials.values() if t.phase is Phase.SUSPENDING]
         self.tell(*(RunSuspended(t.run.id, Tier.PARK, t.step, None, 0.1) for t in leaving if t.run))
 
+    @rule(
+        half_life=st.sampled_from([10.0, 1000.0]),
+        weight=st.sampled_from([0.5, 4.0]),
+        quotas=st.tuples(*[st.sampled_from([None, None, 0, 1, 2])] * 2),
+    )
+    def share(self, half_life: float, weight: float, quotas: tuple[int | None, ...]) -> None:
+        """The head restarts with other terms for its users."""
+        users = zip("st", quotas, strict=True)
+        terms = tuple((f"user of {name}", Terms(weight, most)) for name, most in users)
+        self.tell(TermsSet(half_life, terms))
+
     # -- the head ----------------------------------------------------------------------------
 
     @rule(plugin=plugins)
@@ -496,6 +514,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             study = self.state.studies[trial.spec.study]
             policy = self.make_policy(self.state.policy_of(study.id))
             if not trial.candidate or isinstance(policy, Planning):
+                continue
+            if Quotas(self.state).full(trial):
                 continue
             if trial.id in self.state.reserved or trial.not_before > self.now:
                 continue

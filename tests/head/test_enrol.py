@@ -14,18 +14,9 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from hermesd.enrolment import (
-    Identity,
-    Invitation,
-    Membership,
-    NotEnrolled,
-    Role,
-    channel_options,
-    enrol,
-    identity_of,
-    uri_of,
-)
+from hermesd.enrolment import Membership, channel_options, enrol
 from hermesd.head.authority import Authority
+from hermesd.identity import Identity, Invitation, NotEnrolled, Role, identity_of, uri_of
 from hermesd.pb.hermes.v1 import control_pb2 as control
 from hermesd.pb.hermes.v1 import control_pb2_grpc, enrol_pb2_grpc, node_pb2_grpc
 from hermesd.pb.hermes.v1 import enrol_pb2 as pb

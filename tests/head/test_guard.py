@@ -11,11 +11,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from hermesd.config import HeadConfig
-from hermesd.enrolment import Role
 from hermesd.head import guard, listen
 from hermesd.head.guard import INVITED, METHODS, Guard, token, undeclared
 from hermesd.head.listen import make_server
 from hermesd.head.statedir import StateRefused
+from hermesd.identity import Role
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import control_pb2_grpc, node_pb2_grpc
 from tests.head.heads import World, request_id, status, world

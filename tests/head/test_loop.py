@@ -131,7 +131,7 @@ async def test_snapshots_bound_what_a_restart_reads_and_are_saved_one_at_a_time(
 
 
 def test_a_snapshot_leaves_no_table_out() -> None:
-    assert set(snapshot.TABLES) == set(vars(State())) - {"now"}
+    assert set(snapshot.TABLES) == set(vars(State())) - {"now", "half_life_seconds"}
 
 
 async def test_an_event_and_the_commands_that_follow_are_one_transaction(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from hermesd import record
 from hermesd.core.trial import Trial
+from hermesd.head.access import Asker
 from hermesd.head.watch import Watching
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
@@ -265,7 +266,7 @@ def exporting(head: World) -> AsyncIterator[str]:
     """The lines of an export, as a reader takes them who is slow."""
     reader = Watching()
     reader.head = head.running.head
-    return reader._export("digits")
+    return reader._export("digits", Asker("root", everything=True))
 
 
 async def failed(node: Node) -> None:

@@ -420,7 +420,7 @@ class Strike(_message.Message):
     def __init__(self, trial: _Optional[str] = ..., error_kind: _Optional[str] = ..., detail: _Optional[str] = ..., at_unix_seconds: _Optional[float] = ...) -> None: ...
 
 class DeviceStatus(_message.Message):
-    __slots__ = ("device", "trial", "reserved_for", "healthy", "reason", "usage", "busy_seconds", "quarantine", "strikes")
+    __slots__ = ("device", "trial", "reserved_for", "healthy", "reason", "usage", "busy_seconds", "quarantine", "strikes", "others")
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     RESERVED_FOR_FIELD_NUMBER: _ClassVar[int]
@@ -430,6 +430,7 @@ class DeviceStatus(_message.Message):
     BUSY_SECONDS_FIELD_NUMBER: _ClassVar[int]
     QUARANTINE_FIELD_NUMBER: _ClassVar[int]
     STRIKES_FIELD_NUMBER: _ClassVar[int]
+    OTHERS_FIELD_NUMBER: _ClassVar[int]
     device: _types_pb2.Device
     trial: str
     reserved_for: str
@@ -439,7 +440,8 @@ class DeviceStatus(_message.Message):
     busy_seconds: float
     quarantine: Quarantine
     strikes: _containers.RepeatedCompositeFieldContainer[Strike]
-    def __init__(self, device: _Optional[_Union[_types_pb2.Device, _Mapping]] = ..., trial: _Optional[str] = ..., reserved_for: _Optional[str] = ..., healthy: bool = ..., reason: _Optional[str] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., busy_seconds: _Optional[float] = ..., quarantine: _Optional[_Union[Quarantine, _Mapping]] = ..., strikes: _Optional[_Iterable[_Union[Strike, _Mapping]]] = ...) -> None: ...
+    others: bool
+    def __init__(self, device: _Optional[_Union[_types_pb2.Device, _Mapping]] = ..., trial: _Optional[str] = ..., reserved_for: _Optional[str] = ..., healthy: bool = ..., reason: _Optional[str] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., busy_seconds: _Optional[float] = ..., quarantine: _Optional[_Union[Quarantine, _Mapping]] = ..., strikes: _Optional[_Iterable[_Union[Strike, _Mapping]]] = ..., others: bool = ...) -> None: ...
 
 class ListNodesRequest(_message.Message):
     __slots__ = ()
@@ -774,6 +776,42 @@ class DownloadCheckpointResponse(_message.Message):
     offset: int
     data: bytes
     def __init__(self, name: _Optional[str] = ..., offset: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class ListUsersRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListUsersResponse(_message.Message):
+    __slots__ = ("users",)
+    USERS_FIELD_NUMBER: _ClassVar[int]
+    users: _containers.RepeatedCompositeFieldContainer[User]
+    def __init__(self, users: _Optional[_Iterable[_Union[User, _Mapping]]] = ...) -> None: ...
+
+class User(_message.Message):
+    __slots__ = ("name", "weight", "max_devices", "max_unfinished_trials", "devices", "unfinished_trials", "studies", "decayed_device_seconds", "share", "fair_share", "half_life_seconds")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    MAX_DEVICES_FIELD_NUMBER: _ClassVar[int]
+    MAX_UNFINISHED_TRIALS_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    UNFINISHED_TRIALS_FIELD_NUMBER: _ClassVar[int]
+    STUDIES_FIELD_NUMBER: _ClassVar[int]
+    DECAYED_DEVICE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    FAIR_SHARE_FIELD_NUMBER: _ClassVar[int]
+    HALF_LIFE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    weight: float
+    max_devices: int
+    max_unfinished_trials: int
+    devices: int
+    unfinished_trials: int
+    studies: int
+    decayed_device_seconds: float
+    share: float
+    fair_share: float
+    half_life_seconds: float
+    def __init__(self, name: _Optional[str] = ..., weight: _Optional[float] = ..., max_devices: _Optional[int] = ..., max_unfinished_trials: _Optional[int] = ..., devices: _Optional[int] = ..., unfinished_trials: _Optional[int] = ..., studies: _Optional[int] = ..., decayed_device_seconds: _Optional[float] = ..., share: _Optional[float] = ..., fair_share: _Optional[float] = ..., half_life_seconds: _Optional[float] = ...) -> None: ...
 
 class ServerInfoRequest(_message.Message):
     __slots__ = ()

@@ -149,6 +149,11 @@ class ControlServiceStub(object):
                 request_serializer=hermes_dot_v1_dot_control__pb2.DownloadCheckpointRequest.SerializeToString,
                 response_deserializer=hermes_dot_v1_dot_control__pb2.DownloadCheckpointResponse.FromString,
                 _registered_method=True)
+        self.ListUsers = channel.unary_unary(
+                '/hermes.v1.ControlService/ListUsers',
+                request_serializer=hermes_dot_v1_dot_control__pb2.ListUsersRequest.SerializeToString,
+                response_deserializer=hermes_dot_v1_dot_control__pb2.ListUsersResponse.FromString,
+                _registered_method=True)
         self.ServerInfo = channel.unary_unary(
                 '/hermes.v1.ControlService/ServerInfo',
                 request_serializer=hermes_dot_v1_dot_control__pb2.ServerInfoRequest.SerializeToString,
@@ -305,6 +310,13 @@ class ControlServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListUsers(self, request, context):
+        """Who shares the devices, and how: everybody, to a user only themselves.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ServerInfo(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -428,6 +440,11 @@ def add_ControlServiceServicer_to_server(servicer, server):
                     servicer.DownloadCheckpoint,
                     request_deserializer=hermes_dot_v1_dot_control__pb2.DownloadCheckpointRequest.FromString,
                     response_serializer=hermes_dot_v1_dot_control__pb2.DownloadCheckpointResponse.SerializeToString,
+            ),
+            'ListUsers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListUsers,
+                    request_deserializer=hermes_dot_v1_dot_control__pb2.ListUsersRequest.FromString,
+                    response_serializer=hermes_dot_v1_dot_control__pb2.ListUsersResponse.SerializeToString,
             ),
             'ServerInfo': grpc.unary_unary_rpc_method_handler(
                     servicer.ServerInfo,
@@ -1056,6 +1073,33 @@ class ControlService(object):
             '/hermes.v1.ControlService/DownloadCheckpoint',
             hermes_dot_v1_dot_control__pb2.DownloadCheckpointRequest.SerializeToString,
             hermes_dot_v1_dot_control__pb2.DownloadCheckpointResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListUsers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hermes.v1.ControlService/ListUsers',
+            hermes_dot_v1_dot_control__pb2.ListUsersRequest.SerializeToString,
+            hermes_dot_v1_dot_control__pb2.ListUsersResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -62,6 +62,8 @@ class ControlServiceStub:
     TailLogs: _grpc.UnaryStreamMultiCallable[_control_pb2.TailLogsRequest, _control_pb2.TailLogsResponse]
     ExportStudy: _grpc.UnaryStreamMultiCallable[_control_pb2.ExportStudyRequest, _control_pb2.ExportStudyResponse]
     DownloadCheckpoint: _grpc.UnaryStreamMultiCallable[_control_pb2.DownloadCheckpointRequest, _control_pb2.DownloadCheckpointResponse]
+    ListUsers: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListUsersRequest, _control_pb2.ListUsersResponse]
+    """Who shares the devices, and how: everybody, to a user only themselves."""
     ServerInfo: _grpc.UnaryUnaryMultiCallable[_control_pb2.ServerInfoRequest, _control_pb2.ServerInfoResponse]
 
 @_typing.type_check_only
@@ -98,6 +100,8 @@ class ControlServiceAsyncStub(ControlServiceStub):
     TailLogs: _aio.UnaryStreamMultiCallable[_control_pb2.TailLogsRequest, _control_pb2.TailLogsResponse]  # type: ignore[assignment]
     ExportStudy: _aio.UnaryStreamMultiCallable[_control_pb2.ExportStudyRequest, _control_pb2.ExportStudyResponse]  # type: ignore[assignment]
     DownloadCheckpoint: _aio.UnaryStreamMultiCallable[_control_pb2.DownloadCheckpointRequest, _control_pb2.DownloadCheckpointResponse]  # type: ignore[assignment]
+    ListUsers: _aio.UnaryUnaryMultiCallable[_control_pb2.ListUsersRequest, _control_pb2.ListUsersResponse]  # type: ignore[assignment]
+    """Who shares the devices, and how: everybody, to a user only themselves."""
     ServerInfo: _aio.UnaryUnaryMultiCallable[_control_pb2.ServerInfoRequest, _control_pb2.ServerInfoResponse]  # type: ignore[assignment]
 
 class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -269,6 +273,14 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.DownloadCheckpointRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_control_pb2.DownloadCheckpointResponse], _abc.AsyncIterator[_control_pb2.DownloadCheckpointResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ListUsers(
+        self,
+        request: _control_pb2.ListUsersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.ListUsersResponse, _abc.Awaitable[_control_pb2.ListUsersResponse]]:
+        """Who shares the devices, and how: everybody, to a user only themselves."""
 
     @_abc_1.abstractmethod
     def ServerInfo(

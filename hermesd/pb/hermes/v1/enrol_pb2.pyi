@@ -13,10 +13,12 @@ class IdentityRole(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     IDENTITY_ROLE_NODE: _ClassVar[IdentityRole]
     IDENTITY_ROLE_USER: _ClassVar[IdentityRole]
     IDENTITY_ROLE_ADMIN: _ClassVar[IdentityRole]
+    IDENTITY_ROLE_OPERATOR: _ClassVar[IdentityRole]
 IDENTITY_ROLE_UNSPECIFIED: IdentityRole
 IDENTITY_ROLE_NODE: IdentityRole
 IDENTITY_ROLE_USER: IdentityRole
 IDENTITY_ROLE_ADMIN: IdentityRole
+IDENTITY_ROLE_OPERATOR: IdentityRole
 
 class InviteRequest(_message.Message):
     __slots__ = ("role", "name", "valid_seconds")

@@ -1,0 +1,94 @@
+"""Who is known to a head, and in what words: roles, names in certificates, what invites them.
+
+Rule: an invitation holds the head's own authority, so that the very first connection is already one
+to the right head.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hermesd.pb.hermes.v1 import enrol_pb2 as pb
+
+# What every head of its own authority is called in its certificate, whatever its address is.
+SERVER_NAME = "head.hermes"
+SECRET_BYTES = 16
+_CHECK_BYTES = 4
+
+
+class Role(StrEnum):
+    """What an identity may do."""
+
+    NODE = "node"
+    USER = "user"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+
+
+ROLES = {
+    pb.IDENTITY_ROLE_NODE: Role.NODE,
+    pb.IDENTITY_ROLE_USER: Role.USER,
+    pb.IDENTITY_ROLE_OPERATOR: Role.OPERATOR,
+    pb.IDENTITY_ROLE_ADMIN: Role.ADMIN,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a certificate is for."""
+
+    role: Role
+    name: str
+
+
+class NotEnrolled(Exception):
+    """An enrolment that came to nothing, and why."""
+
+
+def uri_of(identity: Identity) -> str:
+    """The identity as a certificate has it."""
+    return f"hermes://{identity.role}/{identity.name}"
+
+
+def identity_of(uri: str) -> Identity | None:
+    """The identity of a certificate's URI; None if it is no such."""
+    role, _, name = uri.removeprefix("hermes://").partition("/")
+    known = uri.startswith("hermes://") and role in tuple(Role) and name
+    return Identity(Role(role), name) if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """What a token says: the secret, the port where it is redeemed, the head's authority (DER)."""
+
+    secret: bytes
+    port: int
+    authority: bytes
+
+    def token(self) -> str:
+        """As one word."""
+        content = self.port.to_bytes(2, "big") + self.secret + self.authority
+        check = hashlib.sha256(content).digest()[:_CHECK_BYTES]
+        return base64.urlsafe_b64encode(check + content).decode().rstrip("=")
+
+    @classmethod
+    def of(cls, token: str) -> Invitation:
+        """Read a token. Raises NotEnrolled if it is none, or was cut."""
+        try:
+            whole = base64.urlsafe_b64decode(token.strip() + "=" * (-len(token.strip()) % 4))
+        except (binascii.Error, ValueError):
+            whole = b""
+        check, content = whole[:_CHECK_BYTES], whole[_CHECK_BYTES:]
+        if not content or hashlib.sha256(content).digest()[:_CHECK_BYTES] != check:
+            raise NotEnrolled("the token is not whole: copy the command that printed it again")
+        secret = content[2 : 2 + SECRET_BYTES]
+        return cls(secret, int.from_bytes(content[:2], "big"), content[2 + SECRET_BYTES :])
+
+
+def server_name(node: str) -> str:
+    """What a node is called in its certificate by those who fetch from it."""
+    return f"{node}.node.hermes"

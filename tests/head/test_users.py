@@ -1,0 +1,185 @@
+"""What the head's settings make of its users: quotas, weights, and what people see of them."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from hermesd.config import FairShare, UserTerms
+from hermesd.core.commands import Launch
+from hermesd.core.events import Removed, RunCompleted, TermsSet
+from hermesd.core.model import Quantum, RunId
+from hermesd.core.sharing import Terms, settled
+from hermesd.core.state import State
+from hermesd.head import snapshot
+from hermesd.head.users import user_views
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from tests.core.playbook import joined, submitted
+from tests.head.heads import Node, World, request_id, status, world
+from tests.study_specs import spec
+
+CODE = grpc.StatusCode
+ME = getpass.getuser()
+
+
+def terms(**mine: Any) -> dict[str, Any]:
+    return {"users": {ME: UserTerms(**mine)}}
+
+
+async def kinds(up: World) -> list[type]:
+    return [type(line.entry) for line in await up.running.head.journal.read(0, 1000)]
+
+
+async def test_a_study_over_the_quota_is_refused_whole(tmp_path: Path) -> None:
+    async with world(tmp_path, **terms(max_unfinished_trials=6)) as up:
+        await up.submit()
+        code, words = await status(up.submit(spec(name="more")))
+        assert code is CODE.RESOURCE_EXHAUSTED
+        assert words.startswith(
+            "your quota is 6 unfinished trials: you have 4, and this would be 4 more"
+        )
+        assert up.state.studies.keys() == {"digits"}
+        # The preview says so, too.
+        assert (await status(up.submit(spec(name="more"), validate_only=True)))[0] is code
+        # What fits is taken: up to the quota, and no further.
+        await up.submit(spec({"lr": {"values": [1.0, 2.0]}}, name="two"))
+        assert (await status(up.submit(spec({"lr": {"value": 1.0}}, name="one"))))[0] is code
+
+
+async def test_a_trial_that_is_to_go_on_counts_as_one_more(tmp_path: Path) -> None:
+    async with world(tmp_path, **terms(max_unfinished_trials=4)) as up:
+        await up.submit()
+        everything = pb.Selection(study="digits")
+        await up.control.StopTrials(
+            pb.StopTrialsRequest(request_id=request_id(), selection=everything)
+        )
+        await up.submit(spec({"lr": {"values": [1.0, 2.0]}}, name="two"))
+        retry = pb.RetryTrialsRequest(request_id=request_id(), selection=everything)
+        code, words = await status(up.control.RetryTrials(retry))
+        assert code is CODE.RESOURCE_EXHAUSTED
+        assert "you have 2, and this would be 4 more" in words
+        some = pb.Selection(trials=["digits/1", "digits/2"])
+        retry = pb.RetryTrialsRequest(request_id=request_id(), selection=some)
+        assert len((await up.control.RetryTrials(retry)).trials) == 2
+
+
+async def test_a_request_that_is_said_again_is_not_refused_for_itself(tmp_path: Path) -> None:
+    async with world(tmp_path, **terms(max_unfinished_trials=4)) as up:
+        first = await up.submit(request_id="once")
+        assert (await up.submit(request_id="once")).study == first.study
+
+
+async def test_trials_over_the_quota_of_devices_wait_and_why_says_so(tmp_path: Path) -> None:
+    async with world(tmp_path, **terms(max_devices=1)) as up:
+        node = Node(up, slots=3)
+        await node.hello()
+        await up.submit()
+        launch = await node.start()
+        await node.settle()
+        assert [trial.id for trial in up.state.trials.values() if trial.run] == [launch.trial]
+        why = await up.control.ExplainTrial(pb.ExplainTrialRequest(trial="digits/2"))
+        assert "it waits: your quota of 1 device is in use" in why.summary
+        await node.complete(launch)
+        assert (await node.start()).trial == "digits/2"
+        node.call.cancel()
+
+
+async def test_terms_are_written_when_they_change_and_only_then(tmp_path: Path) -> None:
+    async with world(tmp_path) as up:
+        assert await kinds(up) == []
+    for count, settings in enumerate(
+        [
+            terms(weight=2.0),
+            terms(weight=2.0),
+            {**terms(weight=2.0), "fair_share": FairShare(half_life_hours=1.0)},
+            {},
+        ]
+    ):
+        async with world(tmp_path, **settings) as up:
+            assert (await kinds(up)).count(TermsSet) == [1, 1, 2, 3][count]
+            expected = settings.get("users", {})
+            assert up.state.terms.keys() == expected.keys()
+            assert up.state.half_life_seconds == (3600.0 if count == 2 else 4 * 3600.0)
+
+
+def test_a_snapshot_keeps_terms_and_use() -> None:
+    state = State()
+    state.apply(TermsSet(60.0, (("ann", Terms(2.0, 3, 4)),)), 0.0)
+    state.apply(submitted(1), 0.0)
+    state.apply(joined(1), 0.0)
+    state.apply(Launch(RunId("s/0", 1), ("n/0",), Quantum(), "first"), 5.0)
+    again = snapshot.read(tuple(snapshot.write(snapshot.taken(state))))
+    assert vars(again) == vars(state)
+    assert again.used_by("ann", 65.0) == pytest.approx(settled(1, 60.0) / 2)
+
+
+async def test_users_are_told_what_they_have_used_and_may_have(tmp_path: Path) -> None:
+    async with world(tmp_path, **terms(weight=3.0, max_devices=2)) as up:
+        node = Node(up)
+        await node.hello()
+        await up.submit()
+        launch = await node.start()
+        await node.complete(launch)
+        await node.settle()
+        (me,) = (await up.control.ListUsers(pb.ListUsersRequest())).users
+        assert (me.name, me.weight, me.max_devices) == (ME, 3.0, 2)
+        assert not me.HasField("max_unfinished_trials")
+        assert (me.unfinished_trials, me.studies, me.devices) == (3, 1, 1)
+        assert me.decayed_device_seconds > 0
+        assert (me.share, me.fair_share) == (1.0, 1.0)
+        node.call.cancel()
+
+
+async def test_shares_are_of_those_who_have_something_to_do(tmp_path: Path) -> None:
+    settings = {"users": {"alice": UserTerms(weight=3.0), ME: UserTerms(weight=1.0)}}
+    async with world(tmp_path, **settings) as up:
+        await up.submit()
+        views = {view.name: view for view in user_views(up.state, up.state.now)}
+        # Alice has nothing that runs: all is ours, and three quarters would be hers.
+        assert views[ME].fair_share == 1.0
+        assert views["alice"].fair_share == 0.75
+        assert (views[ME].share, views["alice"].share) == (0.0, 0.0)
+
+
+def test_who_left_is_listed_until_their_use_has_faded() -> None:
+    state = State()
+    state.apply(TermsSet(60.0, ()), 0.0)
+    for event in (submitted(1, owner="ann"), joined(1)):
+        state.apply(event, 0.0)
+    state.apply(Launch(RunId("s/0", 1), ("n/0",), Quantum(), "first"), 0.0)
+    state.apply(RunCompleted(RunId("s/0", 1), 1), 60.0)
+    state.apply(Removed("s", "gone"), 60.0)
+    assert [view.name for view in user_views(state, 120.0)] == ["ann"]
+    assert user_views(state, 120.0)[0].studies == 0
+    assert user_views(state, 1000.0) == []
+
+
+@pytest.mark.parametrize("verb", ["ls", "show"])
+async def test_the_command_line_tells_of_users(tmp_path: Path, verb: str) -> None:
+    async with world(tmp_path, **terms(weight=3.0, max_devices=2)) as up:
+        await up.submit()
+        head = ("--head", f"unix:{tmp_path}/head.sock")
+
+        async def said(*words: str) -> str:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "hermesctl.cli", "user", verb, *head, *words,
+                stdout=asyncio.subprocess.PIPE, env={**os.environ, "HERMES_STATE": str(tmp_path)},
+            )  # fmt: skip
+            printed, _ = await process.communicate()
+            assert process.returncode == 0
+            return printed.decode()
+
+        shown = json.loads(await said("-o", "json"))
+        mine = shown["user"] if verb == "show" else shown["users"][0]
+        assert (mine["name"], mine["weight"], mine["max_devices"]) == (ME, 3.0, 2)
+        words = await said()
+        assert ME in words
+        assert ("0/2" if verb == "ls" else "0 devices, at most 2") in words

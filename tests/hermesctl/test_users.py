@@ -1,0 +1,76 @@
+"""What is shown of users, of whose a study is, and of devices that others have."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from hermesctl import from_wire
+from hermesctl.cli import app
+from hermesctl.members import Member, User
+from hermesctl.node_views import devices_table, nodes_table
+from hermesctl.tables import facts_table, studies_table
+from hermesctl.user_views import user_facts, users_table
+from hermesd.identity import Role
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1 import types_pb2 as types
+from tests.hermesctl.test_render import shown
+
+ALICE = User("alice", 2.0, 4, None, 3, 12, 2, 7200.0, 0.75, 2 / 3, 4 * 3600.0)
+BOB = User("bob", 1.0, None, 20, 0, 1, 1, 2400.0, 0.25, 1 / 3, 4 * 3600.0)
+MEMBERS = [
+    Member(Role.USER, "alice", 1_700_000_000.0),
+    Member(Role.ADMIN, "alice", 1_700_000_000.0),
+    Member(Role.NODE, "box", 1_700_000_000.0),
+]
+
+
+def test_users_and_nodes_stand_in_one_table_each_with_what_they_have() -> None:
+    people = {user.name: user for user in (ALICE, BOB)}
+    lines = shown(users_table(MEMBERS, people, wide=False)).splitlines()
+    assert [line.split() for line in lines[1:]] == [
+        ["alice", "admin", "3/4", "12", "2", "h", "75.0", "%", "2023-11-14", "22:13:20Z"],
+        ["alice", "user", "3/4", "12", "2", "h", "75.0", "%", "2023-11-14", "22:13:20Z"],
+        ["bob", "-", "0", "1/20", "40", "min", "25.0", "%", "-"],
+        ["box", "node", "-", "-", "-", "-", "2023-11-14", "22:13:20Z"],
+    ]
+    wide = shown(users_table(MEMBERS, people, wide=True))
+    assert "66.7 %" in wide
+
+
+def test_what_a_user_may_have_is_told_beside_what_they_have() -> None:
+    words = " ".join(shown(facts_table(user_facts(ALICE, MEMBERS))).split())
+    assert "on 3 devices, at most 4" in words
+    assert "unfinished 12 trials, no quota" in words
+    assert "used 2 h on devices, each second counting half as much after 4 h" in words
+    assert "share 75.0 % of what all have used so" in words
+    assert "fair share 66.7 %, by a weight of 2 beside" in words
+    assert "certificate user, until 2023-11-14 22:13:20Z; admin, until" in words
+    assert "certificate none" in " ".join(shown(facts_table(user_facts(BOB, MEMBERS))).split())
+
+
+@pytest.mark.parametrize(
+    ("owners", "wide", "told"),
+    [(["ann", "ann"], False, False), (["ann", "bob"], False, True), (["ann"], True, True)],
+)
+def test_owners_of_studies_are_told_where_there_are_several(
+    owners: list[str], wide: bool, told: bool
+) -> None:
+    studies = [from_wire.study(pb.Study(id=f"s{i}", owner=o)) for i, o in enumerate(owners)]
+    table = shown(studies_table(studies, wide=wide), 200)
+    assert ("owner" in table, "ann" in table) == (told, told)
+
+
+def test_a_device_that_another_has_is_not_shown_as_idle() -> None:
+    device = types.Device(id="box/0", node="box", kind="cpu")
+    status = pb.DeviceStatus(device=device, healthy=True, others=True)
+    node = from_wire.node(pb.Node(id="box", connected=True, draining=True, devices=[status]))
+    assert "of another user" in shown(devices_table(node.devices))
+    assert "1/1" in shown(nodes_table([node], wide=False))
+    assert not node.drained
+
+
+def test_an_unknown_role_is_refused_with_those_that_there_are() -> None:
+    result = CliRunner().invoke(app, ["user", "token", "eve", "--role", "king"])
+    assert result.exit_code == 2
+    assert "operator" in result.output
