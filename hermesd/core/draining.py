@@ -1,5 +1,5 @@
-"""What becomes of the trials on a node that a person wants empty, or of which their study is to
-have no more.
+"""What becomes of the trials on a node that a person wants empty, of which their study is to have
+no more, or that is of another pool now.
 
 Nothing is cut short: a run goes on to the end of its quantum (one without an end is over now) and
 is then written down, like what is parked. What no checkpoint would bring back stays: it runs on to
@@ -26,7 +26,7 @@ def vacate(state: State, trial: Trial, issue: Issue) -> None:
             issue(WriteDown(kept.run, node))
     elif trial.phase is Phase.RUNNING and (run.expired or run.quantum.endless):
         deadline = state.studies[trial.spec.study].suspend_deadline_seconds
-        why = "is draining" if state.nodes[node].draining else "is excluded from its study"
+        why = _why(state, trial, node)
         issue(Suspend(run.id, Tier.CHECKPOINT, deadline, None, f"node {node} {why}"))
 
 
@@ -35,13 +35,21 @@ def _left(state: State, trial: Trial) -> NodeId | None:
     node = state.node_of(trial)
     if node is None or not trial.fidelity.restorable:
         return None
-    excluded = (trial.spec.study, node) in state.excluded
-    return node if excluded or state.nodes[node].draining else None
+    return node if _why(state, trial, node) else None
 
 
-def stuck(state: State, trial: Trial) -> NodeId | None:
-    """The draining node that the trial waits for: nowhere else could it go on."""
+def _why(state: State, trial: Trial, node: NodeId) -> str:
+    """What is with the node that the trial is to leave; "" if it may stay."""
+    if state.nodes[node].draining:
+        return "is draining"
+    if (pool := state.nodes[node].pool) != state.studies[trial.spec.study].pool:
+        return f"is of pool {pool} now"
+    return "is excluded from its study" if (trial.spec.study, node) in state.excluded else ""
+
+
+def stuck(state: State, trial: Trial) -> tuple[NodeId, str] | None:
+    """The node that the trial waits for and what is with it: nowhere else could it go on."""
     node = state.parked_on(trial)
-    if node is None or not state.nodes[node].draining or trial.fidelity.restorable:
+    if node is None or trial.fidelity.restorable or (trial.spec.study, node) in state.excluded:
         return None
-    return node
+    return (node, why) if (why := _why(state, trial, node)) else None

@@ -26,6 +26,7 @@ from hermesd.core.model import (
     TrialId,
     TrialSpec,
 )
+from hermesd.core.pools import Pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +142,13 @@ class Forgiven:
 
     place: Place
     request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PoolsConfigured:
+    """The operator's pools are these from now on."""
+
+    pools: tuple[Pool, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +305,7 @@ Event: TypeAlias = (
     | NodeDrained
     | NodeUndrained
     | Forgiven
+    | PoolsConfigured
     | DeviceFailed
     | PolicyFailed
     | RunEvent

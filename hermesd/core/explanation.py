@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from hermesd.core.draining import stuck
-from hermesd.core.model import Phase, Place, StudyId, Time, TrialId
+from hermesd.core.model import DEFAULT_POOL, Phase, Place, StudyId, Time, TrialId
 from hermesd.core.placement import avoided
 from hermesd.core.queues import Queues, Unanswered
 from hermesd.core.state import State
@@ -60,9 +60,10 @@ def explain(state: State, queues: Queues, asked: Question) -> Explanation:
             f"{trial.id} is tried again in {wait:.0f} s: {times} times in a row it was its"
             f" machine's fault ({trial.reason})"
         )
-    elif (node := stuck(state, trial)) is not None:
+    elif (held := stuck(state, trial)) is not None:
+        node, why = held
         summary = (
-            f"{trial.id} waits for node {node}, which is draining: it is parked there, and no"
+            f"{trial.id} waits for node {node}, which {why}: it is parked there, and no"
             " checkpoint would bring it back elsewhere"
         )
     else:
@@ -73,10 +74,25 @@ def explain(state: State, queues: Queues, asked: Question) -> Explanation:
             summary += f"; {policy} ranks it {place} of {len(ranking)}: {words}"
         elif not trouble:
             summary += f"; {policy} does not rank it"
-        summary += trouble
+        summary += trouble + _no_devices(state, trial)
     rows = tuple((t.id, words, t.phase) for t, words in ranking)
     left_out = () if trial.phase.final else tuple(_left_out(state, trial))
     return Explanation(summary, rows, asked.last_decision, policy, left_out)
+
+
+def _no_devices(state: State, trial: Trial) -> str:
+    """What to say if the pool of a waiting trial has no device for it at all."""
+    pool = state.studies[trial.spec.study].pool
+    if trial.phase is not Phase.WAITING:
+        return ""
+    if pool != DEFAULT_POOL and pool not in state.pools:
+        there = ", ".join(sorted({DEFAULT_POOL, *state.pools}))
+        return f"; its pool {pool} is not in the head's configuration any more (there: {there})"
+    nodes = [node for node in state.nodes.values() if node.pool == pool]
+    if any(node.open for node in nodes):
+        return ""
+    there = ", ".join(node.id for node in nodes)
+    return f"; no node of its pool {pool} can be used now ({there or 'it has none'})"
 
 
 def _left_out(state: State, trial: Trial) -> Iterator[LeftOut]:
@@ -105,8 +121,8 @@ def _ranking(
     state: State, queues: Queues, study_id: StudyId, now: Time
 ) -> tuple[list[tuple[Trial, str]], str]:
     """The study's trials in the order of its policy, and what to say if that has raised."""
-    study, fallen = state.studies[study_id], state.fallen.get(study_id)
-    trouble = f"; its own policy, {study.policy.name}, has raised {fallen}" if fallen else ""
+    own, fallen = state.own_policy(study_id).name, state.fallen.get(study_id)
+    trouble = f"; its own policy, {own}, has raised {fallen}" if fallen else ""
     try:
         return queues.peek(study_id, lambda queue: list(queue.ranking(now))), trouble
     except Unanswered as error:

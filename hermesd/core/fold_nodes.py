@@ -11,6 +11,7 @@ from hermesd.core.change import replace
 from hermesd.core.events import DeviceFailed, NodeJoined, NodeLost, NodeSilent, RunFailed
 from hermesd.core.model import LiveRun, Node, NodeId, Phase, RunId, Slot, Time
 from hermesd.core.placement import prospects
+from hermesd.core.pools import pool_of
 from hermesd.core.tables import Rejected, Tables
 
 
@@ -48,6 +49,7 @@ def _joined(state: Tables, event: NodeJoined, now: Time) -> None:
         facts=event.facts,
         version=event.version,
         draining=before is not None and before.draining,
+        pool=pool_of(event.node, state.pools.values()),
     )
     live = {item.run: item.condition for item in event.live}
     own = {item.run: item.condition for item in event.live if not _foreign(state, item)}

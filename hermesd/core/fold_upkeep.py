@@ -1,16 +1,19 @@
-"""What people asked of machines, folded into the tables."""
+"""What people asked of machines, and what operators made of them, folded into the tables."""
 
 from __future__ import annotations
 
 from typing import assert_never
 
 from hermesd.core.change import replace
-from hermesd.core.events import Forgiven, NodeDrained, NodeUndrained
+from hermesd.core.events import Forgiven, NodeDrained, NodeUndrained, PoolsConfigured
 from hermesd.core.model import NodeId, Place
+from hermesd.core.pools import Pool, pool_of
 from hermesd.core.tables import Rejected, Tables
 
 
-def fold_upkeep_event(state: Tables, event: NodeDrained | NodeUndrained | Forgiven) -> None:
+def fold_upkeep_event(
+    state: Tables, event: NodeDrained | NodeUndrained | Forgiven | PoolsConfigured
+) -> None:
     match event:
         case NodeDrained(node_id, request_id):
             state.node(node_id)
@@ -25,6 +28,8 @@ def fold_upkeep_event(state: Tables, event: NodeDrained | NodeUndrained | Forgiv
                 raise Rejected(f"no device or node {place!r}")
             state.request(request_id, ())
             _forgive(state, place)
+        case PoolsConfigured(pools):
+            _configure(state, pools)
         case _:
             assert_never(event)
 
@@ -34,12 +39,31 @@ def _drain(state: Tables, node_id: NodeId, draining: bool) -> None:
     node = state.nodes[node_id]
     state.nodes[node_id] = replace(node, draining=draining)
     state.index(node.devices)
-    for trial in [state.trials[t] for active in state.active.values() for t in active]:
-        if state.node_of(trial) == node_id:
-            kept = trial.kept
-            if draining and kept is not None:
-                trial = replace(trial, kept=replace(kept, leaving=False))
-            state.put(trial)
+    for trial in state.trials_on({node_id}):
+        kept = trial.kept
+        if draining and kept is not None:
+            trial = replace(trial, kept=replace(kept, leaving=False))
+        state.put(trial)
+
+
+def _configure(state: Tables, pools: tuple[Pool, ...]) -> None:
+    """Nodes change pools: what is on them is to leave, and what was on its way there is not."""
+    asked = {study: state.own_policy(study) for study in state.fallen}
+    state.pools = {pool.name: pool for pool in pools}
+    for study, policy in asked.items():
+        if state.own_policy(study) != policy:
+            del state.fallen[study]
+    moved = set()
+    for node in list(state.nodes.values()):
+        pool = pool_of(node.id, pools)
+        if pool != node.pool:
+            moved.add(node.id)
+            state.nodes[node.id] = replace(node, pool=pool)
+    for slot in list(state.slots.values()):
+        if slot.device.node in moved and slot.reserved:
+            state.put_slot(replace(slot, reserved=None))
+    for trial in state.trials_on(moved):
+        state.put(trial)
 
 
 def _forgive(state: Tables, place: Place) -> None:

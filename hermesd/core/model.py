@@ -22,6 +22,8 @@ Place: TypeAlias = str
 CheckpointId: TypeAlias = str
 Scalar: TypeAlias = str | int | float | bool
 Setting: TypeAlias = Scalar | tuple[Scalar, ...]
+# Of all nodes that no other pool claims.
+DEFAULT_POOL = "default"
 
 
 class RunId(NamedTuple):
@@ -283,6 +285,7 @@ class Node:
     facts: tuple[str, ...] = field(default=())
     version: str = ""
     draining: bool = False
+    pool: str = DEFAULT_POOL
 
     @property
     def open(self) -> bool:

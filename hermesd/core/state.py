@@ -32,6 +32,7 @@ from hermesd.core.events import (
     NodeUndrained,
     Paused,
     PolicyFailed,
+    PoolsConfigured,
     Removed,
     Retried,
     Submitted,
@@ -78,7 +79,7 @@ class State(Tables):
                 fold_selection_event(self, entry, now)
             case NodeJoined() | NodeSilent() | NodeLost() | DeviceFailed():
                 fold_node_event(self, entry, now)
-            case NodeDrained() | NodeUndrained() | Forgiven():
+            case NodeDrained() | NodeUndrained() | Forgiven() | PoolsConfigured():
                 fold_upkeep_event(self, entry)
             case PolicyFailed(study, detail):
                 self.study(study)

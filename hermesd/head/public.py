@@ -38,6 +38,7 @@ from hermesd.core.events import (
     ParkLost,
     Paused,
     PolicyFailed,
+    PoolsConfigured,
     QuantumEnded,
     Removed,
     Reported,
@@ -110,7 +111,7 @@ def _entry(line: Line, state: State) -> Iterator[pb.PublicEvent]:
     match line.entry:
         case Launch() | Renew() | Suspend() | Stop():
             yield _command(line.entry)
-        case Bind() | Kill() | WriteDown() | Release():
+        case Bind() | Kill() | WriteDown() | Release() | PoolsConfigured():
             return
         case FidelityKnown() | ParkLost() | Cancelled():
             return

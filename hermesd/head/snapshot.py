@@ -28,6 +28,7 @@ from hermesd.core.model import (
     TrialId,
 )
 from hermesd.core.policy import Facts
+from hermesd.core.pools import Pool, PoolId
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.record import Form
@@ -40,6 +41,7 @@ TABLES: dict[str, tuple[Any, Any]] = {
     "versions": (TrialId, int),
     "members": (StudyId, tuple[TrialId, ...]),
     "active": (StudyId, dict[TrialId, None]),
+    "pools": (PoolId, Pool),
     "nodes": (NodeId, Node),
     "slots": (DeviceId, Slot),
     "facts": (StudyId, Facts),

@@ -201,6 +201,7 @@ def remaining_seconds(state: State, study: Study, trials: Sequence[Trial]) -> fl
         return None
     devices = sum(
         slot.healthy
+        and state.serves(slot.device, study)
         and state.nodes[slot.device.node].open
         and study.device_kind in ("", slot.device.kind)
         for slot in state.slots.values()

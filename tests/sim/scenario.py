@@ -114,7 +114,7 @@ def _study(name: str, random: Random) -> Study:
     return Study(
         id=name,
         owner="ann",
-        pool="main",
+        pool="default",
         metric="loss",
         goal=Goal.MINIMIZE,
         mode=MetricMode.LAST,
