@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 from hermesctl.text import count
 
+# Of the nodes that no other pool claims, and of the studies that name none.
+DEFAULT_POOL = "default"
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -84,6 +87,7 @@ class Node:
     only_copies: int = 0
     quarantine: Quarantine | None = None
     exclusions: tuple[Exclusion, ...] = ()
+    pool: str = DEFAULT_POOL
 
     @property
     def running(self) -> tuple[str, ...]:

@@ -18,11 +18,12 @@ _SHOWN = 8
 def nodes_table(nodes: Sequence[Node], wide: bool) -> Table:
     """Nodes."""
     extra = ("facts",) if wide else ()
-    table = grid("node", "state", "devices", ">busy", "version", *extra)
+    table = grid("node", "state", "pool", "devices", ">busy", "version", *extra)
     for node in nodes:
         cells = [
             cell(node.id),
             node_state_cell(node),
+            cell(node.pool),
             cell(devices_text(node.devices)),
             cell(f"{sum(1 for d in node.devices if d.trial)}/{len(node.devices)}"),
             cell(node.version or "-"),

@@ -140,7 +140,7 @@ def leaderboard(trials: Sequence[Trial], metric: str, wide: bool) -> Table:
 
 def studies_table(studies: Sequence[Study], wide: bool) -> Table:
     """Studies in the given order."""
-    extra = ("owner", ">preempted", ">overhead", ">checkpoints") if wide else ()
+    extra = ("owner", "pool", ">preempted", ">overhead", ">checkpoints") if wide else ()
     table = grid("study", "submitted", "trials", "best", "best trial", "policy", *extra)
     for study in studies:
         cells = [
@@ -154,6 +154,7 @@ def studies_table(studies: Sequence[Study], wide: bool) -> Table:
         if wide:
             cells += [
                 cell(study.owner or "-"),
+                cell(study.pool),
                 cell(str(study.preemptions)),
                 cell(percent(study.overhead_share)),
                 cell(size(study.checkpoint_bytes)),

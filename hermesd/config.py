@@ -26,6 +26,7 @@ from pydantic import (
 from hermesd.core.strikes import HALF_LIFE_SECONDS
 from hermesd.enrolment import Membership
 from hermesd.memory import usable_memory
+from hermesd.pooling import Pools
 
 NODE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -142,8 +143,8 @@ class _Daemon(BaseModel):
         return self.tls_certificate is not None
 
 
-class HeadConfig(_Daemon):
-    """The control daemon's settings."""
+class HeadConfig(_Daemon, Pools):
+    """The control daemon's settings; its pools are tables of their own, `[pools.NAME]`."""
 
     # The journal and the uploaded code; a local disk.
     state_dir: FilePath = Field(default_factory=lambda: state_home() / "head")

@@ -1,7 +1,8 @@
 """Where the daemons' settings come from: a TOML file, the environment, flags; checked once.
 
-Each daemon reads its own table. `HERMES_HEAD_<KEY>` and `HERMES_NODE_<KEY>` override the file,
-flags override both. Nothing else of hermesd reads the environment for its settings.
+Each daemon reads its own table; the head those of the pools, too, which nothing else can say.
+`HERMES_HEAD_<KEY>` and `HERMES_NODE_<KEY>` override the file, flags override both. Nothing else of
+hermesd reads the environment for its settings.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from hermesd.config import HeadConfig, NodeConfig
+from hermesd.pooling import PoolSection
 from hermesd.refusal import FieldError, from_pydantic, nearest, one_of, under
+
+TABLES = ("head", "node", "pools")
 
 Section = TypeVar("Section", bound=BaseModel)
 
@@ -44,8 +48,8 @@ def _load(
     environ: Mapping[str, str],
     flags: Mapping[str, object],
 ) -> Section:
-    known = list(section.model_fields)
-    values: dict[str, object] = dict(_table(path, table))
+    known = [key for key in section.model_fields if key != "pools"]
+    values: dict[str, object] = dict(_table(path, table, known))
     origin = dict.fromkeys(values, str(path))
     prefix = f"HERMES_{table.upper()}_"
     for variable in sorted(v for v in environ if v.startswith(prefix)):
@@ -61,7 +65,8 @@ def _load(
     try:
         return section.model_validate(values)
     except ValidationError as error:
-        errors = from_pydantic(error, {"": known})
+        pools = {f"pools.{name}": PoolSection.model_fields for name in _named(values)}
+        errors = from_pydantic(error, {"": known, **pools})
         lines = _lines(table, errors, origin, str(path or "settings"))
         raise ConfigError("\n".join(lines)) from None
 
@@ -71,10 +76,16 @@ def _lines(
 ) -> Iterable[str]:
     for error in errors:
         key = error.field_path.split(".")[0]
-        yield f"{origin.get(key, other)}: {under(table, [error])[0]}"
+        path = error if key == "pools" else under(table, [error])[0]
+        yield f"{origin.get(key, other)}: {path}"
 
 
-def _table(path: Path | None, table: str) -> Mapping[str, object]:
+def _named(values: Mapping[str, object]) -> Iterable[str]:
+    pools = values.get("pools")
+    return pools if isinstance(pools, dict) else ()
+
+
+def _table(path: Path | None, table: str, known: Iterable[str]) -> Mapping[str, object]:
     if path is None:
         return {}
     try:
@@ -84,9 +95,14 @@ def _table(path: Path | None, table: str) -> Mapping[str, object]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: is not TOML: {error}") from None
     for name, value in tables.items():
-        if name not in ("head", "node") or not isinstance(value, dict):
-            near = nearest(name, ["head", "node"])
-            wrong = FieldError(name, "", "the tables [head] and [node]", near)
+        if name not in TABLES or not isinstance(value, dict):
+            near = nearest(name, TABLES)
+            wrong = FieldError(name, "", "the tables [head], [node] and [pools.NAME]", near)
             raise ConfigError(f"{path}: {wrong}")
     found: dict[str, object] = tables.get(table, {})
+    if "pools" in found:
+        wrong = FieldError(f"{table}.pools", "unknown key", one_of(known))
+        raise ConfigError(f"{path}: {wrong}; pools are tables of their own: [pools.NAME]")
+    if table == "head" and "pools" in tables:
+        return {**found, "pools": tables["pools"]}
     return found

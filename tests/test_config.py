@@ -10,6 +10,9 @@ import pytest
 
 from hermesctl.address import state_directory
 from hermesd.config import HeadConfig
+from hermesd.core.model import Plugin
+from hermesd.core.pools import Pool
+from hermesd.pooling import configured
 from hermesd.settings import ConfigError, load_head, load_node
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "systemd" / "hermesd.toml.example"
@@ -92,8 +95,32 @@ def test_the_socket_lies_in_the_state_unless_it_is_named(tmp_path: Path) -> None
 
 BAD_FILES = [
     ("[head]\nlistn = 'x'\n", r"hermesd.toml: head\.listn = unknown key: .*mean listen\?"),
-    ("[haed]\n", r"hermesd.toml: haed: expected the tables \[head\] and \[node\].*mean head\?"),
+    ("[haed]\n", r"haed: expected the tables \[head\], \[node\] and \[pools\.NAME\].*mean head\?"),
     ("head = 3\n", r"head: expected the tables"),
+    ("[pool.gold]\n", r"pool: expected the tables .*mean pools\?"),
+    ("[pools]\ngold = 3\n", r"hermesd.toml: pools\.gold = 3: expected a table"),
+    ("[head]\npools = {}\n", r"head\.pools = unknown key.* tables of their own: \[pools\.NAME\]"),
+    ("[pools.gold]\nnods = ['n']\n", r"toml: pools\.gold\.nods = unknown key: .*mean nodes\?"),
+    ("[pools.gold]\n", r"pools: expected nodes in gold: names, or patterns"),
+    ("[pools.Gold]\nnodes = ['n']\n", r"pools: expected a name of a-z.*, not Gold"),
+    ("[pools.gold]\nnodes = ['a b']\n", r"pools\.gold\.nodes\.0 = a b: expected the name of a"),
+    ("[pools.default]\nnodes = ['n']\n", r"pools: expected no nodes in default: it has all"),
+    (
+        "[pools.gold]\nnodes = ['n']\n[pools.red]\nnodes = ['m', 'n']\n",
+        r"pools: expected n in one pool, not in gold and red",
+    ),
+    (
+        "[pools.gold]\nnodes = ['n']\npolicy = 'herms'\n",
+        r"pools\.gold\.policy = herms: expected one of .*mean hermes\?",
+    ),
+    (
+        "[pools.gold]\nnodes = ['n']\npolicy = {name = 'hermes', quantum_second = 1}\n",
+        r"pools\.gold\.policy: expected one of .* for policy\.hermes, not quantum_second ",
+    ),
+    (
+        "[pools.gold]\nnodes = ['n']\nplacement = {G_thres = 2}\n",
+        r"pools\.gold\.placement: expected a name, or a table of the `name` and its settings",
+    ),
     ("[head\n", r"hermesd.toml: is not TOML"),
     ("[head]\nlisten = '7411'\n", r"head\.listen = 7411: expected host:port"),
     ("[head]\nlisten = 'h:99999'\n", r"head\.listen = h:99999: expected host:port"),
@@ -165,3 +192,17 @@ def test_an_error_names_where_the_value_came_from(write) -> None:
         load_head(None, {"HERMES_HEAD_LISTN": "a:1"}, {})
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         load_head(Path("/nowhere/hermesd.toml"), {}, {})
+
+
+def test_pools_come_with_the_policy_and_the_placement_that_they_name(write) -> None:
+    path = write(
+        "[pools.gold]\nnodes = ['a100-*', 'box']\nplacement = 'homes'\n"
+        "policy = {name = 'hermes', quantum_seconds = 20, milestones = [50, 75]}\n"
+        "[pools.default]\npolicy = 'fifo'\n"
+    )
+    hermes = Plugin("hermes", (("quantum_seconds", 20), ("milestones", (50, 75))))
+    assert configured(load_head(path, {}, {}).pools) == (
+        Pool("gold", ("a100-*", "box"), hermes, Plugin("homes")),
+        Pool("default", (), Plugin("fifo"), None),
+    )
+    load_node(path, {}, {})

@@ -31,6 +31,7 @@ from hermesctl.options import (
     MetricOption,
     NameOption,
     OutputOption,
+    PoolOption,
     SetOption,
     YesOption,
 )
@@ -66,6 +67,7 @@ def submit(
     settings: SetOption = None,
     metric: MetricOption = None,
     name: NameOption = None,
+    pool: PoolOption = None,
     env: EnvOption = None,
     local: LocalOption = False,
     follow: Annotated[
@@ -95,7 +97,7 @@ def submit(
 
     Example: hermesctl submit study.yaml --set schedule.policy=fifo --dry-run
     """
-    prepared = prepare(file, grid, settings, metric, name)
+    prepared = prepare(file, grid, settings, metric, name, pool)
     prepared, saved = _saving(save, prepared, yes)
     environment = _environment(env or [])
     progress = _Progress(local)

@@ -22,6 +22,7 @@ def node_view(
         version=node.version,
         silent_seconds=silent_seconds,
         draining=node.draining,
+        pool=node.pool,
         quarantine=_quarantine(state, node.id),
         exclusions=[
             pb.Exclusion(study=study, reason=why.reason)
