@@ -82,9 +82,10 @@ def test_the_example_for_system_daemons_is_valid() -> None:
 
 
 def test_what_the_example_has_commented_out_is_valid_too(write) -> None:
-    settings = re.sub(r"^# (?=\w+ = )", "", EXAMPLE.read_text(), flags=re.MULTILINE)
+    settings = re.sub(r"^# (?=\w+ = |\[)", "", EXAMPLE.read_text(), flags=re.MULTILINE)
     assert settings != EXAMPLE.read_text()
     assert load_head(write(settings), {}, {}).listen == "10.0.0.1:7411"
+    assert list(load_head(write(settings), {}, {}).pools) == ["gold"]
     assert load_node(write(settings), {}, {"head": "10.0.0.1:7411"}).tls
 
 

@@ -117,10 +117,7 @@ def submit(
         if dry_run:
             show_preview(console, prepared, submission, output)
             return None
-        for note in submission.notes:
-            say(f"note: {printable(note)}")
-        for reason in await hindrances(client):
-            say(f"note: {reason}")
+        await _say_notes(client, submission)
         if not output.for_people:
             return await _report(client, submission, output, wait=wait or follow)
         there = await _announce(client, console, submission)
@@ -147,6 +144,13 @@ async def _look_further(
         return next_commands(submission.study)
     best = await client.best(there.study, 1)
     return next_commands(submission.study, best[0] if best else None, ended=True)
+
+
+async def _say_notes(client: AsyncClient, submission: Submission) -> None:
+    for note in submission.notes:
+        say(f"note: {printable(note)}")
+    for reason in await hindrances(client):
+        say(f"note: {reason}")
 
 
 def _environment(flags: list[str]) -> dict[str, str]:

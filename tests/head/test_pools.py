@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,9 @@ async def test_a_study_runs_in_its_pool_by_its_policy_and_all_say_so(tmp_path: P
         assert [item.int_value for item in settings["milestones"].list_value.values] == [50, 75]
         why = await head.control.ExplainTrial(pb.ExplainTrialRequest(trial="digits/1"))
         assert (why.policy, list(submitted.notes)) == ("hermes", [])
+        exporting = head.control.ExportStudy(pb.ExportStudyRequest(study="digits"))
+        exported = json.loads(b"".join([part.data async for part in exporting]).splitlines()[0])
+        assert exported["study"]["policy"]["name"] == "hermes", "what it is run by"
 
 
 async def test_an_unknown_pool_is_refused_with_the_nearest(tmp_path: Path) -> None:
