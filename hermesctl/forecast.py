@@ -71,9 +71,9 @@ async def _forecast(client: AsyncClient, spec: StudySpec, policy: str, trials: i
     study, likeness = found
     kind, pool = spec.resources.device_kind, spec.pool or DEFAULT_POOL
     devices = sum(
-        device.healthy and kind in ("", device.kind)
+        device.healthy and not device.yielded and kind in ("", device.kind)
         for node in await client.nodes()
-        if node.connected and not node.draining and node.pool == pool
+        if node.connected and not node.draining and not node.resting and node.pool == pool
         for device in node.devices
     )
     draws = max(1, min(MOST_DRAWS, MOST_TRIALS // max(1, trials)))

@@ -186,6 +186,7 @@ def node(message: pb.Node) -> node_records.Node:
         silent_seconds=message.silent_seconds,
         draining=message.draining,
         pool=message.pool or node_records.DEFAULT_POOL,
+        resting=message.resting,
         parked=tuple(message.parked),
         stuck=tuple(message.stuck),
         only_copies=message.only_copies,
@@ -208,6 +209,7 @@ def device(message: pb.DeviceStatus) -> node_records.Device:
         reason=message.reason,
         usage=usage(message.usage),
         busy_seconds=message.busy_seconds,
+        yielded=message.yielded,
         quarantine=quarantine(message.quarantine) if message.HasField("quarantine") else None,
         strikes=tuple(
             node_records.Strike(s.trial, s.error_kind, s.detail, s.at_unix_seconds)

@@ -49,7 +49,7 @@ class Strike:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device of a node, and who is on it."""
+    """A device of a node, and who is on it; `yielded` says to whom its machine left it for now."""
 
     id: str
     node: str
@@ -64,13 +64,15 @@ class Device:
     busy_seconds: float
     quarantine: Quarantine | None = None
     strikes: tuple[Strike, ...] = ()
+    yielded: str = ""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Node:
     """A node daemon and its devices; `facts` are what it found out about its machine.
 
-    Of one that is `draining`: the trials `parked` there, those on it that are `stuck` since no
+    `resting` says why its machine wants it back for now. Of such a one, and of one that is
+    `draining`: the trials `parked` there, those on it that are `stuck` since no
     checkpoint would bring them back elsewhere, and how many unfinished trials have their
     `only_copies` of a checkpoint there.
     """
@@ -88,6 +90,7 @@ class Node:
     quarantine: Quarantine | None = None
     exclusions: tuple[Exclusion, ...] = ()
     pool: str = DEFAULT_POOL
+    resting: str = ""
 
     @property
     def running(self) -> tuple[str, ...]:
@@ -101,9 +104,12 @@ class Node:
 
     @property
     def state(self) -> str:
-        """`connected`, `quarantined` or `silent`; `draining` or `drained` also of a silent one."""
+        """`connected`, `resting`, `quarantined` or `silent`; `draining` or `drained` also of a
+        silent one."""
         if self.draining:
             return "drained" if self.drained else "draining"
+        if self.connected and self.resting:
+            return "resting"
         if self.connected and self.quarantine is not None:
             return "quarantined"
         return "connected" if self.connected else "silent"

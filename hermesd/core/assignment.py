@@ -223,7 +223,7 @@ class Assignment:
         if device is None:
             return True
         slot = self.state.slots[device]
-        return slot.run is None or not slot.healthy or not self._open(device)
+        return slot.run is None or not slot.sound or not self._open(device)
 
     def _merged(
         self,

@@ -1,7 +1,7 @@
 """Gives waiting trials a home, where their placement binds (`homes`, `swap`), and another later.
 
-A home is gone with its device or its node, when its node is drained or changes its pool, and when
-the trial failed there and need not again. That of a silent node is kept: when the head was
+A home is gone with its device or its node, when its node is drained, rests or changes its pool, and
+when the trial failed there and need not again. That of a silent node is kept: when the head was
 restarted all nodes are silent, and the first one back would get every trial. Then the placement may
 give waiting trials other homes.
 """
@@ -82,8 +82,8 @@ def _rebind(
 
 
 def _sound(state: State, study: StudyId) -> list[Slot]:
-    """The devices of the study's pool that work."""
-    slots = (slot for _, slot in sorted(state.slots.items()) if slot.healthy)
+    """The devices of the study's pool that work and are ours to use."""
+    slots = (slot for _, slot in sorted(state.slots.items()) if slot.sound)
     return [slot for slot in slots if state.serves(slot.device, state.studies[study])]
 
 
@@ -93,4 +93,4 @@ def _open(state: State, slot: Slot) -> bool:
 
 def _lasts(state: State, slot: Slot) -> bool:
     node = state.nodes[slot.device.node]
-    return bool(node.boot_id) and not node.draining
+    return bool(node.boot_id) and not node.leaving

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from hermesd.core.losses import Chunk
+from hermesd.core.machine_events import PoolsConfigured, Reclaimed, Yielded
 from hermesd.core.model import (
     Checkpoint,
     Device,
@@ -26,7 +27,6 @@ from hermesd.core.model import (
     TrialId,
     TrialSpec,
 )
-from hermesd.core.pools import Pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,10 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class NodeJoined:
-    """A node said Hello with everything it knows; what it does not name, it does not have."""
+    """A node said Hello with everything it knows; what it does not name, it does not have.
+
+    `yields` are the places that it leaves to others now (see `Yielded`), and why.
+    """
 
     node: NodeId
     boot_id: str
@@ -103,6 +106,7 @@ class NodeJoined:
     live: tuple[LiveRun, ...]
     facts: tuple[str, ...] = ()
     version: str = ""
+    yields: tuple[tuple[Place, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +146,6 @@ class Forgiven:
 
     place: Place
     request_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class PoolsConfigured:
-    """The operator's pools are these from now on."""
-
-    pools: tuple[Pool, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +304,8 @@ Event: TypeAlias = (
     | Forgiven
     | PoolsConfigured
     | DeviceFailed
+    | Yielded
+    | Reclaimed
     | PolicyFailed
     | RunEvent
 )

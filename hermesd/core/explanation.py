@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from hermesd.core.draining import stuck
-from hermesd.core.model import DEFAULT_POOL, Phase, Place, StudyId, Time, TrialId
+from hermesd.core.model import DEFAULT_POOL, Node, Phase, Place, StudyId, Time, TrialId
 from hermesd.core.placement import avoided
 from hermesd.core.queues import Queues, Unanswered
 from hermesd.core.state import State
@@ -89,10 +89,19 @@ def _no_devices(state: State, trial: Trial) -> str:
         there = ", ".join(sorted({DEFAULT_POOL, *state.pools}))
         return f"; its pool {pool} is not in the head's configuration any more (there: {there})"
     nodes = [node for node in state.nodes.values() if node.pool == pool]
-    if any(node.open for node in nodes):
+    slots = [slot for slot in state.slots.values() if state.nodes[slot.device.node] in nodes]
+    if any(slot.sound and state.nodes[slot.device.node].open for slot in slots):
         return ""
-    there = ", ".join(node.id for node in nodes)
-    return f"; no node of its pool {pool} can be used now ({there or 'it has none'})"
+    away = [f"{node.id} {_away(node)}" for node in nodes if not node.open]
+    away += [f"{slot.device.id}: {slot.yielded}" for slot in slots if slot.yielded]
+    return f"; no device of its pool {pool} can be used now ({', '.join(away) or 'it has none'})"
+
+
+def _away(node: Node) -> str:
+    """Why a node is not open."""
+    if node.resting:
+        return f"rests: {node.resting}"
+    return "is draining" if node.draining else "is silent"
 
 
 def _left_out(state: State, trial: Trial) -> Iterator[LeftOut]:

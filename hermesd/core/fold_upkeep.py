@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import assert_never
 
 from hermesd.core.change import replace
-from hermesd.core.events import Forgiven, NodeDrained, NodeUndrained, PoolsConfigured
+from hermesd.core.events import Forgiven, NodeDrained, NodeUndrained
+from hermesd.core.machine_events import PoolsConfigured
 from hermesd.core.model import NodeId, Place
 from hermesd.core.pools import Pool, pool_of
 from hermesd.core.tables import Rejected, Tables

@@ -26,9 +26,9 @@ def upcoming(state: State, queues: Queues, now: Time) -> dict[NodeId, Upcoming]:
     A trial has the next turn if it is among the first of its pool, one for each device, or the
     first of those that wait for its home.
     """
-    draining = {node.id for node in state.nodes.values() if node.draining}
-    sound = [s.device.node for s in state.slots.values() if s.healthy]
-    devices = Counter(state.nodes[node].pool for node in sound if node not in draining)
+    leaving = {node.id for node in state.nodes.values() if node.leaving}
+    sound = [s.device.node for s in state.slots.values() if s.sound]
+    devices = Counter(state.nodes[node].pool for node in sound if node not in leaving)
     seen: Counter[PoolId] = Counter()
     orders = [
         _order(queues, study.id, devices[study.pool] + AHEAD, now)
@@ -48,7 +48,7 @@ def upcoming(state: State, queues: Queues, now: Time) -> dict[NodeId, Upcoming]:
         else:
             has_turn = seen[pool] < devices[pool]
         seen[pool] += 1
-        if (node := _keeper(state, trial)) is not None and node not in draining:
+        if (node := _keeper(state, trial)) is not None and node not in leaving:
             (first if has_turn else later)[node].append(trial.id)
     return {node: Upcoming((*first[node], *later[node]), len(first[node])) for node in state.nodes}
 

@@ -32,7 +32,6 @@ from hermesd.core.events import (
     NodeUndrained,
     Paused,
     PolicyFailed,
-    PoolsConfigured,
     Removed,
     Retried,
     Submitted,
@@ -43,7 +42,9 @@ from hermesd.core.fold_nodes import fold_node_event
 from hermesd.core.fold_people import fold_selection_event, fold_study_event
 from hermesd.core.fold_runs import fold_run_event
 from hermesd.core.fold_upkeep import fold_upkeep_event
+from hermesd.core.fold_yields import fold_yield_event
 from hermesd.core.invariants import check
+from hermesd.core.machine_events import PoolsConfigured, Reclaimed, Yielded
 from hermesd.core.model import Time
 from hermesd.core.tables import Rejected, Tables
 
@@ -79,6 +80,8 @@ class State(Tables):
                 fold_selection_event(self, entry, now)
             case NodeJoined() | NodeSilent() | NodeLost() | DeviceFailed():
                 fold_node_event(self, entry, now)
+            case Yielded() | Reclaimed():
+                fold_yield_event(self, entry)
             case NodeDrained() | NodeUndrained() | Forgiven() | PoolsConfigured():
                 fold_upkeep_event(self, entry)
             case PolicyFailed(study, detail):

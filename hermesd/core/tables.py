@@ -75,7 +75,7 @@ class Tables:
     def usable(self, slot: Slot) -> bool:
         """Whether a run may be put on the slot now."""
         node = self.nodes.get(slot.device.node)
-        return slot.run is None and slot.healthy and node is not None and node.open
+        return slot.run is None and slot.sound and node is not None and node.open
 
     def serves(self, device: Device, study: Study) -> bool:
         """Whether the device is of the study's pool."""

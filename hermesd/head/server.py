@@ -16,7 +16,7 @@ import grpc
 import structlog
 
 from hermesd.config import HeadConfig
-from hermesd.core.events import PoolsConfigured
+from hermesd.core.machine_events import PoolsConfigured
 from hermesd.core.placement import make_placement
 from hermesd.core.scheduler import Scheduler
 from hermesd.head import journal_file, metrics

@@ -198,7 +198,7 @@ def remaining_seconds(state: State, study: Study, trials: Sequence[Trial]) -> fl
     if any(trial.paused for trial in unfinished):
         return None
     devices = sum(
-        slot.healthy
+        slot.sound
         and state.serves(slot.device, study)
         and state.nodes[slot.device.node].open
         and study.device_kind in ("", slot.device.kind)

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from hermesd.core.commands import Command, Launch
-from hermesd.core.events import Event, NodeUndrained, PoolsConfigured, Submitted, Unpaused
+from hermesd.core.events import Event, NodeUndrained, Submitted, Unpaused
+from hermesd.core.machine_events import PoolsConfigured
 from hermesd.core.model import NodeId, Phase, RunId, Time, TrialId
 from hermesd.core.pools import Pool
 from hermesd.core.scheduler import LeaseTerms

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hermesd.core.events import FidelityKnown, PoolsConfigured, Unpaused
+from hermesd.core.events import FidelityKnown, Unpaused
 from hermesd.core.events import Paused as Pause
+from hermesd.core.machine_events import PoolsConfigured
 from hermesd.core.model import Fidelity, Plugin
 from hermesd.core.placement import make_placement, untried
 from hermesd.core.pools import Pool, pool_of
@@ -152,7 +153,7 @@ def test_a_failure_is_tried_elsewhere_in_the_pool_only() -> None:
 
 def test_a_pool_without_a_node_makes_its_trials_wait_and_says_so() -> None:
     book = configured(Pool("red", ("z*",))).tell(submitted(1, "t", pool="red")).expect()
-    assert "no node of its pool red can be used now (it has none)" in summary(book, "t/0")
+    assert "no device of its pool red can be used now (it has none)" in summary(book, "t/0")
     book.tell(joined(1, node="z1")).expect("launch t/0#1 on z1/0")
 
 

@@ -29,7 +29,6 @@ from hermesd.core.events import (
     NodeUndrained,
     ParkLost,
     Paused,
-    PoolsConfigured,
     QuantumEnded,
     Removed,
     Retried,
@@ -41,6 +40,7 @@ from hermesd.core.events import (
     Unpaused,
 )
 from hermesd.core.history import Result
+from hermesd.core.machine_events import PoolsConfigured, Reclaimed, Yielded
 from hermesd.core.model import (
     Checkpoint,
     Fidelity,
@@ -320,6 +320,10 @@ class SchedulerMachine(RuleBasedStateMachine):
     def forgives(self, place: str, request: str) -> None:
         self.tell(Forgiven(place, request))
 
+    @rule(place=st.sampled_from(["n", "m", "n/0", "m/1"]), wanted=st.booleans())
+    def machine_wants_it_back(self, place: str, wanted: bool) -> None:
+        self.tell(Yielded(place, "it is day") if wanted else Reclaimed(place))
+
     @rule(node=nodes, number=st.integers(0, 1))
     def device_fails(self, node: NodeId, number: int) -> None:
         self.tell(DeviceFailed(f"{node}/{number}", "Xid"))
@@ -541,8 +545,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             return True
         home = self.state.slots[trial.home] if trial.home else None
         node = self.state.nodes[home.device.node] if home else None
-        here = node is not None and node.boot_id and not node.draining and node.pool == study.pool
-        if home and here and home.healthy and not avoided(self.state, trial, home.device.id):
+        here = node is not None and node.boot_id and not node.leaving and node.pool == study.pool
+        if home and here and home.sound and not avoided(self.state, trial, home.device.id):
             return home is slot
         active = (self.state.trials[t] for t in self.state.active[trial.spec.study])
         return sum(other.home == slot.device.id for other in active) < 2
@@ -555,6 +559,13 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert kept.until > self.now
 
     @invariant()
+    def nothing_stays_where_the_machine_wants_it_back(self) -> None:
+        for slot in self.state.slots.values():
+            wanted = slot.yielded or self.state.nodes[slot.device.node].resting
+            if wanted and slot.run is not None:
+                assert self.state.trials[slot.run.trial].phase is not Phase.RUNNING
+
+    @invariant()
     def a_node_that_drains_or_is_of_another_pool_is_emptied(self) -> None:
         """What can leave it has been asked to, unless it is not there to be asked."""
         for trial in self.state.trials.values():
@@ -562,7 +573,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             if name is None or trial.phase.final:
                 continue
             node = self.state.nodes[name]
-            if not node.draining and node.pool == self.state.studies[trial.spec.study].pool:
+            if not node.leaving and node.pool == self.state.studies[trial.spec.study].pool:
                 continue
             assert trial.phase is not Phase.RUNNING or not (
                 trial.fidelity.restorable and trial.run and trial.run.expired

@@ -40,6 +40,8 @@ class PublicEventKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PUBLIC_EVENT_KIND_NODE_UNDRAINED: _ClassVar[PublicEventKind]
     PUBLIC_EVENT_KIND_QUARANTINED: _ClassVar[PublicEventKind]
     PUBLIC_EVENT_KIND_TRUSTED: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_YIELDED: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_RECLAIMED: _ClassVar[PublicEventKind]
 PUBLIC_EVENT_KIND_UNSPECIFIED: PublicEventKind
 PUBLIC_EVENT_KIND_SUBMITTED: PublicEventKind
 PUBLIC_EVENT_KIND_LAUNCHED: PublicEventKind
@@ -70,6 +72,8 @@ PUBLIC_EVENT_KIND_NODE_DRAINED: PublicEventKind
 PUBLIC_EVENT_KIND_NODE_UNDRAINED: PublicEventKind
 PUBLIC_EVENT_KIND_QUARANTINED: PublicEventKind
 PUBLIC_EVENT_KIND_TRUSTED: PublicEventKind
+PUBLIC_EVENT_KIND_YIELDED: PublicEventKind
+PUBLIC_EVENT_KIND_RECLAIMED: PublicEventKind
 
 class FieldError(_message.Message):
     __slots__ = ("field_path", "value", "expected", "nearest")
@@ -374,7 +378,7 @@ class ListTrialsResponse(_message.Message):
     def __init__(self, trials: _Optional[_Iterable[_Union[Trial, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class Node(_message.Message):
-    __slots__ = ("id", "connected", "devices", "facts", "version", "silent_seconds", "draining", "parked", "stuck", "only_copies", "quarantine", "exclusions", "pool")
+    __slots__ = ("id", "connected", "devices", "facts", "version", "silent_seconds", "draining", "parked", "stuck", "only_copies", "quarantine", "exclusions", "pool", "resting")
     ID_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
@@ -388,6 +392,7 @@ class Node(_message.Message):
     QUARANTINE_FIELD_NUMBER: _ClassVar[int]
     EXCLUSIONS_FIELD_NUMBER: _ClassVar[int]
     POOL_FIELD_NUMBER: _ClassVar[int]
+    RESTING_FIELD_NUMBER: _ClassVar[int]
     id: str
     connected: bool
     devices: _containers.RepeatedCompositeFieldContainer[DeviceStatus]
@@ -401,7 +406,8 @@ class Node(_message.Message):
     quarantine: Quarantine
     exclusions: _containers.RepeatedCompositeFieldContainer[Exclusion]
     pool: str
-    def __init__(self, id: _Optional[str] = ..., connected: bool = ..., devices: _Optional[_Iterable[_Union[DeviceStatus, _Mapping]]] = ..., facts: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., silent_seconds: _Optional[float] = ..., draining: bool = ..., parked: _Optional[_Iterable[str]] = ..., stuck: _Optional[_Iterable[str]] = ..., only_copies: _Optional[int] = ..., quarantine: _Optional[_Union[Quarantine, _Mapping]] = ..., exclusions: _Optional[_Iterable[_Union[Exclusion, _Mapping]]] = ..., pool: _Optional[str] = ...) -> None: ...
+    resting: str
+    def __init__(self, id: _Optional[str] = ..., connected: bool = ..., devices: _Optional[_Iterable[_Union[DeviceStatus, _Mapping]]] = ..., facts: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., silent_seconds: _Optional[float] = ..., draining: bool = ..., parked: _Optional[_Iterable[str]] = ..., stuck: _Optional[_Iterable[str]] = ..., only_copies: _Optional[int] = ..., quarantine: _Optional[_Union[Quarantine, _Mapping]] = ..., exclusions: _Optional[_Iterable[_Union[Exclusion, _Mapping]]] = ..., pool: _Optional[str] = ..., resting: _Optional[str] = ...) -> None: ...
 
 class Exclusion(_message.Message):
     __slots__ = ("study", "reason")
@@ -432,7 +438,7 @@ class Strike(_message.Message):
     def __init__(self, trial: _Optional[str] = ..., error_kind: _Optional[str] = ..., detail: _Optional[str] = ..., at_unix_seconds: _Optional[float] = ...) -> None: ...
 
 class DeviceStatus(_message.Message):
-    __slots__ = ("device", "trial", "reserved_for", "healthy", "reason", "usage", "busy_seconds", "quarantine", "strikes")
+    __slots__ = ("device", "trial", "reserved_for", "healthy", "reason", "usage", "busy_seconds", "quarantine", "strikes", "yielded")
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     RESERVED_FOR_FIELD_NUMBER: _ClassVar[int]
@@ -442,6 +448,7 @@ class DeviceStatus(_message.Message):
     BUSY_SECONDS_FIELD_NUMBER: _ClassVar[int]
     QUARANTINE_FIELD_NUMBER: _ClassVar[int]
     STRIKES_FIELD_NUMBER: _ClassVar[int]
+    YIELDED_FIELD_NUMBER: _ClassVar[int]
     device: _types_pb2.Device
     trial: str
     reserved_for: str
@@ -451,7 +458,8 @@ class DeviceStatus(_message.Message):
     busy_seconds: float
     quarantine: Quarantine
     strikes: _containers.RepeatedCompositeFieldContainer[Strike]
-    def __init__(self, device: _Optional[_Union[_types_pb2.Device, _Mapping]] = ..., trial: _Optional[str] = ..., reserved_for: _Optional[str] = ..., healthy: bool = ..., reason: _Optional[str] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., busy_seconds: _Optional[float] = ..., quarantine: _Optional[_Union[Quarantine, _Mapping]] = ..., strikes: _Optional[_Iterable[_Union[Strike, _Mapping]]] = ...) -> None: ...
+    yielded: str
+    def __init__(self, device: _Optional[_Union[_types_pb2.Device, _Mapping]] = ..., trial: _Optional[str] = ..., reserved_for: _Optional[str] = ..., healthy: bool = ..., reason: _Optional[str] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., busy_seconds: _Optional[float] = ..., quarantine: _Optional[_Union[Quarantine, _Mapping]] = ..., strikes: _Optional[_Iterable[_Union[Strike, _Mapping]]] = ..., yielded: _Optional[str] = ...) -> None: ...
 
 class ListNodesRequest(_message.Message):
     __slots__ = ()
