@@ -25,6 +25,7 @@ from pydantic import (
 
 from hermesd.core.strikes import HALF_LIFE_SECONDS
 from hermesd.enrolment import Membership
+from hermesd.hours import Hours, parse
 from hermesd.memory import usable_memory
 from hermesd.pooling import Pools
 
@@ -82,12 +83,23 @@ def _target(target: str) -> str:
     return target if target.startswith("unix:") and len(target) > 5 else _address(target)
 
 
+def _hours(value: object) -> object:
+    """A list, or text with commas from the environment."""
+    if isinstance(value, Hours | None):
+        return value
+    entries = value.split(",") if isinstance(value, str) else value
+    if not isinstance(entries, list | tuple) or not all(isinstance(each, str) for each in entries):
+        raise ValueError('a list such as ["Mon-Fri 19:00-07:00", "Sat-Sun"]')
+    return parse([entry.strip() for entry in entries])
+
+
 Bytes = Annotated[int, BeforeValidator(_size), Field(ge=0, le=2**62)]
 Address = Annotated[str, AfterValidator(_address)]
 Target = Annotated[str, AfterValidator(_target)]
 Slots = Annotated[
     tuple[tuple[int, ...], ...], BeforeValidator(_slots), AfterValidator(_cores_exist)
 ]
+ServiceHours = Annotated[Hours | None, BeforeValidator(_hours)]
 FilePath = Annotated[Path, AfterValidator(Path.expanduser)]
 
 
@@ -208,6 +220,10 @@ class NodeConfig(_Daemon):
     # The cores of each CPU slot; a number means as many slots of one core; none: no CPU slots.
     cpu_slots: Slots = Field(default_factory=lambda: tuple((core,) for core in usable_cores()))
     gpus: bool = True
+    # When it serves, by its own clock: ["Mon-Fri 19:00-07:00", "Sat-Sun"]; unset: always.
+    hours: ServiceHours = None
+    # Give a GPU back when a process of somebody else computes on it; unset: unless embedded.
+    yield_gpus: bool | None = None
     # Parked trials beyond this are written to disk.
     parked_memory_bytes: Bytes = Field(default_factory=lambda: usable_memory() // 2)
     # Working copies, checkpoints and output together.
@@ -249,6 +265,10 @@ class NodeConfig(_Daemon):
         if self.token_file is not None or self.embedded or not self.head.startswith("unix:"):
             return self.token_file
         return Path(self.head.removeprefix("unix:")).with_name("node-token")
+
+    @property
+    def yields_gpus(self) -> bool:
+        return not self.embedded if self.yield_gpus is None else self.yield_gpus
 
     @property
     def runtime_path(self) -> Path:

@@ -152,6 +152,9 @@ BAD_NODES = [
     ("cpu_slots = 'two'", r"node\.cpu_slots = two: expected a number of slots"),
     ("head = 'somewhere'", r"node\.head = somewhere: expected host:port"),
     ("gpus = 'perhaps'", r"node\.gpus = perhaps: expected a valid boolean"),
+    ("hours = ['Mo-Fr']", r"node\.hours.*: expected days, hours or both, .*, not 'Mo-Fr'"),
+    ("hours = []", r"node\.hours.*: expected at least one entry such as"),
+    ("hours = 7", r"node\.hours = 7: expected a list such as"),
 ]
 
 
@@ -207,3 +210,17 @@ def test_pools_come_with_the_policy_and_the_placement_that_they_name(write) -> N
         Pool("default", (), Plugin("fifo"), None),
     )
     load_node(path, {}, {})
+
+
+def test_hours_are_a_list_or_text_with_commas(write) -> None:
+    path = write("[node]\nhours = ['Mon-Fri 19:00-07:00', 'Sat-Sun']\n")
+    environ = {"HERMES_NODE_HOURS": "Mon-Fri 19:00-07:00, Sat-Sun"}
+    hours = [load_node(path, {}, {}).hours, load_node(None, environ, {}).hours]
+    assert [str(each) for each in hours] == ["Mon-Fri 19:00-07:00, Sat-Sun"] * 2
+    assert load_node(None, {}, {}).hours is None
+
+
+def test_a_machine_that_is_shared_yields_its_gpus_and_ones_own_does_not(write) -> None:
+    assert load_node(None, {}, {}).yields_gpus
+    assert not load_node(None, {}, {"embedded": True}).yields_gpus
+    assert load_node(write("[node]\nyield_gpus = true\n"), {}, {"embedded": True}).yields_gpus

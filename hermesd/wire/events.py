@@ -225,7 +225,7 @@ def event_from_proto(request: pb.AttachRequest) -> NodeJoined | NodeEvent | None
         case "device_failed":
             return DeviceFailed(request.device_failed.device, request.device_failed.reason)
         case "yielded":
-            return Yielded(request.yielded.place, request.yielded.reason or "for others")
+            return Yielded(request.yielded.place, request.yielded.reason)
         case "reclaimed":
             return Reclaimed(request.reclaimed.place)
         case _:
