@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 
 from hermesd.core.events import FidelityKnown, Unpaused
 from hermesd.core.events import Paused as Pause
 from hermesd.core.machine_events import PoolsConfigured
-from hermesd.core.model import Fidelity, Plugin
+from hermesd.core.model import Fidelity, Plugin, Quantum
 from hermesd.core.placement import make_placement, untried
+from hermesd.core.policy import Claim, View
 from hermesd.core.pools import Pool, pool_of
 from hermesd.core.scheduler import Scheduler
+from hermesd.core.trial import Trial
 from hermesd.policy import make_policy
 from tests.core.playbook import (
     LEASE,
@@ -133,8 +137,8 @@ def test_a_device_that_was_kept_for_a_trial_is_free_in_its_new_pool() -> None:
         "launch t/0#1 on m/0 for 5 s", "launch t/1#1 on n/0 for 5 s", "suspend t/0#1 for t/2"
     )
     book.tell(PoolsConfigured((Pool("gold", ("n",)),)), submitted(1, "s"))
-    book.tell(written("t/0#1", 3)).expect("launch s/0#1 on m/0")
     book.tell(completed("t/1#1")).expect("launch t/2#1 on n/0 for 5 s")
+    book.tell(written("t/0#1", 3)).expect("launch s/0#1 on m/0")
 
 
 def test_homes_are_of_the_pool() -> None:
@@ -166,3 +170,36 @@ def test_pools_outlive_the_head_and_a_node_that_comes_back_is_of_its_pool() -> N
         "n": "default",
         "m": "gold",
     }
+
+
+def test_what_can_only_be_parked_runs_on_to_its_end_where_the_pool_has_changed() -> None:
+    book = configured().tell(submitted(1, "t", pool="gold", policy=ROUND_ROBIN))
+    book.tell(started("t/0#1"), PoolsConfigured(()), submitted(2, "s"))
+    book.expect("launch t/0#1 on m/0 for 5 s", "launch s/0#1 on n/0")
+    book.at(5).tell(quantum_ended("t/0#1")).expect()
+    book.tell(completed("t/0#1")).expect("launch s/1#1 on m/0")
+
+
+class Counting:
+    """A planning policy that notes how many devices it is told of."""
+
+    name: ClassVar[str] = "counting"
+
+    def __init__(self) -> None:
+        self.seen: set[int] = set()
+
+    def plan(self, view: View) -> list[Claim]:
+        self.seen.add(view.devices)
+        return [Claim(trial.id, Quantum(), "") for trial in view.trials]
+
+    def words(self, trial: Trial) -> str:
+        return ""
+
+
+def test_a_policy_is_told_of_its_pools_devices_alone() -> None:
+    book, counting = configured(), Counting()
+    book.scheduler = Scheduler(book.state, lambda _: counting, make_placement, LEASE)
+    book.tell(joined(3, node="k"), submitted(1, "t", pool="gold")).expect("launch t/0#1 on m/0")
+    assert counting.seen == {1}
+    book.tell(submitted(1, "s"))
+    assert counting.seen == {1, 4}
