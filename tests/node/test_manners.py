@@ -100,7 +100,11 @@ class Started:
 
     async def __call__(self, *argv: str, env: Mapping[str, str] | None = None) -> int:
         one = await asyncio.create_subprocess_exec(
-            *argv, env=env, start_new_session=True, stdout=asyncio.subprocess.PIPE
+            *argv,
+            env=env,
+            start_new_session=True,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
         )
         self._all.append(one)
         assert one.stdout is not None
@@ -120,15 +124,15 @@ async def start() -> AsyncIterator[Started]:
     await started.end()
 
 
-SLEEPS = ("sh", "-c", "echo $$; exec sleep 600")
+WAITS = ("sh", "-c", "echo $$; read line")
 # Its child, which says its own number, has nothing of its environment.
-PARENT = ("sh", "-c", "env -i sh -c 'echo $$; exec sleep 600'; true")
+PARENT = ("sh", "-c", "env -i sh -c 'echo $$; read line'; true")
 
 
 async def test_a_foreign_process_has_the_gpu_from_the_second_look_until_it_is_gone_for_long(
     machine: Machine, driver: Driver, start: Started
 ) -> None:
-    pid = await start(*SLEEPS)
+    pid = await start(*WAITS)
     driver.pids = {pid}
     assert await machine.look(1) == []
     (said,) = await machine.look(1)
@@ -144,7 +148,7 @@ async def test_a_foreign_process_has_the_gpu_from_the_second_look_until_it_is_go
 
 
 async def test_a_glance_is_no_use(machine: Machine, driver: Driver, start: Started) -> None:
-    first, second = await start(*SLEEPS), await start(*SLEEPS)
+    first, second = await start(*WAITS), await start(*WAITS)
     for pids in ({first}, {second}, {first}, set()):
         driver.pids = pids
         assert await machine.look(1) == []
@@ -157,9 +161,9 @@ async def test_what_this_node_started_is_nobodys_and_so_is_what_that_started(
     marked = {**os.environ, OWNER: str(trial)}
     driver.pids = {
         os.getpid(),
-        await start(*SLEEPS, env=marked),
+        await start(*WAITS, env=marked),
         await start(*PARENT, env=marked),
-        await start(*SLEEPS, env={**os.environ, OWNER: str(machine.config.state_dir)}),
+        await start(*WAITS, env={**os.environ, OWNER: str(machine.config.state_dir)}),
     }
     assert await machine.look() == []
 
@@ -168,14 +172,14 @@ async def test_another_nodes_trial_is_foreign(
     machine: Machine, driver: Driver, start: Started, tmp_path: Path
 ) -> None:
     other = {**os.environ, OWNER: str(tmp_path / "node-2" / "trials" / "t")}
-    driver.pids = {await start(*SLEEPS, env=other)}
+    driver.pids = {await start(*WAITS, env=other)}
     assert [type(said) for said in await machine.look()] == [Yielded]
 
 
 async def test_what_has_ended_and_a_silent_driver_change_nothing(
     machine: Machine, driver: Driver, start: Started
 ) -> None:
-    pid = await start(*SLEEPS)
+    pid = await start(*WAITS)
     driver.pids = {pid}
     await machine.look()
     driver.pids = None
@@ -191,7 +195,7 @@ async def test_a_node_that_is_not_to_yield_looks_at_nobody(
 ) -> None:
     config = NodeConfig(name="n1", state_dir=tmp_path, yield_gpus=False)
     machine = await Machine(config).come()
-    driver.pids = {await start(*SLEEPS)}
+    driver.pids = {await start(*WAITS)}
     assert await machine.look(3) == []
 
 
@@ -217,7 +221,7 @@ async def test_the_daemon_tells_the_head_with_its_hello_and_as_it_changes(
     start: Started,
 ) -> None:
     monkeypatch.setattr(manners, "LOOK_SECONDS", 0.01)
-    pid = await start(*SLEEPS)
+    pid = await start(*WAITS)
     driver.pids = {pid}
     shared = config.model_copy(update={"gpus": True, "cpu_slots": ()})
     async with Node(shared):
