@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TypeAlias
@@ -19,7 +20,7 @@ from hermesctl.connection import PATIENCE_SECONDS, Connection, new_request_id
 from hermesctl.errors import StudyFileError, UsageError
 from hermesctl.records import Stopped, Submission
 from hermesctl.snapshot import snapshot
-from hermesctl.study_writer import study_data
+from hermesctl.study_writer import plugin_label, study_data
 from hermesctl.submission import (
     Prepared,
     from_data,
@@ -125,7 +126,7 @@ class AsyncClient(AsyncUpkeep):
                 request.code_identity_sha256 = code.identity
         submission = await self._submit(request, prepared)
         notes = (*prepared.notes, *submission.notes)
-        return Submission(submission.study, submission.trials, submission.identical_to, notes)
+        return replace(submission, notes=notes)
 
     async def clone(
         self, study: StudyRef, prepared: Prepared, environment: Mapping[str, str] | None = None
@@ -245,6 +246,7 @@ class AsyncClient(AsyncUpkeep):
             trials=trials,
             identical_to=response.identical_to,
             notes=tuple(response.notes),
+            policy=plugin_label(response.policy, response.placement),
         )
 
     async def _check_version(self) -> None:

@@ -43,6 +43,8 @@ class EventKind(StrEnum):
     NODE_UNDRAINED = "node-undrained"
     QUARANTINED = "quarantined"
     TRUSTED = "trusted"
+    YIELDED = "yielded"
+    RECLAIMED = "reclaimed"
     # An event of a newer head that this client has no word for.
     OTHER = "other"
 

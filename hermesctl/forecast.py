@@ -16,12 +16,12 @@ from rich.console import Group, RenderableType
 
 from hermesctl.async_client import AsyncClient
 from hermesctl.errors import HermesError
+from hermesctl.node_records import DEFAULT_POOL
 from hermesctl.records import Study, TrialState
 from hermesctl.simulation import progress, simulated
-from hermesctl.study_writer import study_data, value_data
+from hermesctl.study_writer import study_data
 from hermesctl.tables import cell, grid
 from hermesctl.text import count, duration, one_line, printable
-from hermesctl.yaml_text import Data
 from hermesd.pb.hermes.v1.types_pb2 import StudySpec
 
 PATIENCE_SECONDS = 20.0
@@ -51,7 +51,8 @@ class Forecast:
 
 
 async def forecast(client: AsyncClient, spec: StudySpec, policy: str, trials: int) -> Forecast:
-    """What the curves of earlier studies say of a study of so many trials."""
+    """What the curves of earlier studies say of a study of so many trials, run by a policy with
+    its settings as `plugin_label` writes them."""
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             with progress("looking at earlier studies"):
@@ -68,26 +69,23 @@ async def _forecast(client: AsyncClient, spec: StudySpec, policy: str, trials: i
     if found is None:
         return Forecast(None, reason=NONE_EARLIER)
     study, likeness = found
-    kind = spec.resources.device_kind
+    kind, pool = spec.resources.device_kind, spec.pool or DEFAULT_POOL
     devices = sum(
-        device.healthy and kind in ("", device.kind)
+        device.healthy and not device.yielded and kind in ("", device.kind)
         for node in await client.nodes()
-        if node.connected and not node.draining
+        if node.connected and not node.draining and not node.resting and node.pool == pool
         for device in node.devices
     )
     draws = max(1, min(MOST_DRAWS, MOST_TRIALS // max(1, trials)))
-    label = label_of(policy, spec)
     flags: dict[str, object] = {
         "trials": trials,
         "devices": max(1, devices),
         "draws": draws,
-        "policy": label,
+        "policy": policy if policy.partition(":")[0] == "fifo" else f"{policy},fifo",
     }
-    if policy != "fifo":
-        flags["policy"] = f"{label},fifo"
     words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
     expected = await simulated(study.id, client.export(study), "forecast", *words)
-    busy = sum(not other.finished for other in studies)
+    busy = sum(not other.finished and other.pool == pool for other in studies)
     return Forecast(expected, likeness, devices, busy)
 
 
@@ -126,25 +124,6 @@ def overlap(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
     """The share of all names of parameters that both have."""
     mine, theirs = set(one.get("parameters") or ()), set(other.get("parameters") or ())
     return len(mine & theirs) / len(mine | theirs) if mine | theirs else 1.0
-
-
-def label_of(policy: str, spec: StudySpec) -> str:
-    """A policy with the settings that the study gives it and its placement, as the simulator reads
-    them."""
-    schedule = spec.schedule
-    settings = [
-        f"{setting.name}={_setting(value_data(setting.value))}"
-        for setting in (*schedule.policy.settings, *schedule.placement.settings)
-    ]
-    if schedule.placement.name:
-        settings.append(f"placement={schedule.placement.name}")
-    return ":".join([policy, ",".join(settings)]) if settings else policy
-
-
-def _setting(value: Data) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ":".join(map(_setting, value)) + ":" if isinstance(value, list) else str(value)
 
 
 def forecast_view(forecast: Forecast) -> RenderableType:

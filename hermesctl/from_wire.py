@@ -147,8 +147,9 @@ def study(message: pb.Study) -> records.Study:
         submit_directory=message.submit_directory,
         metric=message.ranking.metric.name or message.spec.metric.name or _DEFAULT_METRIC,
         metric_reason=message.ranking.reason,
-        policy=message.spec.schedule.policy.name,
+        policy=message.policy.name or message.spec.schedule.policy.name,
         paused=message.paused,
+        pool=message.pool or message.spec.pool or node_records.DEFAULT_POOL,
     )
 
 
@@ -184,6 +185,8 @@ def node(message: pb.Node) -> node_records.Node:
         version=message.version,
         silent_seconds=message.silent_seconds,
         draining=message.draining,
+        pool=message.pool or node_records.DEFAULT_POOL,
+        resting=message.resting,
         parked=tuple(message.parked),
         stuck=tuple(message.stuck),
         only_copies=message.only_copies,
@@ -206,6 +209,7 @@ def device(message: pb.DeviceStatus) -> node_records.Device:
         reason=message.reason,
         usage=usage(message.usage),
         busy_seconds=message.busy_seconds,
+        yielded=message.yielded,
         quarantine=quarantine(message.quarantine) if message.HasField("quarantine") else None,
         strikes=tuple(
             node_records.Strike(s.trial, s.error_kind, s.detail, s.at_unix_seconds)

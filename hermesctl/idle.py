@@ -46,7 +46,7 @@ def waiting(study: Study, nodes: Sequence[Node]) -> str:
 def _taken(study: Study, nodes: Sequence[Node]) -> Iterator[str]:
     resources = study.spec.get("resources")
     kind = resources.get("device_kind") if isinstance(resources, Mapping) else None
-    for node in nodes:
+    for node in [node for node in nodes if node.pool == study.pool]:
         for device in node.devices:
             if device.trial and kind in (None, device.kind):
                 yield printable(f"{device.id} has {device.trial}")
@@ -54,9 +54,12 @@ def _taken(study: Study, nodes: Sequence[Node]) -> Iterator[str]:
 
 def _without_nodes(client: AsyncClient, nodes: Sequence[Node]) -> str:
     """What to say of a head to which no node is connected; empty where one is."""
-    if any(node.connected and not node.draining for node in nodes):
+    if any(node.connected and not node.draining and not node.resting for node in nodes):
         return ""
     address = client.connection.address
+    if resting := next((node for node in nodes if node.connected and node.resting), None):
+        why = f"node {printable(resting.id)} rests: {one_line(resting.resting)}"
+        return f"nothing new runs on the head at {address} for now: {why}"
     if draining := next((node for node in nodes if node.connected), None):
         how = command(f"node undrain {draining.id}")
         return f"nothing new runs on the head at {address}: its nodes are draining; {how} ends that"

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 from hermesctl.text import count
 
+# Of the nodes that no other pool claims, and of the studies that name none.
+DEFAULT_POOL = "default"
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -46,7 +49,8 @@ class Strike:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device of a node, and who is on it: a trial of `others` is not named."""
+    """A device of a node, and who is on it: a trial of `others` is not named. `yielded` says to
+    whom its machine left it for now."""
 
     id: str
     node: str
@@ -62,13 +66,15 @@ class Device:
     quarantine: Quarantine | None = None
     strikes: tuple[Strike, ...] = ()
     others: bool = False
+    yielded: str = ""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Node:
     """A node daemon and its devices; `facts` are what it found out about its machine.
 
-    Of one that is `draining`: the trials `parked` there, those on it that are `stuck` since no
+    `resting` says why its machine wants it back for now. Of such a one, and of one that is
+    `draining`: the trials `parked` there, those on it that are `stuck` since no
     checkpoint would bring them back elsewhere, and how many unfinished trials have their
     `only_copies` of a checkpoint there.
     """
@@ -85,6 +91,8 @@ class Node:
     only_copies: int = 0
     quarantine: Quarantine | None = None
     exclusions: tuple[Exclusion, ...] = ()
+    pool: str = DEFAULT_POOL
+    resting: str = ""
 
     @property
     def running(self) -> tuple[str, ...]:
@@ -99,9 +107,12 @@ class Node:
 
     @property
     def state(self) -> str:
-        """`connected`, `quarantined` or `silent`; `draining` or `drained` also of a silent one."""
+        """`connected`, `resting`, `quarantined` or `silent`; `draining` or `drained` also of a
+        silent one."""
         if self.draining:
             return "drained" if self.drained else "draining"
+        if self.connected and self.resting:
+            return "resting"
         if self.connected and self.quarantine is not None:
             return "quarantined"
         return "connected" if self.connected else "silent"

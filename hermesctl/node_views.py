@@ -18,11 +18,12 @@ _SHOWN = 8
 def nodes_table(nodes: Sequence[Node], wide: bool) -> Table:
     """Nodes."""
     extra = ("facts",) if wide else ()
-    table = grid("node", "state", "devices", ">busy", "version", *extra)
+    table = grid("node", "state", "pool", "devices", ">busy", "version", *extra)
     for node in nodes:
         cells = [
             cell(node.id),
             node_state_cell(node),
+            cell(node.pool),
             cell(devices_text(node.devices)),
             cell(f"{sum(1 for d in node.devices if d.trial or d.others)}/{len(node.devices)}"),
             cell(node.version or "-"),
@@ -90,22 +91,27 @@ def health_cell(device: Device) -> Text:
     """Whether it works, and whether it is trusted."""
     if not device.healthy:
         return cell(device.reason or "failed", "red")
+    if device.yielded:
+        return cell(f"yielded: {device.yielded}", "yellow")
     if device.quarantine is not None:
         return cell(f"quarantine until {moment(device.quarantine.until_unix_seconds)}", "red")
     return cell("ok", "green")
 
 
 def drain_facts(node: Node) -> list[tuple[str, str]]:
-    """What a draining node waits for, and what only its disk has; nothing of any other."""
-    if not node.draining:
+    """What a node waits for that gives up what it has, and what only its disk has; nothing of any
+    other."""
+    if not node.draining and not node.resting:
         return []
-    facts = []
+    facts = [("resting", one_line(node.resting))] if node.resting else []
     if node.running:
-        facts.append(("running", f"{_some(node.running)}, to the end of each quantum"))
+        until = ", to the end of each quantum" if not node.resting else ""
+        facts.append(("running", _some(node.running) + until))
     if node.parked:
         facts.append(("parked", _some(node.parked)))
     if node.stuck:
-        ways = f"{command('trial stop TRIAL')}, or {command(f'node undrain {node.id}')}"
+        ways = command("trial stop TRIAL")
+        ways += f", or {command(f'node undrain {node.id}')}" if node.draining else ""
         facts.append(("cannot leave", f"{_some(node.stuck)}: no checkpoint brings it back; {ways}"))
     if node.only_copies:
         trials = count(node.only_copies, "unfinished trial")

@@ -64,6 +64,16 @@ def complete_node(incomplete: str) -> list[str]:
     return _quietly(ask)
 
 
+def complete_pool(incomplete: str) -> list[str]:
+    """Names of pools that have a node."""
+
+    async def ask() -> list[str]:
+        async with AsyncClient(patience_seconds=_COMPLETION_PATIENCE_SECONDS) as client:
+            return sorted({n.pool for n in await client.nodes() if n.pool.startswith(incomplete)})
+
+    return _quietly(ask)
+
+
 def _quietly(ask: Callable[[], Coroutine[None, None, list[str]]]) -> list[str]:
     try:
         return asyncio.run(ask())
@@ -190,6 +200,14 @@ MetricOption: TypeAlias = Annotated[
 ]
 NameOption: TypeAlias = Annotated[
     str | None, typer.Option(help="The study's name.", show_default=False)
+]
+PoolOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        help="The pool whose nodes run it; as `node ls` has them.",
+        autocompletion=complete_pool,
+        show_default=False,
+    ),
 ]
 EnvOption: TypeAlias = Annotated[
     list[str] | None,

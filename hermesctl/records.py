@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from hermesctl.node_records import Usage
+from hermesctl.node_records import DEFAULT_POOL, Usage
 from hermesctl.text import count
 from hermesctl.yaml_text import Data
 
@@ -182,6 +182,7 @@ class Study:
     metric_reason: str
     policy: str
     paused: bool
+    pool: str = DEFAULT_POOL
 
     @property
     def trial_count(self) -> int:
@@ -229,13 +230,15 @@ class Submission:
     """What a submit led to.
 
     `identical_to` names the study that was there already, in which case nothing new was begun
-    and `study` is that one. After a dry run `study` is only what it would be called.
+    and `study` is that one. After a dry run `study` is only what it would be called. `policy` is
+    what it is run by, its own or its pool's, with its settings: `hermes:quantum_seconds=20`.
     """
 
     study: str
     trials: tuple[Trial, ...]
     identical_to: str
     notes: tuple[str, ...]
+    policy: str = ""
 
     def __repr__(self) -> str:
         before = ", submitted before" if self.identical_to else ""

@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 
 from hermesctl.schema import begins_with_name, short_enum_name
 from hermesctl.yaml_text import Data, to_yaml
-from hermesd.pb.hermes.v1.types_pb2 import StudySpec, Value
+from hermesd.pb.hermes.v1.types_pb2 import Plugin, StudySpec, Value
 
 
 def study_text(spec: StudySpec) -> str:
@@ -32,6 +32,25 @@ def value_data(value: Value) -> Data:
         return [value_data(item) for item in value.list_value.values]
     data: Data = getattr(value, kind)
     return data
+
+
+def plugin_label(policy: Plugin, placement: Plugin | None = None) -> str:
+    """A policy with its settings and its placement, as the simulator reads them:
+    `hermes:quantum_seconds=20,placement=homes`."""
+    placed = placement or Plugin()
+    settings = [
+        f"{each.name}={_worded(value_data(each.value))}"
+        for each in (*policy.settings, *placed.settings)
+    ]
+    if placed.name:
+        settings.append(f"placement={placed.name}")
+    return ":".join([policy.name, ",".join(settings)]) if settings else policy.name
+
+
+def _worded(value: Data) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ":".join(map(_worded, value)) + ":" if isinstance(value, list) else str(value)
 
 
 def _field(field: FieldDescriptor, value: object) -> Data:

@@ -141,7 +141,7 @@ def leaderboard(trials: Sequence[Trial], metric: str, wide: bool) -> Table:
 def studies_table(studies: Sequence[Study], wide: bool) -> Table:
     """Studies in the given order."""
     owned = wide or len({study.owner for study in studies}) > 1
-    extra = (">preempted", ">overhead", ">checkpoints") if wide else ()
+    extra = ("pool", ">preempted", ">overhead", ">checkpoints") if wide else ()
     owner = ("owner",) if owned else ()
     table = grid("study", "submitted", "trials", "best", "best trial", "policy", *owner, *extra)
     for study in studies:
@@ -157,6 +157,7 @@ def studies_table(studies: Sequence[Study], wide: bool) -> Table:
             cells.append(cell(study.owner or "-"))
         if wide:
             cells += [
+                cell(study.pool),
                 cell(str(study.preemptions)),
                 cell(percent(study.overhead_share)),
                 cell(size(study.checkpoint_bytes)),

@@ -60,13 +60,16 @@ def with_flags(
     metric: str | None = None,
     grid: Sequence[str] = (),
     settings: Sequence[str] = (),
+    pool: str | None = None,
 ) -> Table:
-    """`table` changed by `--name`, `--metric`, `--grid` and `--set`, in this order.
+    """`table` changed by `--name`, `--pool`, `--metric`, `--grid` and `--set`, in this order.
 
     Raises UsageError for a flag that has not its form, StudyFileError for a bad value.
     """
     if name is not None:
         table = with_value(table, ["name"], Scalar(name, name, Place("--name")))
+    if pool is not None:
+        table = with_value(table, ["pool"], Scalar(pool, pool, Place("--pool")))
     if metric is not None:
         table = with_value(table, ["metric"], _metric(metric))
     axes: set[str] = set()

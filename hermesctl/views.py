@@ -72,6 +72,7 @@ def status_view(detail: StudyDetail, said: Mapping[str, str]) -> RenderableType:
         ("submitted", moment(study.submitted_unix_seconds)),
         ("trials", trials_text(detail)),
         ("progress", percent(study_progress(trials))),
+        ("pool", study.pool),
         ("policy", study.policy or "-"),
         ("ranked by", " · ".join(filter(None, (study.metric, study.metric_reason)))),
         ("best so far", best_text(study, trials)),

@@ -26,7 +26,9 @@ from pydantic import (
 from hermesd.core import strikes
 from hermesd.core.sharing import HALF_LIFE_SECONDS, USUAL
 from hermesd.enrolment import Membership
+from hermesd.hours import Hours, parse
 from hermesd.memory import usable_memory
+from hermesd.pooling import Pools
 
 NODE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -88,12 +90,23 @@ def _target(target: str) -> str:
     return target if target.startswith("unix:") and len(target) > 5 else _address(target)
 
 
+def _hours(value: object) -> object:
+    """A list, or text with commas from the environment."""
+    if isinstance(value, Hours | None):
+        return value
+    entries = value.split(",") if isinstance(value, str) else value
+    if not isinstance(entries, list | tuple) or not all(isinstance(each, str) for each in entries):
+        raise ValueError('a list such as ["Mon-Fri 19:00-07:00", "Sat-Sun"]')
+    return parse([entry.strip() for entry in entries])
+
+
 Bytes = Annotated[int, BeforeValidator(_size), Field(ge=0, le=2**62)]
 Address = Annotated[str, AfterValidator(_address)]
 Target = Annotated[str, AfterValidator(_target)]
 Slots = Annotated[
     tuple[tuple[int, ...], ...], BeforeValidator(_slots), AfterValidator(_cores_exist)
 ]
+ServiceHours = Annotated[Hours | None, BeforeValidator(_hours)]
 FilePath = Annotated[Path, AfterValidator(Path.expanduser)]
 
 
@@ -172,8 +185,8 @@ class FairShare(_Table):
     half_life_hours: Annotated[float, Field(ge=0.01, le=10_000)] = HALF_LIFE_SECONDS / 3600.0
 
 
-class HeadConfig(_Daemon):
-    """The control daemon's settings."""
+class HeadConfig(_Daemon, Pools):
+    """The control daemon's settings; its pools are tables of their own, `[pools.NAME]`."""
 
     # The journal and the uploaded code; a local disk.
     state_dir: FilePath = Field(default_factory=lambda: state_home() / "head")
@@ -242,6 +255,10 @@ class NodeConfig(_Daemon):
     # The cores of each CPU slot; a number means as many slots of one core; none: no CPU slots.
     cpu_slots: Slots = Field(default_factory=lambda: tuple((core,) for core in usable_cores()))
     gpus: bool = True
+    # When it serves, by its own clock: ["Mon-Fri 19:00-07:00", "Sat-Sun"]; unset: always.
+    hours: ServiceHours = None
+    # Give a GPU back when a process of somebody else computes on it; unset: unless embedded.
+    yield_gpus: bool | None = None
     # Parked trials beyond this are written to disk.
     parked_memory_bytes: Bytes = Field(default_factory=lambda: usable_memory() // 2)
     # Working copies, checkpoints and output together.
@@ -283,6 +300,10 @@ class NodeConfig(_Daemon):
         if self.token_file is not None or self.embedded or not self.head.startswith("unix:"):
             return self.token_file
         return Path(self.head.removeprefix("unix:")).with_name("node-token")
+
+    @property
+    def yields_gpus(self) -> bool:
+        return not self.embedded if self.yield_gpus is None else self.yield_gpus
 
     @property
     def runtime_path(self) -> Path:

@@ -1,7 +1,8 @@
 """Where the daemons' settings come from: a TOML file, the environment, flags; checked once.
 
-Each daemon reads its own table. `HERMES_HEAD_<KEY>` and `HERMES_NODE_<KEY>` override the file,
-flags override both. Nothing else of hermesd reads the environment for its settings.
+Each daemon reads its own table; the head those of the pools, too, which nothing else can say.
+`HERMES_HEAD_<KEY>` and `HERMES_NODE_<KEY>` override the file, flags override both. Nothing else of
+hermesd reads the environment for its settings.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from hermesd.config import FairShare, HeadConfig, NodeConfig, UserTerms
+from hermesd.pooling import PoolSection
 from hermesd.refusal import FieldError, from_pydantic, nearest, one_of, under
 
 Section = TypeVar("Section", bound=BaseModel)
 
 
 # Tables of a head's that are not named after it.
-SHARED = ("users", "fair_share")
+SHARED = ("pools", "users", "fair_share")
 TABLES = ("head", "node", *SHARED)
 
 
@@ -93,10 +95,12 @@ def _lines(
 
 
 def _keys(error: ValidationError) -> Mapping[str, Iterable[str]]:
-    """The keys that the tables of users and shares may have, where one has another."""
+    """The keys that the tables of pools, users and shares may have, where one has another."""
     paths = [".".join(map(str, item["loc"][:-1])) for item in error.errors(include_url=False)]
     shares = {path: FairShare.model_fields for path in paths if path == "fair_share"}
-    return shares | {path: UserTerms.model_fields for path in paths if path.startswith("users.")}
+    users = {path: UserTerms.model_fields for path in paths if path.startswith("users.")}
+    pools = {path: PoolSection.model_fields for path in paths if path.startswith("pools.")}
+    return shares | users | pools
 
 
 def _table(path: Path | None, table: str) -> Mapping[str, object]:
@@ -111,7 +115,7 @@ def _table(path: Path | None, table: str) -> Mapping[str, object]:
     for name, value in tables.items():
         if name not in TABLES or not isinstance(value, dict):
             near = nearest(name, TABLES)
-            expected = "the tables [head], [node], [users.NAME] and [fair_share]"
+            expected = "the tables [head], [node], [pools.NAME], [users.NAME] and [fair_share]"
             wrong = FieldError(name, "", expected, near)
             raise ConfigError(f"{path}: {wrong}")
     found: dict[str, object] = tables.get(table, {})

@@ -10,6 +10,9 @@ import pytest
 
 from hermesctl.address import state_directory
 from hermesd.config import HeadConfig, UserTerms
+from hermesd.core.model import Plugin
+from hermesd.core.pools import Pool
+from hermesd.pooling import configured
 from hermesd.settings import ConfigError, load_head, load_node
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "systemd" / "hermesd.toml.example"
@@ -79,9 +82,10 @@ def test_the_example_for_system_daemons_is_valid() -> None:
 
 
 def test_what_the_example_has_commented_out_is_valid_too(write) -> None:
-    settings = re.sub(r"^# (?=\w+ = )", "", EXAMPLE.read_text(), flags=re.MULTILINE)
+    settings = re.sub(r"^# (?=\w+ = |\[)", "", EXAMPLE.read_text(), flags=re.MULTILINE)
     assert settings != EXAMPLE.read_text()
     assert load_head(write(settings), {}, {}).listen == "10.0.0.1:7411"
+    assert list(load_head(write(settings), {}, {}).pools) == ["gold"]
     assert load_node(write(settings), {}, {"head": "10.0.0.1:7411"}).tls
 
 
@@ -139,6 +143,30 @@ BAD_FILES = [
     ("[head]\nlistn = 'x'\n", r"hermesd.toml: head\.listn = unknown key: .*mean listen\?"),
     ("[haed]\n", r"hermesd.toml: haed: expected the tables \[head\], \[node\].*mean head\?"),
     ("head = 3\n", r"head: expected the tables"),
+    ("[pool.gold]\n", r"pool: expected the tables .*mean pools\?"),
+    ("[pools]\ngold = 3\n", r"hermesd.toml: pools\.gold = 3: expected a table"),
+    ("[head]\npools = {}\n", r"head\.pools: expected a table \[pools\] of its own"),
+    ("[pools.gold]\nnods = ['n']\n", r"toml: pools\.gold\.nods = unknown key: .*mean nodes\?"),
+    ("[pools.gold]\n", r"pools: expected nodes in gold: names, or patterns"),
+    ("[pools.Gold]\nnodes = ['n']\n", r"pools: expected a name of a-z.*, not Gold"),
+    ("[pools.gold]\nnodes = ['a b']\n", r"pools\.gold\.nodes\.0 = a b: expected the name of a"),
+    ("[pools.default]\nnodes = ['n']\n", r"pools: expected no nodes in default: it has all"),
+    (
+        "[pools.gold]\nnodes = ['n']\n[pools.red]\nnodes = ['m', 'n']\n",
+        r"pools: expected n in one pool, not in gold and red",
+    ),
+    (
+        "[pools.gold]\nnodes = ['n']\npolicy = 'herms'\n",
+        r"pools\.gold\.policy = herms: expected one of .*mean hermes\?",
+    ),
+    (
+        "[pools.gold]\nnodes = ['n']\npolicy = {name = 'hermes', quantum_second = 1}\n",
+        r"pools\.gold\.policy: expected one of .* for policy\.hermes, not quantum_second ",
+    ),
+    (
+        "[pools.gold]\nnodes = ['n']\nplacement = {G_thres = 2}\n",
+        r"pools\.gold\.placement: expected a name, or a table of the `name` and its settings",
+    ),
     ("[head\n", r"hermesd.toml: is not TOML"),
     ("[head]\nlisten = '7411'\n", r"head\.listen = 7411: expected host:port"),
     ("[head]\nlisten = 'h:99999'\n", r"head\.listen = h:99999: expected host:port"),
@@ -169,6 +197,9 @@ BAD_NODES = [
     ("cpu_slots = 'two'", r"node\.cpu_slots = two: expected a number of slots"),
     ("head = 'somewhere'", r"node\.head = somewhere: expected host:port"),
     ("gpus = 'perhaps'", r"node\.gpus = perhaps: expected a valid boolean"),
+    ("hours = ['Mo-Fr']", r"node\.hours.*: expected days, hours or both, .*, not 'Mo-Fr'"),
+    ("hours = []", r"node\.hours.*: expected at least one entry such as"),
+    ("hours = 7", r"node\.hours = 7: expected a list such as"),
 ]
 
 
@@ -210,3 +241,31 @@ def test_an_error_names_where_the_value_came_from(write) -> None:
         load_head(None, {"HERMES_HEAD_LISTN": "a:1"}, {})
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         load_head(Path("/nowhere/hermesd.toml"), {}, {})
+
+
+def test_pools_come_with_the_policy_and_the_placement_that_they_name(write) -> None:
+    path = write(
+        "[pools.gold]\nnodes = ['a100-*', 'box']\nplacement = 'homes'\n"
+        "policy = {name = 'hermes', quantum_seconds = 20, milestones = [50, 75]}\n"
+        "[pools.default]\npolicy = 'fifo'\n"
+    )
+    hermes = Plugin("hermes", (("quantum_seconds", 20), ("milestones", (50, 75))))
+    assert configured(load_head(path, {}, {}).pools) == (
+        Pool("gold", ("a100-*", "box"), hermes, Plugin("homes")),
+        Pool("default", (), Plugin("fifo"), None),
+    )
+    load_node(path, {}, {})
+
+
+def test_hours_are_a_list_or_text_with_commas(write) -> None:
+    path = write("[node]\nhours = ['Mon-Fri 19:00-07:00', 'Sat-Sun']\n")
+    environ = {"HERMES_NODE_HOURS": "Mon-Fri 19:00-07:00, Sat-Sun"}
+    hours = [load_node(path, {}, {}).hours, load_node(None, environ, {}).hours]
+    assert [str(each) for each in hours] == ["Mon-Fri 19:00-07:00, Sat-Sun"] * 2
+    assert load_node(None, {}, {}).hours is None
+
+
+def test_a_machine_that_is_shared_yields_its_gpus_and_ones_own_does_not(write) -> None:
+    assert load_node(None, {}, {}).yields_gpus
+    assert not load_node(None, {}, {"embedded": True}).yields_gpus
+    assert load_node(write("[node]\nyield_gpus = true\n"), {}, {"embedded": True}).yields_gpus

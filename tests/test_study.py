@@ -330,7 +330,7 @@ BAD = [
     (spec(name="x" * 300), r"^name = x+…: expected at most 200"),
     (spec(run_cap=0), r"^run_cap = 0: expected greater than or equal to 1"),
     (spec(seed=-1), r"^seed = -1"),
-    (spec(pool="gold"), r"^pool = gold: expected '' or 'default'"),
+    (spec(pool="a\nb"), r"^pool = a.nb: expected text without control characters"),
     (spec(data=["../x"]), r"^data\.0 = \.\./x"),
     (spec(data=[""]), r"^data\.0: expected a path"),
     (spec(method=RANDOM), r"^run_cap: expected a number of trials: random"),

@@ -62,6 +62,7 @@ def show(node: NodeArgument, head: HeadOption = None, output: OutputOption = For
         facts = [
             ("node", found.id),
             ("state", node_state_cell(found).plain),
+            ("pool", found.pool),
             ("version", found.version or "-"),
             ("devices", devices_text(found.devices)),
             *drain_facts(found),

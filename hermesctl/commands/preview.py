@@ -13,6 +13,7 @@ from rich.console import Console
 from hermesctl.async_client import AsyncClient
 from hermesctl.documents import submission_document
 from hermesctl.forecast import Forecast, forecast, forecast_view
+from hermesctl.node_records import DEFAULT_POOL
 from hermesctl.options import (
     FileArgument,
     GridOption,
@@ -20,17 +21,20 @@ from hermesctl.options import (
     LocalOption,
     MetricOption,
     OutputOption,
+    PoolOption,
     SetOption,
 )
 from hermesctl.output import Format, emit, row
 from hermesctl.records import Submission
 from hermesctl.running import run
 from hermesctl.study_file import Document, Table
+from hermesctl.study_writer import plugin_label
 from hermesctl.submission import Prepared, from_file, open_study
 from hermesctl.tables import cell, grid, params_text, value_text, varying
 from hermesctl.terminal import say, stdout
 from hermesctl.text import count, printable
 from hermesctl.trees import with_flags
+from hermesd.pb.hermes.v1.types_pb2 import Plugin
 
 _PREVIEWED = 20
 
@@ -40,6 +44,7 @@ def preview(
     grid: GridOption = None,
     settings: SetOption = None,
     metric: MetricOption = None,
+    pool: PoolOption = None,
     local: LocalOption = False,
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,
@@ -52,14 +57,15 @@ def preview(
 
     Example: hermesctl preview study.yaml -o wide
     """
-    prepared = prepare(file, grid, settings, metric, None)
+    prepared = prepare(file, grid, settings, metric, None, pool)
 
     async def body(client: AsyncClient) -> None:
         submission = await client.submit(prepared, dry_run=True)
         if words := renamed(prepared, submission.study):
             say(f"note: {words}")
         trials = len(submission.trials)
-        expected = await forecast(client, prepared.spec, policy_of(prepared), trials)
+        policy = policy_of(prepared, submission)
+        expected = await forecast(client, prepared.spec, policy, trials)
         show_preview(stdout(), prepared, submission, output, expected)
 
     run(body, head=head, local=local)
@@ -71,12 +77,18 @@ def prepare(
     settings: list[str] | None,
     metric: str | None,
     name: str | None,
+    pool: str | None = None,
 ) -> Prepared:
     """The study of a file and the flags that change it; raises UsageError."""
     document = open_study(file)
     if isinstance(document.root, Table):
         changed = with_flags(
-            document.root, name=name, metric=metric, grid=grid or (), settings=settings or ()
+            document.root,
+            name=name,
+            metric=metric,
+            grid=grid or (),
+            settings=settings or (),
+            pool=pool,
         )
         document = Document(changed, document.problems)
     return from_file(file, document, Path.cwd())
@@ -103,7 +115,8 @@ def show_preview(
             table.add_row(cell(str(trial.number)), *values)
         return table
 
-    document = {**submission_document(submission), "policy": policy_of(prepared)}
+    policy, pool = policy_of(prepared, submission).partition(":")[0], prepared.spec.pool
+    document = {**submission_document(submission), "policy": policy, "pool": pool or DEFAULT_POOL}
     if expected is not None:
         document["forecast"] = row(expected)
     rows = [{"number": t.number, **row({"params": t.params})} for t in trials]
@@ -114,7 +127,8 @@ def show_preview(
         console.print(cell(f"… and {len(trials) - _PREVIEWED} more (-o wide shows all)", "dim"))
     fixed = {k: v for k, v in trials[0].params.items() if k not in names} if trials else {}
     console.print()
-    console.print(cell(f"{count(len(trials), 'trial')}, policy {policy_of(prepared)}"))
+    where = f", pool {printable(pool)}" if pool else ""
+    console.print(cell(f"{count(len(trials), 'trial')}{where}, policy {policy}"))
     if fixed:
         console.print(cell(f"the same in all: {params_text(fixed)}"))
     if expected is not None:
@@ -122,10 +136,14 @@ def show_preview(
         console.print(forecast_view(expected))
 
 
-def policy_of(prepared: Prepared) -> str:
-    """Its policy's name, as the head chooses where the study names none."""
+def policy_of(prepared: Prepared, submission: Submission) -> str:
+    """Its policy with its settings, as the head said; one of an earlier version does not say."""
+    if submission.policy:
+        return submission.policy
+    schedule = prepared.spec.schedule
     by_default = "asha" if prepared.spec.HasField("early_terminate") else "best_first"
-    return prepared.spec.schedule.policy.name or by_default
+    policy = schedule.policy if schedule.policy.name else Plugin(name=by_default)
+    return plugin_label(policy, schedule.placement)
 
 
 def renamed(prepared: Prepared, study: str) -> str:

@@ -31,6 +31,7 @@ from hermesctl.options import (
     MetricOption,
     NameOption,
     OutputOption,
+    PoolOption,
     SetOption,
     YesOption,
 )
@@ -66,6 +67,7 @@ def submit(
     settings: SetOption = None,
     metric: MetricOption = None,
     name: NameOption = None,
+    pool: PoolOption = None,
     env: EnvOption = None,
     local: LocalOption = False,
     follow: Annotated[
@@ -95,7 +97,7 @@ def submit(
 
     Example: hermesctl submit study.yaml --set schedule.policy=fifo --dry-run
     """
-    prepared = prepare(file, grid, settings, metric, name)
+    prepared = prepare(file, grid, settings, metric, name, pool)
     prepared, saved = _saving(save, prepared, yes)
     environment = _environment(env or [])
     progress = _Progress(local)
@@ -115,10 +117,7 @@ def submit(
         if dry_run:
             show_preview(console, prepared, submission, output)
             return None
-        for note in submission.notes:
-            say(f"note: {printable(note)}")
-        for reason in await hindrances(client):
-            say(f"note: {reason}")
+        await _say_notes(client, submission)
         if not output.for_people:
             return await _report(client, submission, output, wait=wait or follow)
         there = await _announce(client, console, submission)
@@ -145,6 +144,13 @@ async def _look_further(
         return next_commands(submission.study)
     best = await client.best(there.study, 1)
     return next_commands(submission.study, best[0] if best else None, ended=True)
+
+
+async def _say_notes(client: AsyncClient, submission: Submission) -> None:
+    for note in submission.notes:
+        say(f"note: {printable(note)}")
+    for reason in await hindrances(client):
+        say(f"note: {reason}")
 
 
 def _environment(flags: list[str]) -> dict[str, str]:

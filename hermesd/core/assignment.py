@@ -1,14 +1,19 @@
-"""Fills the open devices: those that are free, and those whose occupant's quantum is over."""
+"""Fills the open devices: those that are free, and those whose occupant's quantum is over.
+
+Rule: each pool by itself, its devices among the studies that name it. What runs on a device that
+came to another pool is not decided about here: it leaves (see `draining`).
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from hermesd.core.commands import Bind, Command, Launch, Renew, Suspend
-from hermesd.core.model import DeviceId, Phase, StudyId, Tier, Time, TrialId
+from hermesd.core.model import DeviceId, Phase, Study, StudyId, Tier, Time, TrialId
 from hermesd.core.moves import Moves
+from hermesd.core.pools import PoolId
 from hermesd.core.queue import Choice
 from hermesd.core.queues import Queues
 from hermesd.core.quotas import Quotas
@@ -40,13 +45,34 @@ class Assignment:
                 continue
             if choice := self.queues.choice(trial, now):
                 self._launch(choice, device, issue)
-        free = OrderedDict.fromkeys(d for d in sorted(state.free) if not self._expects(d))
-        expired = [d for d in sorted(state.expired) if state.nodes[state.slots[d].device.node].open]
-        if not free and not expired:
-            return
-        occupants = {self._occupant(device): device for device in expired}
-        moves = Moves(state, self.queues, [*free, *expired])
-        order = self._merged(free, occupants, moves, now)
+        free: dict[PoolId, Free] = {}
+        for device in sorted(state.free):
+            if not self._expects(device):
+                free.setdefault(self._pool(device), OrderedDict())[device] = None
+        occupants: dict[PoolId, dict[TrialId, DeviceId]] = {}
+        for device in sorted(state.expired):
+            trial_id, pool = self._occupant(device), self._pool(device)
+            if self._open(device) and self._study(trial_id).pool == pool:
+                occupants.setdefault(pool, {})[trial_id] = device
+        for pool in sorted(free.keys() | occupants.keys()):
+            studies = [study.id for study in state.studies.values() if study.pool == pool]
+            if studies:
+                theirs = occupants.get(pool, {})
+                self._share(studies, free.get(pool, OrderedDict()), theirs, quotas, issue, now)
+
+    def _share(
+        self,
+        studies: Sequence[StudyId],
+        free: Free,
+        occupants: dict[TrialId, DeviceId],
+        quotas: Quotas,
+        issue: Issue,
+        now: Time,
+    ) -> None:
+        """Share the open devices of one pool among its studies."""
+        state = self.state
+        moves = Moves(state, self.queues, [*free, *occupants.values()], studies)
+        order = self._merged(studies, free, occupants, moves, now)
         position = {trial_id: index for index, trial_id in enumerate(order)}
         for trial_id in order:
             if not free and not occupants and not moves.left:
@@ -207,6 +233,15 @@ class Assignment:
 
     # -- candidates ---------------------------------------------------------------------------
 
+    def _pool(self, device: DeviceId) -> PoolId:
+        return self.state.nodes[self.state.slots[device].device.node].pool
+
+    def _open(self, device: DeviceId) -> bool:
+        return self.state.nodes[self.state.slots[device].device.node].open
+
+    def _study(self, trial_id: TrialId) -> Study:
+        return self.state.studies[self.state.trials[trial_id].spec.study]
+
     def _occupant(self, device: DeviceId) -> TrialId:
         run = self.state.slots[device].run
         assert run is not None
@@ -220,10 +255,11 @@ class Assignment:
         if device is None:
             return True
         slot = self.state.slots[device]
-        return slot.run is None or not slot.healthy or not self.state.nodes[slot.device.node].open
+        return slot.run is None or not slot.sound or not self._open(device)
 
     def _merged(
         self,
+        studies: Sequence[StudyId],
         free: Free,
         occupants: dict[TrialId, DeviceId],
         moves: Moves,
@@ -243,7 +279,7 @@ class Assignment:
         for trial in (self.state.trials[trial_id] for trial_id in (*occupants, *moves.stays)):
             mine.setdefault(trial.spec.study, []).append(trial)
         orders: dict[StudyId, list[TrialId]] = {}
-        for study_id in list(self.state.studies):
+        for study_id in studies:
             theirs = tuple(mine.get(study_id, ()))
             order = self.queues.order(study_id, len(open_devices), theirs, eligible, now)
             if order:

@@ -1,9 +1,9 @@
 """Gives waiting trials a home, where their placement binds (`homes`, `swap`), and another later.
 
-A home is gone with its device or its node, when its node is drained, and when the trial failed
-there and need not again. That of a silent node is kept: when the head was restarted all nodes are
-silent, and the first one back would get every trial. Then the placement may give waiting trials
-other homes.
+A home is gone with its device or its node, when its node is drained, rests or changes its pool, and
+when the trial failed there and need not again. That of a silent node is kept: when the head was
+restarted all nodes are silent, and the first one back would get every trial. Then the placement may
+give waiting trials other homes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def bind(state: State, queues: Queues, changed: Sequence[Trial], issue: Issue) -
 
 def _bind(state: State, queues: Queues, placement: Placement, study: StudyId, issue: Issue) -> bool:
     """Give the homeless a home; says whether one got its first."""
-    sound = [slot for _, slot in sorted(state.slots.items()) if slot.healthy]
+    sound = _sound(state, study)
     load = {slot.device.id: 0 for slot in sound if _open(state, slot)}
     kept = {slot.device.id for slot in sound if _lasts(state, slot)}
     unbound = []
@@ -66,11 +66,7 @@ def _rebind(
     issue: Issue,
 ) -> None:
     """Carry out what the placement wants changed in the homes."""
-    devices = {
-        slot.device.id: slot.device
-        for _, slot in sorted(state.slots.items())
-        if slot.healthy and _open(state, slot)
-    }
+    devices = {slot.device.id: slot.device for slot in _sound(state, study) if _open(state, slot)}
     load = dict.fromkeys(devices, 0)
     waiting: dict[DeviceId, list[Trial]] = {}
     for trial in [state.trials[trial_id] for trial_id in state.active[study]]:
@@ -85,10 +81,16 @@ def _rebind(
             issue(Bind(trial.id, device))
 
 
+def _sound(state: State, study: StudyId) -> list[Slot]:
+    """The devices of the study's pool that work and are ours to use."""
+    slots = (slot for _, slot in sorted(state.slots.items()) if slot.sound)
+    return [slot for slot in slots if state.serves(slot.device, state.studies[study])]
+
+
 def _open(state: State, slot: Slot) -> bool:
     return state.nodes[slot.device.node].open
 
 
 def _lasts(state: State, slot: Slot) -> bool:
     node = state.nodes[slot.device.node]
-    return bool(node.boot_id) and not node.draining
+    return bool(node.boot_id) and not node.leaving

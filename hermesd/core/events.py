@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from hermesd.core.losses import Chunk
+from hermesd.core.machine_events import PoolsConfigured, Reclaimed, Yielded
 from hermesd.core.model import (
     Checkpoint,
     Device,
@@ -96,7 +97,10 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class NodeJoined:
-    """A node said Hello with everything it knows; what it does not name, it does not have."""
+    """A node said Hello with everything it knows; what it does not name, it does not have.
+
+    `yields` are the places that it leaves to others now (see `Yielded`), and why.
+    """
 
     node: NodeId
     boot_id: str
@@ -104,6 +108,7 @@ class NodeJoined:
     live: tuple[LiveRun, ...]
     facts: tuple[str, ...] = ()
     version: str = ""
+    yields: tuple[tuple[Place, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +313,10 @@ Event: TypeAlias = (
     | NodeUndrained
     | Forgiven
     | TermsSet
+    | PoolsConfigured
     | DeviceFailed
+    | Yielded
+    | Reclaimed
     | PolicyFailed
     | RunEvent
 )

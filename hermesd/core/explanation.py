@@ -6,7 +6,16 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from hermesd.core.draining import stuck
-from hermesd.core.model import Phase, Place, StudyId, Time, TrialId, UserId
+from hermesd.core.model import (
+    DEFAULT_POOL,
+    Node,
+    Phase,
+    Place,
+    StudyId,
+    Time,
+    TrialId,
+    UserId,
+)
 from hermesd.core.placement import avoided
 from hermesd.core.queues import Queues, Unanswered
 from hermesd.core.quotas import Quotas
@@ -62,9 +71,10 @@ def explain(state: State, queues: Queues, asked: Question) -> Explanation:
             f"{trial.id} is tried again in {wait:.0f} s: {times} times in a row it was its"
             f" machine's fault ({trial.reason})"
         )
-    elif (node := stuck(state, trial)) is not None:
+    elif (held := stuck(state, trial)) is not None:
+        node, why = held
         summary = (
-            f"{trial.id} waits for node {node}, which is draining: it is parked there, and no"
+            f"{trial.id} waits for node {node}, which {why}: it is parked there, and no"
             " checkpoint would bring it back elsewhere"
         )
     else:
@@ -79,7 +89,7 @@ def explain(state: State, queues: Queues, asked: Question) -> Explanation:
             summary += f"; it waits: {_quota(state, trial, asked.asker)} is in use"
         elif trial.phase is Phase.WAITING:
             summary += _turns(state, trial, asked)
-        summary += trouble
+        summary += trouble + _no_devices(state, trial)
     rows = tuple((t.id, words, t.phase) for t, words in ranking)
     left_out = () if trial.phase.final else tuple(_left_out(state, trial))
     return Explanation(summary, rows, asked.last_decision, policy, left_out)
@@ -103,6 +113,30 @@ def _quota(state: State, trial: Trial, asker: UserId) -> str:
     devices = "device" if most == 1 else "devices"
     whose = "your" if asker == owner else f"{owner}'s"
     return f"{whose} quota of {most} {devices}"
+
+
+def _no_devices(state: State, trial: Trial) -> str:
+    """What to say if the pool of a waiting trial has no device for it at all."""
+    pool = state.studies[trial.spec.study].pool
+    if trial.phase is not Phase.WAITING:
+        return ""
+    if pool != DEFAULT_POOL and pool not in state.pools:
+        there = ", ".join(sorted({DEFAULT_POOL, *state.pools}))
+        return f"; its pool {pool} is not in the head's configuration any more (there: {there})"
+    nodes = [node for node in state.nodes.values() if node.pool == pool]
+    slots = [slot for slot in state.slots.values() if state.nodes[slot.device.node] in nodes]
+    if any(slot.sound and state.nodes[slot.device.node].open for slot in slots):
+        return ""
+    away = [f"{node.id} {_away(node)}" for node in nodes if not node.open]
+    away += [f"{slot.device.id}: {slot.yielded}" for slot in slots if slot.yielded]
+    return f"; no device of its pool {pool} can be used now ({', '.join(away) or 'it has none'})"
+
+
+def _away(node: Node) -> str:
+    """Why a node is not open."""
+    if node.resting:
+        return f"rests: {node.resting}"
+    return "is draining" if node.draining else "is silent"
 
 
 def _left_out(state: State, trial: Trial) -> Iterator[LeftOut]:
@@ -131,8 +165,8 @@ def _ranking(
     state: State, queues: Queues, study_id: StudyId, now: Time
 ) -> tuple[list[tuple[Trial, str]], str]:
     """The study's trials in the order of its policy, and what to say if that has raised."""
-    study, fallen = state.studies[study_id], state.fallen.get(study_id)
-    trouble = f"; its own policy, {study.policy.name}, has raised {fallen}" if fallen else ""
+    own, fallen = state.own_policy(study_id).name, state.fallen.get(study_id)
+    trouble = f"; its own policy, {own}, has raised {fallen}" if fallen else ""
     try:
         return queues.peek(study_id, lambda queue: list(queue.ranking(now))), trouble
     except Unanswered as error:

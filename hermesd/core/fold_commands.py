@@ -92,6 +92,8 @@ def _launch(state: Tables, command: Launch, now: Time) -> None:
     for device in command.devices:
         if device not in state.slots or not state.usable(state.slots[device]):
             raise Rejected(f"device {device!r} is not free")
+        if not state.serves(state.slots[device].device, state.studies[trial.spec.study]):
+            raise Rejected(f"device {device!r} is of another pool than {trial.id}")
     warm = command.parked is not None
     step = _restored_step(state, trial, command)
     devices, quantum = command.devices, command.quantum

@@ -9,8 +9,10 @@ from hermesd.core.aftermath import settle
 from hermesd.core.blame import blamed
 from hermesd.core.change import replace
 from hermesd.core.events import DeviceFailed, NodeJoined, NodeLost, NodeSilent, RunFailed
+from hermesd.core.fold_yields import fold_yields
 from hermesd.core.model import LiveRun, Node, NodeId, Phase, RunId, Slot, Time
 from hermesd.core.placement import prospects
+from hermesd.core.pools import pool_of
 from hermesd.core.tables import Rejected, Tables
 
 
@@ -48,6 +50,8 @@ def _joined(state: Tables, event: NodeJoined, now: Time) -> None:
         facts=event.facts,
         version=event.version,
         draining=before is not None and before.draining,
+        pool=pool_of(event.node, state.pools.values()),
+        resting=before.resting if before is not None else "",
     )
     live = {item.run: item.condition for item in event.live}
     own = {item.run: item.condition for item in event.live if not _foreign(state, item)}
@@ -58,6 +62,7 @@ def _joined(state: Tables, event: NodeJoined, now: Time) -> None:
     for gone in before.devices if before else ():
         if gone not in names:
             state.put_slot(replace(state.slots[gone], healthy=False, reason="unplugged"))
+    fold_yields(state, event)
     for run, condition in live.items():
         if condition != "ended" and not _expects(state, run, event.node):
             state.strays[event.node, run] = None

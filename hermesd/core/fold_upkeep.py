@@ -1,4 +1,5 @@
-"""What people asked of machines, and how users are to share them, folded into the tables."""
+"""What people asked of machines, and what operators made of them and of users' shares, folded into
+the tables."""
 
 from __future__ import annotations
 
@@ -6,12 +7,16 @@ from typing import assert_never
 
 from hermesd.core.change import replace
 from hermesd.core.events import Forgiven, NodeDrained, NodeUndrained, TermsSet
+from hermesd.core.machine_events import PoolsConfigured
 from hermesd.core.model import NodeId, Place, Time
+from hermesd.core.pools import Pool, pool_of
 from hermesd.core.tables import Rejected, Tables
 
 
 def fold_upkeep_event(
-    state: Tables, event: NodeDrained | NodeUndrained | Forgiven | TermsSet, now: Time
+    state: Tables,
+    event: NodeDrained | NodeUndrained | Forgiven | TermsSet | PoolsConfigured,
+    now: Time,
 ) -> None:
     match event:
         case NodeDrained(node_id, request_id):
@@ -34,6 +39,8 @@ def fold_upkeep_event(
                 for user, account in state.accounts.items()
             }
             state.half_life_seconds, state.terms = half_life_seconds, dict(terms)
+        case PoolsConfigured(pools):
+            _configure(state, pools)
         case _:
             assert_never(event)
 
@@ -43,12 +50,31 @@ def _drain(state: Tables, node_id: NodeId, draining: bool) -> None:
     node = state.nodes[node_id]
     state.nodes[node_id] = replace(node, draining=draining)
     state.index(node.devices)
-    for trial in [state.trials[t] for active in state.active.values() for t in active]:
-        if state.node_of(trial) == node_id:
-            kept = trial.kept
-            if draining and kept is not None:
-                trial = replace(trial, kept=replace(kept, leaving=False))
-            state.put(trial)
+    for trial in state.trials_on({node_id}):
+        kept = trial.kept
+        if draining and kept is not None:
+            trial = replace(trial, kept=replace(kept, leaving=False))
+        state.put(trial)
+
+
+def _configure(state: Tables, pools: tuple[Pool, ...]) -> None:
+    """Nodes change pools: what is on them is to leave, and what was on its way there is not."""
+    asked = {study: state.own_policy(study) for study in state.fallen}
+    state.pools = {pool.name: pool for pool in pools}
+    for study, policy in asked.items():
+        if state.own_policy(study) != policy:
+            del state.fallen[study]
+    moved = set()
+    for node in list(state.nodes.values()):
+        pool = pool_of(node.id, pools)
+        if pool != node.pool:
+            moved.add(node.id)
+            state.nodes[node.id] = replace(node, pool=pool)
+    for slot in list(state.slots.values()):
+        if slot.device.node in moved and slot.reserved:
+            state.put_slot(replace(slot, reserved=None))
+    for trial in state.trials_on(moved):
+        state.put(trial)
 
 
 def _forgive(state: Tables, place: Place) -> None:

@@ -6,11 +6,12 @@ among them; the trials of one come in its policy's order.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from itertools import chain, zip_longest
 
 from hermesd.core.model import NodeId, Phase, StudyId, Time, TrialId
 from hermesd.core.node_messages import Upcoming
+from hermesd.core.pools import PoolId
 from hermesd.core.queues import Queues
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
@@ -22,27 +23,32 @@ AHEAD = 64
 def upcoming(state: State, queues: Queues, now: Time) -> dict[NodeId, Upcoming]:
     """For each node, the waiting trials that it keeps, the one that will run soonest first.
 
-    A trial has the next turn if it is among the first of all, one for each device, or the first of
-    those that wait for its home.
+    A trial has the next turn if it is among the first of its pool, one for each device, or the
+    first of those that wait for its home.
     """
-    draining = {node.id for node in state.nodes.values() if node.draining}
-    devices = sum(s.healthy and s.device.node not in draining for s in state.slots.values())
-    orders = [_order(queues, study, devices + AHEAD, now) for study in state.studies]
+    leaving = {node.id for node in state.nodes.values() if node.leaving}
+    sound = [s.device.node for s in state.slots.values() if s.sound]
+    devices = Counter(state.nodes[node].pool for node in sound if node not in leaving)
+    seen: Counter[PoolId] = Counter()
+    orders = [
+        _order(queues, study.id, devices[study.pool] + AHEAD, now)
+        for study in state.studies.values()
+    ]
     first: dict[NodeId, list[TrialId]] = defaultdict(list)
     later: dict[NodeId, list[TrialId]] = defaultdict(list)
-    seen = 0
     homes = set()
     for trial_id in chain.from_iterable(zip_longest(*orders)):
         trial = state.trials.get(trial_id) if trial_id is not None else None
         if trial is None or trial.phase is not Phase.WAITING:
             continue
+        pool = state.studies[trial.spec.study].pool
         if queues.placement(trial.spec.study).binds:
             has_turn = trial.home not in homes
             homes.add(trial.home)
         else:
-            has_turn = seen < devices
-        seen += 1
-        if (node := _keeper(state, trial)) is not None and node not in draining:
+            has_turn = seen[pool] < devices[pool]
+        seen[pool] += 1
+        if (node := _keeper(state, trial)) is not None and node not in leaving:
             (first if has_turn else later)[node].append(trial.id)
     return {node: Upcoming((*first[node], *later[node]), len(first[node])) for node in state.nodes}
 

@@ -23,6 +23,8 @@ Place: TypeAlias = str
 CheckpointId: TypeAlias = str
 Scalar: TypeAlias = str | int | float | bool
 Setting: TypeAlias = Scalar | tuple[Scalar, ...]
+# Of all nodes that no other pool claims.
+DEFAULT_POOL = "default"
 
 
 class RunId(NamedTuple):
@@ -252,7 +254,7 @@ class LiveRun:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A device as the head sees it now."""
+    """A device as the head sees it now. `yielded` says to whom its machine has left it for now."""
 
     device: Device
     run: RunId | None = None
@@ -260,6 +262,12 @@ class Slot:
     healthy: bool = True
     reason: str = ""
     busy_seconds: float = 0.0
+    yielded: str = ""
+
+    @property
+    def sound(self) -> bool:
+        """Whether it works and is ours to use."""
+        return self.healthy and not self.yielded
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +282,8 @@ class Quarantined:
 class Node:
     """A box. `silent_since` is set while no stream to it is open.
 
-    One that is `draining` gets nothing new, and gives up what it has: a person wants it so.
+    One that is `draining` gets nothing new, and gives up what it has: a person wants it so. So does
+    one that is `resting`, at once: its machine wants it so, for this reason.
     """
 
     id: NodeId
@@ -285,8 +294,15 @@ class Node:
     facts: tuple[str, ...] = field(default=())
     version: str = ""
     draining: bool = False
+    pool: str = DEFAULT_POOL
+    resting: str = ""
 
     @property
     def open(self) -> bool:
         """Whether it may be given anything new."""
-        return self.connected and not self.draining
+        return self.connected and not self.leaving
+
+    @property
+    def leaving(self) -> bool:
+        """Whether it gives up what it has."""
+        return self.draining or bool(self.resting)

@@ -28,7 +28,13 @@ class Moves:
     kept for each; None if one is being freed for it. `displaced` are those that it is freed of.
     """
 
-    def __init__(self, state: State, queues: Queues, open_devices: Sequence[DeviceId]) -> None:
+    def __init__(
+        self,
+        state: State,
+        queues: Queues,
+        open_devices: Sequence[DeviceId],
+        studies: Iterable[StudyId],
+    ) -> None:
         self.state = state
         self.queues = queues
         self.stays: dict[TrialId, DeviceId] = {}
@@ -36,7 +42,7 @@ class Moves:
         self.displaced: set[TrialId] = set()
         self._studies = [
             study
-            for study in state.studies
+            for study in studies
             if len(state.facts[study].speeds) > 1 and not queues.placement(study).binds
         ]
         if self._studies:

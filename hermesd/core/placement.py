@@ -114,7 +114,8 @@ def _alternatives(state: Tables, trial: Trial, kept_on: str | None) -> Iterator[
     """The devices that work and could take the trial, free or not."""
     study = state.studies[trial.spec.study]
     for device, slot in state.slots.items():
-        works = slot.healthy and state.nodes[slot.device.node].open
+        works = slot.sound and state.nodes[slot.device.node].open
+        works = works and state.serves(slot.device, study)
         if works and fits(trial, study, slot.device, kept_on) and not barred(state, trial, device):
             yield device
 

@@ -216,9 +216,10 @@ class StudyQueue:
         return self._plan
 
     def _devices(self) -> int:
-        """How many devices run something or could."""
-        slots = self.state.slots.values()
-        return sum(slot.run is not None or self.state.usable(slot) for slot in slots)
+        """How many devices of the study's pool run something or could."""
+        state, study = self.state, self.state.studies[self.study]
+        slots = (slot for slot in state.slots.values() if state.serves(slot.device, study))
+        return sum(slot.run is not None or state.usable(slot) for slot in slots)
 
     def view(self, now: float) -> View:
         trials = [self.state.trials[trial_id] for trial_id in self.state.members[self.study]]

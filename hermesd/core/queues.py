@@ -35,6 +35,7 @@ class Queues:
         self._queues: dict[StudyId, StudyQueue] = {}
         self._placements: dict[StudyId, Placement] = {}
         self._failures: list[Event] = []
+        self._pools: object = state.pools
 
     def take_failures(self) -> list[Event]:
         """The policies that raised since the last call: folded in, and to be journalled."""
@@ -42,7 +43,11 @@ class Queues:
         return taken
 
     def forget_removed(self) -> None:
-        """Drop the queues of studies that are gone."""
+        """Drop the queues of studies that are gone; all if the pools are others now."""
+        if self._pools is not self.state.pools:
+            self._pools = self.state.pools
+            self._queues.clear()
+            self._placements.clear()
         for study_id in [study for study in self._queues if study not in self.state.studies]:
             del self._queues[study_id]
         for study_id in [study for study in self._placements if study not in self.state.studies]:
@@ -113,7 +118,7 @@ class Queues:
         """The study's placement."""
         placement = self._placements.get(study_id)
         if placement is None:
-            placement = self._make_placement(self.state.studies[study_id].placement)
+            placement = self._make_placement(self.state.placement_of(study_id))
             self._placements[study_id] = placement
         return placement
 
@@ -128,7 +133,8 @@ class Queues:
         """Whether the device can take the trial, whatever its home."""
         study = self.state.studies[trial.spec.study]
         node = self.state.parked_on(trial)
-        if not fits(trial, study, self.state.slots[device].device, node):
+        there = self.state.slots[device].device
+        if not self.state.serves(there, study) or not fits(trial, study, there, node):
             return False
         suspicious = trial.failures or self.state.quarantined or self.state.excluded
         return not (suspicious and avoided(self.state, trial, device))

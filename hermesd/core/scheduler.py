@@ -138,7 +138,6 @@ class Scheduler:
         self._later = {t: time for t, time in self._later.items() if time > now}
         commands: list[Command] = []
         changed: dict[TrialId, None] = {}
-        draining = any(node.draining for node in self.state.nodes.values())
 
         def issue(command: Command) -> None:
             self.state.apply(command, now)
@@ -156,8 +155,7 @@ class Scheduler:
             for trial in dirty:
                 if trial.run is not None or trial.phase.final:
                     self._settle(trial, issue, now)
-                if draining or self.state.excluded:
-                    vacate(self.state, self.state.trials[trial.id], issue)
+                vacate(self.state, self.state.trials[trial.id], issue)
                 if trial.misfortunes or self._later:
                     self._wait(trial, now)
             bind(self.state, self._queues, dirty, issue)

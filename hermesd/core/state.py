@@ -43,7 +43,9 @@ from hermesd.core.fold_nodes import fold_node_event
 from hermesd.core.fold_people import fold_selection_event, fold_study_event
 from hermesd.core.fold_runs import fold_run_event
 from hermesd.core.fold_upkeep import fold_upkeep_event
+from hermesd.core.fold_yields import fold_yield_event
 from hermesd.core.invariants import check
+from hermesd.core.machine_events import PoolsConfigured, Reclaimed, Yielded
 from hermesd.core.model import Time
 from hermesd.core.tables import Rejected, Tables
 
@@ -79,7 +81,9 @@ class State(Tables):
                 fold_selection_event(self, entry, now)
             case NodeJoined() | NodeSilent() | NodeLost() | DeviceFailed():
                 fold_node_event(self, entry, now)
-            case NodeDrained() | NodeUndrained() | Forgiven() | TermsSet():
+            case Yielded() | Reclaimed():
+                fold_yield_event(self, entry)
+            case NodeDrained() | NodeUndrained() | Forgiven() | TermsSet() | PoolsConfigured():
                 fold_upkeep_event(self, entry, now)
             case PolicyFailed(study, detail):
                 self.study(study)

@@ -5,11 +5,12 @@ Every change of a trial or a slot goes through `put` and `put_slot`, which keep 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from hermesd.core.change import replace
 from hermesd.core.history import Exclusion, Strike
 from hermesd.core.model import (
+    Device,
     DeviceId,
     Node,
     NodeId,
@@ -26,6 +27,7 @@ from hermesd.core.model import (
     UserId,
 )
 from hermesd.core.policy import Facts
+from hermesd.core.pools import Pool, PoolId
 from hermesd.core.sharing import HALF_LIFE_SECONDS, USUAL, Account, Terms
 from hermesd.core.trial import Trial
 
@@ -46,7 +48,8 @@ class Tables:
     `strikes` is the ledger of failures by device (another dictionary after each change), and
     `quarantined` are the places that it is held against. `excluded` says which studies are to have
     no more of which nodes, and why. `terms` are those of users who have other than the usual ones,
-    `accounts` what users have and had.
+    `accounts` what users have and had. `pools` are those of the configuration, in its order
+    (another dictionary after each change).
     """
 
     def __init__(self) -> None:
@@ -56,6 +59,7 @@ class Tables:
         self.versions: dict[TrialId, int] = {}
         self.members: dict[StudyId, tuple[TrialId, ...]] = {}
         self.active: dict[StudyId, dict[TrialId, None]] = {}
+        self.pools: dict[PoolId, Pool] = {}
         self.nodes: dict[NodeId, Node] = {}
         self.slots: dict[DeviceId, Slot] = {}
         self.facts: dict[StudyId, Facts] = {}
@@ -77,11 +81,25 @@ class Tables:
     def usable(self, slot: Slot) -> bool:
         """Whether a run may be put on the slot now."""
         node = self.nodes.get(slot.device.node)
-        return slot.run is None and slot.healthy and node is not None and node.open
+        return slot.run is None and slot.sound and node is not None and node.open
+
+    def serves(self, device: Device, study: Study) -> bool:
+        """Whether the device is of the study's pool."""
+        return self.nodes[device.node].pool == study.pool
+
+    def own_policy(self, study: StudyId) -> Plugin:
+        """The policy of the study's pool; without one, the study's."""
+        pool = self.pools.get(self.studies[study].pool)
+        return (pool.policy if pool else None) or self.studies[study].policy
 
     def policy_of(self, study: StudyId) -> Plugin:
         """The study's policy; first in, first out once its own has raised."""
-        return Plugin("fifo") if study in self.fallen else self.studies[study].policy
+        return Plugin("fifo") if study in self.fallen else self.own_policy(study)
+
+    def placement_of(self, study: StudyId) -> Plugin:
+        """The placement of the study's pool; without one, the study's."""
+        pool = self.pools.get(self.studies[study].pool)
+        return (pool.placement if pool else None) or self.studies[study].placement
 
     def study(self, study: StudyId) -> Study:
         if study not in self.studies:
@@ -141,6 +159,11 @@ class Tables:
         if trial.run is None:
             return self.parked_on(trial)
         return self.slots[trial.run.devices[0]].device.node
+
+    def trials_on(self, nodes: Collection[NodeId]) -> list[Trial]:
+        """The unfinished trials that are on one of the nodes."""
+        unfinished = [self.trials[t] for active in self.active.values() for t in active]
+        return [trial for trial in unfinished if self.node_of(trial) in nodes]
 
     def touch_all(self, trial_ids: Iterable[TrialId]) -> None:
         for trial_id in trial_ids:

@@ -42,6 +42,10 @@ async def hello(requests: AsyncIterator[pb.AttachRequest]) -> tuple[pb.Hello, No
         if device.node != joined.node or not device.id.startswith(f"{joined.node}/"):
             expected = f"a device of {joined.node}, named {joined.node}/…"
             raise Refused(FieldError("hello.devices", shown(device.id), expected))
+    for place, _ in joined.yields:
+        if place != joined.node and not place.startswith(f"{joined.node}/"):
+            expected = f"{joined.node} or a device of it"
+            raise Refused(FieldError("hello.yields", shown(place), expected))
     holder = caller.get()
     if holder is not None and holder.role is Role.NODE and holder.name not in ("", joined.node):
         expected = f"{holder.name}, as its certificate"

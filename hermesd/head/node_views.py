@@ -22,6 +22,8 @@ def node_view(
         version=node.version,
         silent_seconds=silent_seconds,
         draining=node.draining,
+        pool=node.pool,
+        resting=node.resting,
         quarantine=_quarantine(state, node.id),
         exclusions=[
             pb.Exclusion(study=study, reason=why.reason)
@@ -29,7 +31,7 @@ def node_view(
             if name == node.id
         ],
     )
-    if node.draining:
+    if node.leaving:
         _add_what_is_left(view, state, node)
     for slot in state.slots.values():
         if slot.device.node != node.id:
@@ -41,6 +43,7 @@ def node_view(
             healthy=slot.healthy,
             reason=slot.reason,
             busy_seconds=slot.busy_seconds,
+            yielded=slot.yielded,
             quarantine=_quarantine(state, slot.device.id),
             strikes=[
                 pb.Strike(

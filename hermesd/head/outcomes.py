@@ -27,6 +27,7 @@ from hermesd.core.events import (
     RunStarted,
     RunSuspended,
 )
+from hermesd.core.machine_events import Reclaimed, Yielded
 from hermesd.core.model import DeviceId, StudyId, Tier, TrialId
 from hermesd.core.retrying import OnThirdFailure
 from hermesd.core.state import State
@@ -72,7 +73,7 @@ def touched(state: State, entry: Event | Command) -> tuple[Outcome, ...]:
             brought = []
         case DeviceFailed(device):
             devices, brought = {device}, []
-        case Forgiven(place):
+        case Forgiven(place) | Yielded(place) | Reclaimed(place):
             slots = state.slots.values()
             devices = {s.device.id for s in slots if place in (s.device.id, s.device.node)}
             brought = []

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from hermesd import wire
 from hermesd.core.events import Checkpointed, DeviceFailed, FidelityKnown
+from hermesd.core.machine_events import Reclaimed, Yielded
 from hermesd.core.model import NodeId, StudyId, TrialId
 from hermesd.core.state import State
 from hermesd.head.public import study_of
@@ -28,16 +29,18 @@ def unneeded(holdings: pb.Holdings, state: State, taken: Mapping[StudyId, str]) 
 
 def foreign(state: State, identity: str, event: wire.NodeEvent) -> bool:
     """Whether the event is about a run of another study that bore this name at another head."""
-    if isinstance(event, DeviceFailed) or not identity:
+    if isinstance(event, DeviceFailed | Yielded | Reclaimed) or not identity:
         return False
     trial = state.trials.get(event.run.trial)
     return trial is not None and state.studies[trial.spec.study].identity != identity
 
 
 def its_own(state: State, node: NodeId, event: wire.NodeEvent) -> bool:
-    """Whether the event is about this node: its device, or a run that is not another's."""
+    """Whether the event is about this node: it or its device, or a run that is not another's."""
     if isinstance(event, DeviceFailed):
         return event.device.startswith(f"{node}/")
+    if isinstance(event, Yielded | Reclaimed):
+        return event.place.partition("/")[0] == node
     checkpoint = getattr(event, "checkpoint", None)
     if checkpoint is not None and checkpoint.trial != event.run.trial:
         return False

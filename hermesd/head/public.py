@@ -50,6 +50,7 @@ from hermesd.core.events import (
     TermsSet,
     Unpaused,
 )
+from hermesd.core.machine_events import PoolsConfigured, Reclaimed, Yielded
 from hermesd.core.model import Phase, RunId, StudyId, TrialId
 from hermesd.core.state import State
 from hermesd.head import outcomes
@@ -111,7 +112,7 @@ def _entry(line: Line, state: State) -> Iterator[pb.PublicEvent]:
     match line.entry:
         case Launch() | Renew() | Suspend() | Stop():
             yield _command(line.entry)
-        case Bind() | Kill() | WriteDown() | Release():
+        case Bind() | Kill() | WriteDown() | Release() | PoolsConfigured():
             return
         case FidelityKnown() | ParkLost() | Cancelled() | TermsSet():
             return
@@ -145,6 +146,10 @@ def _entry(line: Line, state: State) -> Iterator[pb.PublicEvent]:
             yield pb.PublicEvent(
                 device=device, kind=pb.PUBLIC_EVENT_KIND_DEVICE_FAILED, reason=reason
             )
+        case Yielded(place, reason):
+            yield pb.PublicEvent(device=place, kind=pb.PUBLIC_EVENT_KIND_YIELDED, reason=reason)
+        case Reclaimed(place):
+            yield pb.PublicEvent(device=place, kind=pb.PUBLIC_EVENT_KIND_RECLAIMED)
         case PolicyFailed(study_id, detail):
             yield pb.PublicEvent(
                 study=study_id, kind=pb.PUBLIC_EVENT_KIND_POLICY_FAILED, reason=detail

@@ -15,6 +15,7 @@ import grpc
 import structlog
 
 from hermesd.config import HeadConfig
+from hermesd.core.machine_events import PoolsConfigured
 from hermesd.core.model import StudyId
 from hermesd.core.placement import make_placement
 from hermesd.core.scheduler import Scheduler
@@ -36,6 +37,7 @@ from hermesd.head.users import changed_terms
 from hermesd.notify import keep_watchdog_fed, notify
 from hermesd.pb.hermes.v1 import control_pb2_grpc, enrol_pb2_grpc, node_pb2, node_pb2_grpc
 from hermesd.policy import make_policy
+from hermesd.pooling import configured
 
 GRACE_SECONDS = 2.0
 # Code that was uploaded and never submitted goes at the next start after a day.
@@ -144,6 +146,9 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
         scheduler, journal, clock, sessions.carry_out, replayed.fault, replayed.snapshot_seq
     )
     sessions.head = head
+    pools = configured(config.pools)
+    if pools != tuple(state.pools.values()):
+        head.push(PoolsConfigured(pools))
     blobs = Blobs(config.state_dir / "blobs", config.blob_limit_bytes, config.blobs_limit_bytes)
     if not replayed.fault:
         await journal.forget_points(set(await journal.trials_with_points()) - state.trials.keys())

@@ -29,6 +29,7 @@ from hermesd.core.model import (
     UserId,
 )
 from hermesd.core.policy import Facts
+from hermesd.core.pools import Pool, PoolId
 from hermesd.core.sharing import Account, Terms
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
@@ -42,6 +43,7 @@ TABLES: dict[str, tuple[Any, Any]] = {
     "versions": (TrialId, int),
     "members": (StudyId, tuple[TrialId, ...]),
     "active": (StudyId, dict[TrialId, None]),
+    "pools": (PoolId, Pool),
     "nodes": (NodeId, Node),
     "slots": (DeviceId, Slot),
     "facts": (StudyId, Facts),

@@ -13,7 +13,7 @@ from hermesd.core.events import Event, Extended, Removed, Submitted
 from hermesd.core.model import Study, StudyId, Time
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
-from hermesd.head import extending, names, views
+from hermesd.head import extending, names, pools, views
 from hermesd.head.access import Asker, asker
 from hermesd.head.blobs import NAME, Blobs
 from hermesd.head.loop import Head
@@ -65,7 +65,7 @@ class Studies:
             request.code_identity_sha256,
         )
         draft = await asyncio.to_thread(studies.draft, submission)
-        notes = [*draft.notes, *self._notes(draft.study)]
+        notes = [*draft.notes, *pools.notes(self.head.state, draft.study)]
         identical = self._identical(self.head.state, draft.study.fingerprint, who)
         if not identical and not request.again:
             notes += self._alike(draft.study, given, who)
@@ -75,6 +75,7 @@ class Studies:
         identity = secrets.token_hex(16)
 
         def compose(state: State, now: Time) -> Event:
+            pools.check(state, draft.study)
             other = self._identical(state, draft.study.fingerprint, who)
             if other and not request.again:
                 raise _Identical(other)
@@ -99,6 +100,8 @@ class Studies:
             study=known[0].spec.study,
             trials=_unranked(state, known),
             notes=notes,
+            policy=pools.policy(self.head.state, draft.study),
+            placement=pools.placement(self.head.state, draft.study),
         )
 
     def _stored(self, code_sha256: str) -> None:
@@ -115,6 +118,7 @@ class Studies:
         notes: list[str],
     ) -> pb.SubmitStudyResponse:
         """What the study would be; nothing is stored."""
+        pools.check(self.head.state, draft.study)
         who = asker().user
         study, specs = draft.accepted(self._free_id(request), who, self.head.clock())
         within_quota(self.head.state, who, who, len(specs))
@@ -122,7 +126,12 @@ class Studies:
         alone.apply(Submitted(study, specs, "preview"), self.head.clock())
         trials = _unranked(alone, [alone.trials[spec.id] for spec in specs])
         return pb.SubmitStudyResponse(
-            study=study.id, trials=trials, identical_to=identical, notes=notes
+            study=study.id,
+            trials=trials,
+            identical_to=identical,
+            notes=notes,
+            policy=pools.policy(self.head.state, study),
+            placement=pools.placement(self.head.state, study),
         )
 
     def _free_id(self, request: pb.SubmitStudyRequest) -> StudyId:
@@ -154,13 +163,6 @@ class Studies:
                     " changed or is new, which makes another study (.hermesignore names what"
                     " is no part of the program)"
                 ]
-        return []
-
-    def _notes(self, study: Study) -> list[str]:
-        kinds = {slot.device.kind for slot in self.head.state.slots.values()}
-        if study.device_kind and study.device_kind not in kinds:
-            there = ", ".join(sorted(kinds)) or "none at all"
-            return [f"no device of kind {study.device_kind} is attached now (there: {there})"]
         return []
 
     async def PutBlob(

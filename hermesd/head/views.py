@@ -19,7 +19,7 @@ from hermesd.head.ranking import Leaderboard, Measure
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.study import spec_of
-from hermesd.wire.nouns import FIDELITIES, GOALS, TIERS, named_value
+from hermesd.wire.nouns import FIDELITIES, GOALS, TIERS, named_value, plugin_to_proto
 
 STATES: Mapping[Phase, types.TrialState] = {
     Phase.WAITING: types.TRIAL_STATE_WAITING,
@@ -164,6 +164,9 @@ def study_view(state: State, study: Study, board: Leaderboard) -> pb.Study:
         remaining_seconds=None if finished else remaining_seconds(state, study, trials),
         paused=not finished and all(trial.paused for trial in unfinished),
         ranking=ranking_view(board.measure),
+        pool=study.pool,
+        policy=plugin_to_proto(state.own_policy(study.id)),
+        placement=plugin_to_proto(state.placement_of(study.id)),
     )
     if (best := board.best) is not None:
         view.best_trial = best.id
@@ -181,12 +184,7 @@ def _effective_spec(study: Study) -> types.StudySpec:
         (spec.schedule.placement, study.placement),
     ):
         if not message.name:
-            message.name = plugin.name
-            message.settings.extend(
-                named_value(name, value)
-                for name, value in plugin.settings
-                if not isinstance(value, tuple)
-            )
+            message.CopyFrom(plugin_to_proto(plugin))
     return spec
 
 
@@ -200,7 +198,8 @@ def remaining_seconds(state: State, study: Study, trials: Sequence[Trial]) -> fl
     if any(trial.paused for trial in unfinished):
         return None
     devices = sum(
-        slot.healthy
+        slot.sound
+        and state.serves(slot.device, study)
         and state.nodes[slot.device.node].open
         and study.device_kind in ("", slot.device.kind)
         for slot in state.slots.values()

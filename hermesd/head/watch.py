@@ -111,11 +111,17 @@ class Watching:
     async def _export(self, study_id: StudyId, who: Asker) -> AsyncIterator[str]:
         """JSON Lines: the study, its trials, the entries that concern it, its devices, the points.
 
-        The submitter's environment stays out: an export is for others to read.
+        The submitter's environment stays out: an export is for others to read. The policy and the
+        placement are those that it is run by.
         """
         state = self.head.state
         study = state.studies[study_id]
-        public = replace(study, program=replace(study.program, environment=()))
+        public = replace(
+            study,
+            program=replace(study.program, environment=()),
+            policy=state.own_policy(study_id),
+            placement=state.placement_of(study_id),
+        )
         # All of it now: the study may be removed while this is read.
         members = [state.trials[trial] for trial in state.members[study_id]]
         if not who.everything:

@@ -41,6 +41,7 @@ from hermesd.node.folder import TrialFolder
 from hermesd.node.giving import Giving
 from hermesd.node.holdings import tell_holdings
 from hermesd.node.link import Link
+from hermesd.node.manners import Manners
 from hermesd.node.outbox import Outbox
 from hermesd.node.shelf import Shelf
 from hermesd.node.site import Site
@@ -83,6 +84,7 @@ class NodeLoop:
         beside = rack.beside(usable_cores())
         self._machine = NodeMachine(NodeTerms(rack.cheapest, config.parked_memory_bytes, beside))
         self._giving = Giving(self._folder)
+        self._manners = Manners(config, rack, self._tell)
         self._lease_grace = 120.0
         self._changed = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
@@ -108,6 +110,10 @@ class NodeLoop:
             self._errands = Errands(tasks, self._outbox, self._folder, self._ended)
             await self._giving.start(self._config)
             await self._crew.adopt()
+            # Twice: who is on a GPU is believed when seen again.
+            for _ in range(2):
+                await self._manners.look()
+            tasks.create_task(self._manners.keep())
             tasks.create_task(self._link.run())
             tasks.create_task(
                 tell_usage(self._rack, self._link, self._outbox, self._machine.memory_on)
@@ -208,8 +214,14 @@ class NodeLoop:
                 boot_id(),
                 tuple(self._rack.devices.values()),
                 self._machine.live(),
-                (*self._rack.facts(), self._cgroups.fact, disk_fact(self._config.state_dir)),
+                (
+                    *self._rack.facts(),
+                    self._cgroups.fact,
+                    disk_fact(self._config.state_dir),
+                    *self._manners.facts,
+                ),
                 __version__,
+                self._manners.yields,
             )
         )
         hello.hello.transfer_address = self._giving.address

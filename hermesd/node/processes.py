@@ -87,6 +87,15 @@ def bind(pids: Iterable[int], cores: Iterable[int]) -> None:
                     os.sched_setaffinity(int(thread), wanted)
 
 
+def parent(pid: int) -> int | None:
+    """Who started a process, or took it over; None if it has ended."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    return int(text[text.rindex(")") + 2 :].split()[1])
+
+
 def below(pid: int) -> set[int]:
     """The descendants of a process."""
     children: dict[int, set[int]] = {}

@@ -147,6 +147,10 @@ class Storm:
 
     def _operator(self) -> str:
         node = self._chance.random.choice(list(self._world.boxes))
+        if self._world.pools and self._chance.happens(0.3):
+            pools = self._world.pools if self._chance.happens(0.5) else ()
+            self._world.configure(pools)
+            return f"pools {[pool.name for pool in pools]}"
         self._requests += 1
         name = f"r{self._requests}"
         kind = NodeDrained if self._chance.happens(0.4) else NodeUndrained

@@ -1,4 +1,4 @@
-"""A whole pool in virtual time: a head, nodes, and trainings that follow recordings.
+"""A whole cluster in virtual time: a head, nodes, and trainings that follow recordings.
 
 Two phases. Faults on: whatever happens, nothing that must never happen does (`Broken`). Faults
 off: everything must finish, with the results of an undisturbed training, and leave nothing behind.
@@ -12,7 +12,9 @@ from functools import partial
 
 from hermesd.core.commands import Command, Launch
 from hermesd.core.events import Event, NodeUndrained, Submitted, Unpaused
+from hermesd.core.machine_events import PoolsConfigured
 from hermesd.core.model import NodeId, Phase, RunId, Time, TrialId
+from hermesd.core.pools import Pool
 from hermesd.core.scheduler import LeaseTerms
 from hermesd.core.state import State
 from hermesd.sim.agenda import Agenda
@@ -32,7 +34,7 @@ ANSWER_SECONDS = 100.0
 
 
 class World:
-    """The pool. `history` holds what happened, with its time, for the reader of a failure."""
+    """The cluster. `history` holds what happened, with its time, for the reader of a failure."""
 
     def __init__(
         self,
@@ -42,12 +44,14 @@ class World:
         boxes: Sequence[Box],
         lease: LeaseTerms,
         faults: Faults,
+        pools: tuple[Pool, ...] = (),
     ) -> None:
         self.agenda = Agenda()
         self.chance = Chance(seed, faults)
         self.ground = Ground()
         self.work = work
         self.lease = lease
+        self.pools = pools
         self.disk = Disk()
         self.history: list[tuple[Time, object]] = []
         self.boxes = {box.id: box for box in boxes}
@@ -63,6 +67,7 @@ class World:
         self.start_head()
         for box in boxes:
             self.start_daemon(box.id)
+        self.configure(pools)
         for submission in submissions:
             self.ask(submission, submission.request_id)
 
@@ -95,6 +100,7 @@ class World:
         for node in self.daemons:
             self.reachable[node] = True
             self.start_daemon(node)
+        self.agenda.after(2 * CLIENT_SECONDS, lambda: self.configure(self.pools))
         everybody = Unpaused(tuple(self.work), "calm")
         # After what people asked for before and is still being said again.
         self.agenda.after(2 * CLIENT_SECONDS, lambda: self.ask(everybody, "calm"))
@@ -151,6 +157,11 @@ class World:
             return None
         stream = Stream(self.agenda, self.chance, node)
         return stream if self.head.accept(stream) else None
+
+    def configure(self, pools: tuple[Pool, ...]) -> None:
+        """An operator writes other pools into the configuration."""
+        if self.pools:
+            self.ask(PoolsConfigured(pools), "")
 
     def ask(self, event: Event, request: str) -> None:
         """Send a request until it is answered; the head may take it, and die before it says so."""

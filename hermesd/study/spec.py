@@ -179,7 +179,7 @@ class StudySection(Section):
     data: Annotated[tuple[Path, ...], Field(max_length=1000)] = ()
     python: Text = ""
     seed: Annotated[int, Field(ge=0)] = 0
-    pool: Literal["", "default"] = ""
+    pool: Text = ""
     # Among the studies of one user.
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
 

@@ -19,6 +19,7 @@ from hermesd.core.events import (
     RunStarted,
     RunSuspended,
 )
+from hermesd.core.machine_events import Reclaimed, Yielded
 from hermesd.core.model import LiveRun
 from hermesd.core.node_messages import Series
 from hermesd.pb.hermes.v1 import node_pb2 as pb
@@ -38,7 +39,7 @@ from hermesd.wire.nouns import (
 )
 from hermesd.wire.reports import report_from_proto, report_to_proto
 
-NodeEvent = RunEvent | DeviceFailed
+NodeEvent = RunEvent | DeviceFailed | Yielded | Reclaimed
 
 
 def hello_to_proto(joined: NodeJoined) -> pb.AttachRequest:
@@ -61,6 +62,7 @@ def hello_to_proto(joined: NodeJoined) -> pb.AttachRequest:
                 for live in joined.live
             ],
             facts=joined.facts,
+            yields=[pb.Yielded(place=place, reason=why) for place, why in joined.yields],
         )
     )
 
@@ -85,6 +87,7 @@ def hello_from_proto(message: pb.Hello) -> NodeJoined:
         ),
         facts=tuple(message.facts),
         version=message.version,
+        yields=tuple((each.place, each.reason) for each in message.yields),
     )
 
 
@@ -101,6 +104,10 @@ def _event_to_proto(event: NodeEvent, points: Iterable[Series]) -> pb.AttachRequ
     match event:
         case DeviceFailed(device, reason):
             return pb.AttachRequest(device_failed=pb.DeviceFailed(device=device, reason=reason))
+        case Yielded(place, reason):
+            return pb.AttachRequest(yielded=pb.Yielded(place=place, reason=reason))
+        case Reclaimed(place):
+            return pb.AttachRequest(reclaimed=pb.Reclaimed(place=place))
         case Reported():
             return pb.AttachRequest(report=report_to_proto(event, points))
         case RunStarted((trial, attempt), step, seconds, planned):
@@ -217,6 +224,10 @@ def event_from_proto(request: pb.AttachRequest) -> NodeJoined | NodeEvent | None
             return ParkLost(run_of(request.park_lost, "park_lost"), request.park_lost.reason)
         case "device_failed":
             return DeviceFailed(request.device_failed.device, request.device_failed.reason)
+        case "yielded":
+            return Yielded(request.yielded.place, request.yielded.reason)
+        case "reclaimed":
+            return Reclaimed(request.reclaimed.place)
         case _:
             return _outcome_from_proto(request)
 

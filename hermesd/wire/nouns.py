@@ -10,9 +10,11 @@ from hermesd.core.model import (
     Fidelity,
     Goal,
     Milestone,
+    Plugin,
     Quantum,
     RunId,
     Scalar,
+    Setting,
     Tier,
 )
 from hermesd.pb.hermes.v1 import node_pb2 as pb
@@ -166,6 +168,20 @@ def named_value(name: str, value: Scalar) -> types.NamedValue:
             return types.NamedValue(name=name, value=types.Value(double_value=value))
         case str():
             return types.NamedValue(name=name, value=types.Value(string_value=value))
+
+
+def plugin_to_proto(plugin: Plugin) -> types.Plugin:
+    """The message of a policy or placement."""
+    return types.Plugin(
+        name=plugin.name, settings=[_setting(name, value) for name, value in plugin.settings]
+    )
+
+
+def _setting(name: str, value: Setting) -> types.NamedValue:
+    if not isinstance(value, tuple):
+        return named_value(name, value)
+    items = types.ValueList(values=[named_value(name, item).value for item in value])
+    return types.NamedValue(name=name, value=types.Value(list_value=items))
 
 
 def scalar_of(message: types.NamedValue) -> Scalar:

@@ -41,6 +41,7 @@ from hermesd.core.events import (
     Unpaused,
 )
 from hermesd.core.history import Result
+from hermesd.core.machine_events import PoolsConfigured, Reclaimed, Yielded
 from hermesd.core.model import (
     Checkpoint,
     Fidelity,
@@ -56,6 +57,7 @@ from hermesd.core.model import (
 )
 from hermesd.core.placement import avoided, fits, make_placement, untried
 from hermesd.core.policy import Planning, Policy, Score
+from hermesd.core.pools import Pool
 from hermesd.core.quotas import Quotas
 from hermesd.core.retrying import RetryAction, RetryRule
 from hermesd.core.scheduler import Scheduler
@@ -90,6 +92,13 @@ PLACEMENTS = [
     Plugin("free", (("speeds", "equal"),)),
     Plugin("homes", (("G_thres", 2), ("rebalance", "node"))),
     Plugin("swap", (("G_thres", 2),)),
+]
+
+POOLS = [
+    (),
+    (Pool("gold", ("m",)),),
+    (Pool("gold", ("?",), Plugin("round_robin")), Pool("default", (), None, Plugin("free"))),
+    (Pool("gold", ("m",), None, Plugin("homes", (("G_thres", 2),))), Pool("red", ("n", "m"))),
 ]
 
 plugins = st.sampled_from(PLUGINS)
@@ -196,6 +205,9 @@ class SchedulerMachine(RuleBasedStateMachine):
                 owner = self.state.owner_of(self.state.trials[command.run.trial])
                 most = self.state.terms_of(owner).max_devices
                 assert most is None or self.state.devices_of(owner) <= most
+                study = self.state.studies[self.state.trials[command.run.trial].spec.study]
+                node = self.state.slots[command.devices[0]].device.node
+                assert self.state.nodes[node].pool == study.pool, "of another pool"
                 assert command.run not in self.launched, f"{command.run} launched twice"
                 self.launched.add(command.run)
             if isinstance(command, Kill):
@@ -228,9 +240,16 @@ class SchedulerMachine(RuleBasedStateMachine):
         placement=st.sampled_from(PLACEMENTS),
         tier=st.sampled_from([None, Tier.CHECKPOINT]),
         max_steps=st.sampled_from([None, None, 8]),
+        pool=st.sampled_from(["default", "default", "gold"]),
     )
     def submit(
-        self, name: str, policy: Plugin, placement: Plugin, tier: Tier, max_steps: int | None
+        self,
+        name: str,
+        policy: Plugin,
+        placement: Plugin,
+        tier: Tier,
+        max_steps: int | None,
+        pool: str,
     ) -> None:
         self.tell(
             submitted(
@@ -242,6 +261,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 tier=tier,
                 stop=StopRule(max_steps=max_steps),
                 retry_rules=RULES,
+                pool=pool,
             )
         )
 
@@ -299,9 +319,17 @@ class SchedulerMachine(RuleBasedStateMachine):
     def upkeep(self, node: NodeId, request: str, wish: Any) -> None:
         self.tell(wish(node, request))
 
+    @rule(pools=st.sampled_from(POOLS))
+    def configures(self, pools: tuple[Pool, ...]) -> None:
+        self.tell(PoolsConfigured(pools))
+
     @rule(place=st.sampled_from(["n", "m", "n/0", "m/1"]), request=requests)
     def forgives(self, place: str, request: str) -> None:
         self.tell(Forgiven(place, request))
+
+    @rule(place=st.sampled_from(["n", "m", "n/0", "m/1"]), wanted=st.booleans())
+    def machine_wants_it_back(self, place: str, wanted: bool) -> None:
+        self.tell(Yielded(place, "it is day") if wanted else Reclaimed(place))
 
     @rule(node=nodes, number=st.integers(0, 1))
     def device_fails(self, node: NodeId, number: int) -> None:
@@ -523,7 +551,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             parked = kept is not None and kept.tier is Tier.PARK
             node = self.state.slots[kept.device].device.node if kept and parked else None
             for slot in free:
-                able = fits(trial, study, slot.device, node)
+                able = self.state.nodes[slot.device.node].pool == study.pool
+                able = able and fits(trial, study, slot.device, node)
                 able = able and not avoided(self.state, trial, slot.device.id)
                 assert not (able and self.allowed(trial, slot)), (
                     f"{slot.device.id} is idle while {trial.id} waits"
@@ -531,12 +560,13 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def allowed(self, trial: Trial, slot: Slot) -> bool:
         """Whether the trial's placement lets it run on the slot, or should bind it there."""
-        if self.state.studies[trial.spec.study].placement.name == "free":
+        study = self.state.studies[trial.spec.study]
+        if self.state.placement_of(study.id).name == "free":
             return True
         home = self.state.slots[trial.home] if trial.home else None
         node = self.state.nodes[home.device.node] if home else None
-        here = node is not None and node.boot_id and not node.draining
-        if home and here and home.healthy and not avoided(self.state, trial, home.device.id):
+        here = node is not None and node.boot_id and not node.leaving and node.pool == study.pool
+        if home and here and home.sound and not avoided(self.state, trial, home.device.id):
             return home is slot
         active = (self.state.trials[t] for t in self.state.active[trial.spec.study])
         return sum(other.home == slot.device.id for other in active) < 2
@@ -549,11 +579,21 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert kept.until > self.now
 
     @invariant()
-    def a_draining_node_is_emptied(self) -> None:
+    def nothing_stays_where_the_machine_wants_it_back(self) -> None:
+        for slot in self.state.slots.values():
+            wanted = slot.yielded or self.state.nodes[slot.device.node].resting
+            if wanted and slot.run is not None:
+                assert self.state.trials[slot.run.trial].phase is not Phase.RUNNING
+
+    @invariant()
+    def a_node_that_drains_or_is_of_another_pool_is_emptied(self) -> None:
         """What can leave it has been asked to, unless it is not there to be asked."""
         for trial in self.state.trials.values():
-            node = self.state.node_of(trial)
-            if node is None or not self.state.nodes[node].draining or trial.phase.final:
+            name = self.state.node_of(trial)
+            if name is None or trial.phase.final:
+                continue
+            node = self.state.nodes[name]
+            if not node.leaving and node.pool == self.state.studies[trial.spec.study].pool:
                 continue
             assert trial.phase is not Phase.RUNNING or not (
                 trial.fidelity.restorable and trial.run and trial.run.expired

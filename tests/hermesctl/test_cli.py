@@ -201,10 +201,10 @@ def test_the_policy_of_a_preview_is_the_one_that_the_head_takes(
 def test_what_a_node_found_out_has_one_label(head: FakeHead) -> None:
     head.nodes = [pb.Node(id="box", connected=True, facts=["2 CPU slots", "0 GPUs"])]
     lines = hermesctl("node", "show", "box").stdout.splitlines()
-    assert [line.split(maxsplit=1)[0] for line in lines[:5]] == [
-        *("node", "state", "version", "devices", "machine")
+    assert [line.split(maxsplit=1)[0] for line in lines[:6]] == [
+        *("node", "state", "pool", "version", "devices", "machine")
     ]
-    assert lines[5].split() == ["0", "GPUs"]
+    assert lines[6].split() == ["0", "GPUs"]
 
 
 def test_a_name_that_can_be_no_id_is_said_to_be_another(head: FakeHead, project: Path) -> None:

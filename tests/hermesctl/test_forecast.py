@@ -18,13 +18,13 @@ from hermesctl.forecast import (
     NONE_EARLIER,
     Forecast,
     forecast_view,
-    label_of,
     nearest,
     overlap,
     program,
 )
 from hermesctl.from_wire import study as study_of
 from hermesctl.records import Study, TrialState
+from hermesctl.study_writer import plugin_label
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from tests.head.heads import world
@@ -152,14 +152,11 @@ def test_names_of_parameters_overlap_by_their_share() -> None:
 
 
 def test_a_policy_keeps_the_settings_of_the_study() -> None:
-    settings = plugin("asha", eta=2, min_rung=0.25, winner=True, marks=[25, 50])
-    schedule = types.Schedule(policy=settings)
-    assert label_of("asha", spec(schedule=schedule)) == (
-        "asha:eta=2,min_rung=0.25,winner=true,marks=25:50:"
-    )
-    assert label_of("fifo", spec()) == "fifo"
-    schedule = types.Schedule(policy=settings, placement=plugin("homes", G_thres=2))
-    assert label_of("asha", spec(schedule=schedule)).endswith(",G_thres=2,placement=homes")
+    asha = plugin("asha", eta=2, min_rung=0.25, winner=True, marks=[25, 50])
+    assert plugin_label(asha) == "asha:eta=2,min_rung=0.25,winner=true,marks=25:50:"
+    assert plugin_label(plugin("fifo")) == "fifo"
+    homes = plugin("homes", G_thres=2)
+    assert plugin_label(asha, homes).endswith(",G_thres=2,placement=homes")
 
 
 def test_it_says_on_what_it_counts() -> None:

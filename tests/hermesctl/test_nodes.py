@@ -193,3 +193,42 @@ def test_follow_says_soon_and_once_what_keeps_a_study_waiting(
     said = hermesctl("submit", str(project / "study.yaml"), "--follow").stderr
     assert said.count("digits waits for a device: box/0 has long/1") == 1
     assert said.count(IN_QUARANTINE) == 1
+
+
+def test_ls_says_which_pool_a_node_is_of_and_when_it_rests(head: FakeHead) -> None:
+    head.nodes = [
+        pb.Node(id="gpu", connected=True, pool="gold", resting="it serves Sat-Sun"),
+        pb.Node(id="old", connected=True),
+    ]
+    lines = [line.split()[:3] for line in hermesctl("node", "ls").stdout.splitlines()]
+    assert lines == [
+        ["node", "state", "pool"],
+        ["gpu", "resting", "gold"],
+        ["old", "connected", "default"],
+    ]
+
+
+def test_show_says_why_a_node_rests_and_to_whom_a_device_was_left(head: FakeHead) -> None:
+    box = busy_box(resting="it serves Sat-Sun; again from Sat 00:00", stuck=["digits/1"])
+    box.devices[1].yielded = "process 7 (python) of bob uses it"
+    head.nodes = [box]
+    shown = " ".join(hermesctl("node", "show", "box").stdout.split())
+    assert "resting it serves Sat-Sun; again from Sat 00:00 running digits/1 cannot" in shown
+    assert "yielded: process 7 (python) of bob uses it" in shown
+    assert "undrain" not in shown, "that would not help"
+
+
+def test_a_submit_to_a_head_whose_nodes_rest_says_so(head: FakeHead, project: Path) -> None:
+    head.nodes = [pb.Node(id="box", connected=True, resting="it serves Sat-Sun")]
+    said = hermesctl("submit", str(project / "study.yaml")).stderr
+    assert "nothing new runs on the head at" in said
+    assert "node box rests: it serves Sat-Sun" in said
+
+
+def test_pool_is_a_flag_of_submit_and_preview(head: FakeHead, project: Path) -> None:
+    for verb in ("submit", "preview"):
+        result = hermesctl(verb, str(project / "study.yaml"), "--pool", "gold")
+        assert result.exit_code == 0, result.stderr
+    requests = head.of(pb.SubmitStudyRequest)
+    assert [request.spec.pool for request in requests] == ["gold", "gold"]
+    assert "2 trials, pool gold, policy best_first" in result.stdout

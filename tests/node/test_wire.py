@@ -10,6 +10,7 @@ from hermesd import wire
 from hermesd.core.commands import Kill, Launch, Release, Renew, Stop, Suspend, WriteDown
 from hermesd.core.events import DeviceFailed, NodeJoined, Reported, RunEvent
 from hermesd.core.losses import Chunk
+from hermesd.core.machine_events import Reclaimed, Yielded
 from hermesd.core.model import (
     Checkpoint,
     Device,
@@ -71,7 +72,10 @@ def of_type(event: type) -> st.SearchStrategy[RunEvent]:
 run_events = st.one_of(*(of_type(kind) for kind in RunEvent.__args__ if kind is not Reported))
 
 
-@given(run_events | st.builds(DeviceFailed, name, text), st.integers(0, 2**62))
+places = st.builds(Yielded, name, text) | st.builds(Reclaimed, name)
+
+
+@given(run_events | st.builds(DeviceFailed, name, text) | places, st.integers(0, 2**62))
 def test_every_event_survives_the_wire(event: wire.NodeEvent, sequence: int) -> None:
     sent = pb.AttachRequest.FromString(
         wire.event_to_proto(event, sequence=sequence).SerializeToString()

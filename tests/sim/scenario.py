@@ -19,9 +19,11 @@ from hermesd.core.model import (
     StopRule,
     Study,
     Tier,
+    TrialId,
     TrialSpec,
 )
 from hermesd.core.node_machine import NodeTerms
+from hermesd.core.pools import Pool
 from hermesd.core.scheduler import LeaseTerms
 from hermesd.sim.box import Box, Work
 from hermesd.sim.curves import Recording
@@ -53,7 +55,7 @@ def curve(random: Random) -> Recording:
 
 
 def world(seed: int, faults: Faults) -> World:
-    """A pool of one to three nodes and one or two studies on it."""
+    """One to three nodes and one or two studies on them; some seeds have two pools of them."""
     random = Random(f"scenario {seed}")
     gpus = random.random() < 0.3
     boxes = []
@@ -83,10 +85,28 @@ def world(seed: int, faults: Faults) -> World:
     unequal, slow = Random(f"kinds {seed}"), list[DeviceId]()
     if unequal.random() < 0.4:
         submissions, boxes, slow = _unequal(submissions, boxes, unequal)
-    made = World(seed, submissions, work, boxes, LEASE, faults)
+    pools: tuple[Pool, ...] = ()
+    if len(boxes) > 1 and len(submissions) > 1:
+        submissions, work, pools = _pooled(submissions, work, Random(f"pools {seed}"))
+    made = World(seed, submissions, work, boxes, LEASE, faults, pools)
     made.ground.slowness.update(dict.fromkeys(slow, SLOWNESS))
     Storm(made)
     return made
+
+
+def _pooled(
+    submissions: list[Submitted], work: dict[TrialId, Work], random: Random
+) -> tuple[list[Submitted], dict[TrialId, Work], tuple[Pool, ...]]:
+    """The second study in a pool of its own, of the second node and perhaps with a policy.
+
+    All can be written down: what can only be parked waits on a node that has left its pool.
+    """
+    policy = random.choice([None, *POLICIES])
+    placement = random.choice([None, Plugin("free"), Plugin("homes")])
+    first, second = submissions
+    second = replace(second, study=replace(second.study, pool="gold"))
+    restorable = {trial: replace(each, fidelity=Fidelity.EXACT) for trial, each in work.items()}
+    return [first, second], restorable, (Pool("gold", ("m",), policy, placement),)
 
 
 def _unequal(
@@ -114,7 +134,7 @@ def _study(name: str, random: Random) -> Study:
     return Study(
         id=name,
         owner="ann",
-        pool="main",
+        pool="default",
         metric="loss",
         goal=Goal.MINIMIZE,
         mode=MetricMode.LAST,

@@ -103,6 +103,20 @@ def test_nodes_are_drained_of_what_is_parked_and_runs_there() -> None:
     assert sum("is draining" in each for each in said) > 10
 
 
+def test_studies_of_two_pools_keep_to_their_nodes_whatever_happens() -> None:
+    """A launch on a node of another pool is refused by the state, which ends the simulation."""
+    seen, moved = 0, 0
+    for seed in range(40):
+        pool = world(seed, replace(STORM, operator=4.0))
+        if not pool.pools:
+            continue
+        pool.run(FAULTY_SECONDS, CALM_SECONDS)
+        seen += 1
+        moved += any("is of pool" in str(what) for _, what in pool.history)
+    assert seen > 5
+    assert moved > 3, "trials that left a node which changed its pool"
+
+
 def test_milestones_are_reported_and_lengthen_quanta_in_the_middle() -> None:
     words = [
         str(what)

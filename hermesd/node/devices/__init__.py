@@ -39,6 +39,11 @@ class DeviceProvider(Protocol):
         """Wait until none of these processes holds the device; why not, if that never comes."""
         ...
 
+    async def holders(self) -> Mapping[DeviceId, frozenset[int]]:
+        """The processes that compute on each device now; devices that are cores, and those of
+        which nothing is known, are left out."""
+        ...
+
     async def use(self) -> Mapping[DeviceId, Use]:
         """What each device does at present."""
         ...

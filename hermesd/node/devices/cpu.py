@@ -42,6 +42,10 @@ class CpuSlots:
         """At once: the host speaks of a release only when every thread was seen stopped."""
         return None
 
+    async def holders(self) -> Mapping[DeviceId, frozenset[int]]:
+        """Everybody computes on cores: that makes nobody a stranger."""
+        return {}
+
     async def use(self) -> Mapping[DeviceId, Use]:
         busy = self._busy_shares()
         return {

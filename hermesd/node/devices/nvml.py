@@ -79,6 +79,15 @@ class Gpus:
                 return f"process {min(holding)} still holds it"
             await asyncio.sleep(_POLL_SECONDS)
 
+    async def holders(self) -> Mapping[DeviceId, frozenset[int]]:
+        try:
+            return {
+                name: frozenset(await self._ask(lambda nvml, uuid=uuid: _processes(nvml, uuid)))  # type: ignore[misc]
+                for name, uuid in self._uuids.items()
+            }
+        except Exception:
+            return {}
+
     async def use(self) -> Mapping[DeviceId, Use]:
         try:
             return {

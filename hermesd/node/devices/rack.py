@@ -56,6 +56,13 @@ class Rack:
                 held[name] = reason
         return held
 
+    async def holders(self) -> Mapping[DeviceId, frozenset[int]]:
+        """The processes that compute on the devices of which that is known."""
+        holders: dict[DeviceId, frozenset[int]] = {}
+        for provider in self._providers:
+            holders.update(await provider.holders())
+        return holders
+
     async def use(self) -> Mapping[DeviceId, Use]:
         """What each device does at present."""
         use: dict[DeviceId, Use] = {}

@@ -40,6 +40,8 @@ class PublicEventKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PUBLIC_EVENT_KIND_NODE_UNDRAINED: _ClassVar[PublicEventKind]
     PUBLIC_EVENT_KIND_QUARANTINED: _ClassVar[PublicEventKind]
     PUBLIC_EVENT_KIND_TRUSTED: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_YIELDED: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_RECLAIMED: _ClassVar[PublicEventKind]
 PUBLIC_EVENT_KIND_UNSPECIFIED: PublicEventKind
 PUBLIC_EVENT_KIND_SUBMITTED: PublicEventKind
 PUBLIC_EVENT_KIND_LAUNCHED: PublicEventKind
@@ -70,6 +72,8 @@ PUBLIC_EVENT_KIND_NODE_DRAINED: PublicEventKind
 PUBLIC_EVENT_KIND_NODE_UNDRAINED: PublicEventKind
 PUBLIC_EVENT_KIND_QUARANTINED: PublicEventKind
 PUBLIC_EVENT_KIND_TRUSTED: PublicEventKind
+PUBLIC_EVENT_KIND_YIELDED: PublicEventKind
+PUBLIC_EVENT_KIND_RECLAIMED: PublicEventKind
 
 class FieldError(_message.Message):
     __slots__ = ("field_path", "value", "expected", "nearest")
@@ -114,16 +118,20 @@ class SubmitStudyRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., spec: _Optional[_Union[_types_pb2.StudySpec, _Mapping]] = ..., code_sha256: _Optional[str] = ..., submit_directory: _Optional[str] = ..., validate_only: bool = ..., again: bool = ..., environment: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., given_environment: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., environment_of: _Optional[str] = ..., code_identity_sha256: _Optional[str] = ...) -> None: ...
 
 class SubmitStudyResponse(_message.Message):
-    __slots__ = ("study", "trials", "identical_to", "notes")
+    __slots__ = ("study", "trials", "identical_to", "notes", "policy", "placement")
     STUDY_FIELD_NUMBER: _ClassVar[int]
     TRIALS_FIELD_NUMBER: _ClassVar[int]
     IDENTICAL_TO_FIELD_NUMBER: _ClassVar[int]
     NOTES_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    PLACEMENT_FIELD_NUMBER: _ClassVar[int]
     study: str
     trials: _containers.RepeatedCompositeFieldContainer[Trial]
     identical_to: str
     notes: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, study: _Optional[str] = ..., trials: _Optional[_Iterable[_Union[Trial, _Mapping]]] = ..., identical_to: _Optional[str] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
+    policy: _types_pb2.Plugin
+    placement: _types_pb2.Plugin
+    def __init__(self, study: _Optional[str] = ..., trials: _Optional[_Iterable[_Union[Trial, _Mapping]]] = ..., identical_to: _Optional[str] = ..., notes: _Optional[_Iterable[str]] = ..., policy: _Optional[_Union[_types_pb2.Plugin, _Mapping]] = ..., placement: _Optional[_Union[_types_pb2.Plugin, _Mapping]] = ...) -> None: ...
 
 class PutBlobRequest(_message.Message):
     __slots__ = ("data",)
@@ -140,7 +148,7 @@ class PutBlobResponse(_message.Message):
     def __init__(self, sha256: _Optional[str] = ..., size_bytes: _Optional[int] = ...) -> None: ...
 
 class Study(_message.Message):
-    __slots__ = ("id", "spec", "owner", "submitted_unix_seconds", "counts", "best_trial", "best_metric", "busy_seconds", "overhead_seconds", "preemptions", "remaining_seconds", "finished", "finished_unix_seconds", "checkpoint_bytes", "code_sha256", "submit_directory", "paused", "ranking")
+    __slots__ = ("id", "spec", "owner", "submitted_unix_seconds", "counts", "best_trial", "best_metric", "busy_seconds", "overhead_seconds", "preemptions", "remaining_seconds", "finished", "finished_unix_seconds", "checkpoint_bytes", "code_sha256", "submit_directory", "paused", "ranking", "pool", "policy", "placement")
     ID_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
@@ -159,6 +167,9 @@ class Study(_message.Message):
     SUBMIT_DIRECTORY_FIELD_NUMBER: _ClassVar[int]
     PAUSED_FIELD_NUMBER: _ClassVar[int]
     RANKING_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    PLACEMENT_FIELD_NUMBER: _ClassVar[int]
     id: str
     spec: _types_pb2.StudySpec
     owner: str
@@ -177,7 +188,10 @@ class Study(_message.Message):
     submit_directory: str
     paused: bool
     ranking: Ranking
-    def __init__(self, id: _Optional[str] = ..., spec: _Optional[_Union[_types_pb2.StudySpec, _Mapping]] = ..., owner: _Optional[str] = ..., submitted_unix_seconds: _Optional[float] = ..., counts: _Optional[_Iterable[_Union[StateCount, _Mapping]]] = ..., best_trial: _Optional[str] = ..., best_metric: _Optional[float] = ..., busy_seconds: _Optional[float] = ..., overhead_seconds: _Optional[float] = ..., preemptions: _Optional[int] = ..., remaining_seconds: _Optional[float] = ..., finished: bool = ..., finished_unix_seconds: _Optional[float] = ..., checkpoint_bytes: _Optional[int] = ..., code_sha256: _Optional[str] = ..., submit_directory: _Optional[str] = ..., paused: bool = ..., ranking: _Optional[_Union[Ranking, _Mapping]] = ...) -> None: ...
+    pool: str
+    policy: _types_pb2.Plugin
+    placement: _types_pb2.Plugin
+    def __init__(self, id: _Optional[str] = ..., spec: _Optional[_Union[_types_pb2.StudySpec, _Mapping]] = ..., owner: _Optional[str] = ..., submitted_unix_seconds: _Optional[float] = ..., counts: _Optional[_Iterable[_Union[StateCount, _Mapping]]] = ..., best_trial: _Optional[str] = ..., best_metric: _Optional[float] = ..., busy_seconds: _Optional[float] = ..., overhead_seconds: _Optional[float] = ..., preemptions: _Optional[int] = ..., remaining_seconds: _Optional[float] = ..., finished: bool = ..., finished_unix_seconds: _Optional[float] = ..., checkpoint_bytes: _Optional[int] = ..., code_sha256: _Optional[str] = ..., submit_directory: _Optional[str] = ..., paused: bool = ..., ranking: _Optional[_Union[Ranking, _Mapping]] = ..., pool: _Optional[str] = ..., policy: _Optional[_Union[_types_pb2.Plugin, _Mapping]] = ..., placement: _Optional[_Union[_types_pb2.Plugin, _Mapping]] = ...) -> None: ...
 
 class Ranking(_message.Message):
     __slots__ = ("metric", "reason")
@@ -364,7 +378,7 @@ class ListTrialsResponse(_message.Message):
     def __init__(self, trials: _Optional[_Iterable[_Union[Trial, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class Node(_message.Message):
-    __slots__ = ("id", "connected", "devices", "facts", "version", "silent_seconds", "draining", "parked", "stuck", "only_copies", "quarantine", "exclusions")
+    __slots__ = ("id", "connected", "devices", "facts", "version", "silent_seconds", "draining", "parked", "stuck", "only_copies", "quarantine", "exclusions", "pool", "resting")
     ID_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
@@ -377,6 +391,8 @@ class Node(_message.Message):
     ONLY_COPIES_FIELD_NUMBER: _ClassVar[int]
     QUARANTINE_FIELD_NUMBER: _ClassVar[int]
     EXCLUSIONS_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    RESTING_FIELD_NUMBER: _ClassVar[int]
     id: str
     connected: bool
     devices: _containers.RepeatedCompositeFieldContainer[DeviceStatus]
@@ -389,7 +405,9 @@ class Node(_message.Message):
     only_copies: int
     quarantine: Quarantine
     exclusions: _containers.RepeatedCompositeFieldContainer[Exclusion]
-    def __init__(self, id: _Optional[str] = ..., connected: bool = ..., devices: _Optional[_Iterable[_Union[DeviceStatus, _Mapping]]] = ..., facts: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., silent_seconds: _Optional[float] = ..., draining: bool = ..., parked: _Optional[_Iterable[str]] = ..., stuck: _Optional[_Iterable[str]] = ..., only_copies: _Optional[int] = ..., quarantine: _Optional[_Union[Quarantine, _Mapping]] = ..., exclusions: _Optional[_Iterable[_Union[Exclusion, _Mapping]]] = ...) -> None: ...
+    pool: str
+    resting: str
+    def __init__(self, id: _Optional[str] = ..., connected: bool = ..., devices: _Optional[_Iterable[_Union[DeviceStatus, _Mapping]]] = ..., facts: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., silent_seconds: _Optional[float] = ..., draining: bool = ..., parked: _Optional[_Iterable[str]] = ..., stuck: _Optional[_Iterable[str]] = ..., only_copies: _Optional[int] = ..., quarantine: _Optional[_Union[Quarantine, _Mapping]] = ..., exclusions: _Optional[_Iterable[_Union[Exclusion, _Mapping]]] = ..., pool: _Optional[str] = ..., resting: _Optional[str] = ...) -> None: ...
 
 class Exclusion(_message.Message):
     __slots__ = ("study", "reason")
@@ -420,7 +438,7 @@ class Strike(_message.Message):
     def __init__(self, trial: _Optional[str] = ..., error_kind: _Optional[str] = ..., detail: _Optional[str] = ..., at_unix_seconds: _Optional[float] = ...) -> None: ...
 
 class DeviceStatus(_message.Message):
-    __slots__ = ("device", "trial", "reserved_for", "healthy", "reason", "usage", "busy_seconds", "quarantine", "strikes", "others")
+    __slots__ = ("device", "trial", "reserved_for", "healthy", "reason", "usage", "busy_seconds", "quarantine", "strikes", "yielded", "others")
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     RESERVED_FOR_FIELD_NUMBER: _ClassVar[int]
@@ -430,6 +448,7 @@ class DeviceStatus(_message.Message):
     BUSY_SECONDS_FIELD_NUMBER: _ClassVar[int]
     QUARANTINE_FIELD_NUMBER: _ClassVar[int]
     STRIKES_FIELD_NUMBER: _ClassVar[int]
+    YIELDED_FIELD_NUMBER: _ClassVar[int]
     OTHERS_FIELD_NUMBER: _ClassVar[int]
     device: _types_pb2.Device
     trial: str
@@ -440,8 +459,9 @@ class DeviceStatus(_message.Message):
     busy_seconds: float
     quarantine: Quarantine
     strikes: _containers.RepeatedCompositeFieldContainer[Strike]
+    yielded: str
     others: bool
-    def __init__(self, device: _Optional[_Union[_types_pb2.Device, _Mapping]] = ..., trial: _Optional[str] = ..., reserved_for: _Optional[str] = ..., healthy: bool = ..., reason: _Optional[str] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., busy_seconds: _Optional[float] = ..., quarantine: _Optional[_Union[Quarantine, _Mapping]] = ..., strikes: _Optional[_Iterable[_Union[Strike, _Mapping]]] = ..., others: bool = ...) -> None: ...
+    def __init__(self, device: _Optional[_Union[_types_pb2.Device, _Mapping]] = ..., trial: _Optional[str] = ..., reserved_for: _Optional[str] = ..., healthy: bool = ..., reason: _Optional[str] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., busy_seconds: _Optional[float] = ..., quarantine: _Optional[_Union[Quarantine, _Mapping]] = ..., strikes: _Optional[_Iterable[_Union[Strike, _Mapping]]] = ..., yielded: _Optional[str] = ..., others: bool = ...) -> None: ...
 
 class ListNodesRequest(_message.Message):
     __slots__ = ()
