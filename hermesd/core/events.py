@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from hermesd.core.copy_events import CopyEvent
 from hermesd.core.losses import Chunk
 from hermesd.core.model import (
     Checkpoint,
@@ -299,5 +300,6 @@ Event: TypeAlias = (
     | Forgiven
     | DeviceFailed
     | PolicyFailed
+    | CopyEvent
     | RunEvent
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from hermesd.core.change import replace
+from hermesd.core.copies import node_changed
 from hermesd.core.events import Forgiven, NodeDrained, NodeUndrained
 from hermesd.core.model import NodeId, Place
 from hermesd.core.tables import Rejected, Tables
@@ -34,6 +35,7 @@ def _drain(state: Tables, node_id: NodeId, draining: bool) -> None:
     node = state.nodes[node_id]
     state.nodes[node_id] = replace(node, draining=draining)
     state.index(node.devices)
+    node_changed(state, node_id)
     for trial in [state.trials[t] for active in state.active.values() for t in active]:
         if state.node_of(trial) == node_id:
             kept = trial.kept

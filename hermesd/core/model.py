@@ -182,6 +182,7 @@ class Study:
     """One submitted search, as accepted. `source` is the study file's content for clones.
 
     `identity` tells it from any other that ever bears or bore its name, here or at another head.
+    So many `replicas` of each durable checkpoint are to lie on other nodes.
     """
 
     id: StudyId
@@ -208,6 +209,7 @@ class Study:
     device_kind: str = ""
     memory_bytes: int = 0
     identity: str = ""
+    replicas: int = 0
 
 
 class Stage(NamedTuple):
@@ -287,3 +289,8 @@ class Node:
     def open(self) -> bool:
         """Whether it may be given anything new."""
         return self.connected and not self.draining
+
+    @property
+    def lost(self) -> bool:
+        """Whether it was silent for so long that nothing is expected of it any more."""
+        return not self.boot_id

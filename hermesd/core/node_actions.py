@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from hermesd.core.copy_events import CopyEvent
 from hermesd.core.events import DeviceFailed, RunEvent
 from hermesd.core.model import Checkpoint, RunId, Tier, Time, TrialId
-from hermesd.core.node_messages import Assignment, Series
+from hermesd.core.node_messages import Assignment, Fetch, Series
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +117,25 @@ class Forget:
 
 
 @dataclass(frozen=True, slots=True)
+class Bring:
+    """Fetch a copy of a checkpoint, and say what came of it."""
+
+    order: Fetch
+
+
+@dataclass(frozen=True, slots=True)
+class Clear:
+    """Remove the checkpoints of a trial that was never here, or is over here."""
+
+    trial: TrialId
+    identity: str
+
+
+@dataclass(frozen=True, slots=True)
 class Tell:
     """An event for the head; it is repeated until acknowledged. `identity` is that of the study."""
 
-    event: RunEvent | DeviceFailed
+    event: RunEvent | DeviceFailed | CopyEvent
     points: tuple[Series, ...] = ()
     identity: str = ""
 
@@ -138,5 +154,7 @@ Action: TypeAlias = (
     | Fence
     | Extend
     | Forget
+    | Bring
+    | Clear
     | Tell
 )

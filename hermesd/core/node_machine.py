@@ -14,7 +14,17 @@ from hermesd.core.commands import Kill, Release, Renew, Stop, Suspend, WriteDown
 from hermesd.core.events import RunFailed
 from hermesd.core.model import DeviceId, LiveRun, RunId, Time, TrialId
 from hermesd.core.node_actions import Action, AskReport, Extend, Fence, LetGo, Save, Spawn
-from hermesd.core.node_messages import Assignment, Found, Input, Known, Leased, Leave, Upcoming
+from hermesd.core.node_messages import (
+    Assignment,
+    Fetch,
+    Found,
+    Input,
+    Known,
+    Leased,
+    Leave,
+    Shed,
+    Upcoming,
+)
 from hermesd.core.node_stay import Condition, Stay
 from hermesd.core.node_table import NodeTable, NodeTerms, checkpoint_name
 
@@ -45,6 +55,8 @@ class NodeMachine:
                 node_orders.release(self.table, message, now)
             case Leave():
                 node_orders.leave(self.table, message, now)
+            case Fetch() | Shed():
+                node_orders.copies(self.table, message)
             case Upcoming(trials, turns):
                 self.table.upcoming, self.table.turns = trials, turns
             case Leased(expires):

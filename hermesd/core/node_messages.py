@@ -12,6 +12,7 @@ from hermesd.core.commands import Kill, Launch, Release, Renew, Stop, Suspend, W
 from hermesd.core.events import Reported
 from hermesd.core.model import (
     Checkpoint,
+    CheckpointId,
     Fidelity,
     Goal,
     NodeId,
@@ -107,7 +108,31 @@ class Upcoming:
     turns: int
 
 
-Order: TypeAlias = Assignment | Renew | Suspend | Stop | Kill | WriteDown | Release | Upcoming
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """A Copy for its node: fetch the checkpoint from a source, then keep no others but these.
+
+    `identity` is the study's.
+    """
+
+    checkpoint: Checkpoint
+    sources: tuple[Source, ...]
+    keep: tuple[CheckpointId, ...]
+    node: NodeId
+    identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shed:
+    """A Drop for its node: no checkpoint of this trial is to be kept there."""
+
+    trial: TrialId
+    identity: str
+
+
+Order: TypeAlias = (
+    Assignment | Renew | Suspend | Stop | Kill | WriteDown | Release | Upcoming | Fetch | Shed
+)
 
 
 class Series(NamedTuple):

@@ -7,6 +7,8 @@ from typing import assert_never
 from hermesd.core.commands import (
     Bind,
     Command,
+    Copy,
+    Drop,
     Kill,
     Launch,
     Quarantine,
@@ -26,7 +28,9 @@ def addressee(state: Tables, command: Command) -> NodeId | None:
     match command:
         case Bind() | Quarantine() | Trust():
             return None
-        case Kill(node=node) | WriteDown(node=node) | Release(node=node):
+        case Copy(target=target):
+            return target
+        case Drop(node=node) | Kill(node=node) | WriteDown(node=node) | Release(node=node):
             return node
         case Launch() | Renew() | Suspend() | Stop():
             trial = state.trials.get(command.run.trial)

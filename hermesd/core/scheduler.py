@@ -16,6 +16,8 @@ from hermesd.core.binding import bind
 from hermesd.core.commands import (
     Bind,
     Command,
+    Copy,
+    Drop,
     Kill,
     Launch,
     Quarantine,
@@ -46,6 +48,7 @@ from hermesd.core.placement import Placement
 from hermesd.core.policy import Policy
 from hermesd.core.quarantine import judge, release
 from hermesd.core.queues import Queues, Unanswered
+from hermesd.core.spreading import spread
 from hermesd.core.state import State
 from hermesd.core.strikes import HALF_LIFE_SECONDS
 from hermesd.core.trial import Trial
@@ -89,6 +92,7 @@ class Scheduler:
         self._assignment = Assignment(state, self._queues)
         self._last: dict[TrialId, str] = {}
         self._later: dict[TrialId, Time] = {}
+        self._copy_at: Time | None = None
         state.dirty.update(dict.fromkeys(state.trials))
 
     def observe(self, event: Event, now: Time) -> None:
@@ -100,7 +104,8 @@ class Scheduler:
         """When to ask `due` and `decide` again if nothing happens before; None: never."""
         losses = [silent + self.lease.silence_seconds for _, silent in self._silent()]
         ends = [kept.until for kept in self.state.quarantined.values()]
-        return min([*losses, *self._later.values(), *ends], default=None)
+        copies = [] if self._copy_at is None else [self._copy_at]
+        return min([*losses, *self._later.values(), *ends, *copies], default=None)
 
     def _silent(self) -> list[tuple[NodeId, Time]]:
         return [
@@ -173,7 +178,8 @@ class Scheduler:
         for (trial_id, node), forget in list(self.state.releases.items()):
             if self.state.nodes[node].connected:
                 issue(Release(trial_id, node, forget))
-        check_trials(self.state, changed)
+        self._copy_at = spread(self.state, now, issue)
+        check_trials(self.state, changed | self.state.dirty)
         return commands
 
     def _remember(self, command: Command) -> None:
@@ -185,6 +191,8 @@ class Scheduler:
             case Suspend(run, reason=reason) | Stop(run, reason=reason):
                 self._last[run.trial] = f"asked to give its device back: {reason}"
             case Kill() | Bind() | WriteDown() | Quarantine() | Trust() | Release():
+                pass
+            case Copy() | Drop():
                 pass
 
     def _settle(self, trial: Trial, issue: Issue, now: Time) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from hermesd.core.commands import (
     Bind,
     Command,
+    Copy,
+    Drop,
     Kill,
     Launch,
     Quarantine,
@@ -19,6 +21,7 @@ from hermesd.core.commands import (
     Trust,
     WriteDown,
 )
+from hermesd.core.copy_events import Copied, NotCopied
 from hermesd.core.events import (
     Cancelled,
     DeviceFailed,
@@ -38,6 +41,7 @@ from hermesd.core.events import (
     Unpaused,
 )
 from hermesd.core.fold_commands import fold_command
+from hermesd.core.fold_copies import fold_copy_command, fold_copy_event
 from hermesd.core.fold_nodes import fold_node_event
 from hermesd.core.fold_people import fold_selection_event, fold_study_event
 from hermesd.core.fold_runs import fold_run_event
@@ -72,6 +76,10 @@ class State(Tables):
                 | Release()
             ):
                 fold_command(self, entry, now)
+            case Copy() | Drop():
+                fold_copy_command(self, entry)
+            case Copied() | NotCopied():
+                fold_copy_event(self, entry, now)
             case Submitted() | Removed() | Extended() | Retried():
                 fold_study_event(self, entry, now)
             case Paused() | Unpaused() | Cancelled():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from hermesd.core import copies
 from hermesd.core.change import replace
 from hermesd.core.history import Exclusion, Strike
 from hermesd.core.model import (
@@ -43,7 +44,9 @@ class Tables:
     runs that a node has and should not, `releases` what nodes may let go of (True: its files too).
     `strikes` is the ledger of failures by device (another dictionary after each change), and
     `quarantined` are the places that it is held against. `excluded` says which studies are to have
-    no more of which nodes, and why.
+    no more of which nodes, and why. `copies` is an index, `severed` are the ways between
+    two nodes that no copy could go, until when that is believed, `leftover` is what nodes have of
+    checkpoints to which nothing refers.
     """
 
     def __init__(self) -> None:
@@ -63,6 +66,9 @@ class Tables:
         self.strikes: dict[DeviceId, tuple[Strike, ...]] = {}
         self.excluded: dict[tuple[StudyId, NodeId], Exclusion] = {}
         self.quarantined: dict[Place, Quarantined] = {}
+        self.severed: dict[tuple[NodeId, NodeId], Time] = {}
+        self.leftover: dict[tuple[TrialId, NodeId], None] = {}
+        self.copies = copies.CopyIndex()
         self.dirty: dict[TrialId, None] = {}
         self.free: dict[DeviceId, None] = {}
         self.expired: dict[DeviceId, None] = {}
@@ -117,7 +123,9 @@ class Tables:
             self.put(self.trials[trial_id])
 
     def put(self, trial: Trial) -> None:
+        before = self.trials.get(trial.id)
         self.trials[trial.id] = trial
+        copies.note(self, before, trial)
         self.versions[trial.id] = self.versions.get(trial.id, 0) + 1
         self.dirty[trial.id] = None
         active = self.active[trial.spec.study]

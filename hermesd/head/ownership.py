@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hermesd import wire
+from hermesd.core.copy_events import CopyEvent
 from hermesd.core.events import Checkpointed, DeviceFailed, FidelityKnown
 from hermesd.core.model import NodeId, StudyId, TrialId
 from hermesd.core.state import State
@@ -30,7 +31,7 @@ def foreign(state: State, identity: str, event: wire.NodeEvent) -> bool:
     """Whether the event is about a run of another study that bore this name at another head."""
     if isinstance(event, DeviceFailed) or not identity:
         return False
-    trial = state.trials.get(event.run.trial)
+    trial = state.trials.get(event.trial if isinstance(event, CopyEvent) else event.run.trial)
     return trial is not None and state.studies[trial.spec.study].identity != identity
 
 
@@ -38,6 +39,8 @@ def its_own(state: State, node: NodeId, event: wire.NodeEvent) -> bool:
     """Whether the event is about this node: its device, or a run that is not another's."""
     if isinstance(event, DeviceFailed):
         return event.device.startswith(f"{node}/")
+    if isinstance(event, CopyEvent):
+        return event.node == node
     checkpoint = getattr(event, "checkpoint", None)
     if checkpoint is not None and checkpoint.trial != event.run.trial:
         return False

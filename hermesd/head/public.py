@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from hermesd import wire
 from hermesd.core.commands import (
     Bind,
+    Copy,
+    Drop,
     Kill,
     Launch,
     Quarantine,
@@ -22,6 +24,7 @@ from hermesd.core.commands import (
     Trust,
     WriteDown,
 )
+from hermesd.core.copy_events import Copied, NotCopied
 from hermesd.core.events import (
     Cancelled,
     Checkpointed,
@@ -110,7 +113,9 @@ def _entry(line: Line, state: State) -> Iterator[pb.PublicEvent]:
     match line.entry:
         case Launch() | Renew() | Suspend() | Stop():
             yield _command(line.entry)
-        case Bind() | Kill() | WriteDown() | Release():
+        case Bind() | Kill() | WriteDown() | Release() | Copy() | Drop():
+            return
+        case Copied() | NotCopied():
             return
         case FidelityKnown() | ParkLost() | Cancelled():
             return

@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import hermesd
+from hermesd.core.copies import rebuilt
 from hermesd.core.history import Exclusion, Strike
 from hermesd.core.model import (
     DeviceId,
@@ -50,6 +51,8 @@ TABLES: dict[str, tuple[Any, Any]] = {
     "strikes": (DeviceId, tuple[Strike, ...]),
     "excluded": (tuple[StudyId, NodeId], Exclusion),
     "quarantined": (Place, Quarantined),
+    "severed": (tuple[NodeId, NodeId], Time),
+    "leftover": (tuple[TrialId, NodeId], None),
     "dirty": (TrialId, None),
     "free": (DeviceId, None),
     "expired": (DeviceId, None),
@@ -102,4 +105,5 @@ def read(parts: tuple[str, ...]) -> State:
     for part in parts[1:]:
         table, _, body = part.partition(" ")
         getattr(state, table).update(_form(table).read(body))
+    rebuilt(state)
     return state

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,6 +89,13 @@ def prune(folder: Path) -> None:
     order = _by_progress(folder)
     for path in order[order.index(kept[-1]) + 1 :]:
         shutil.rmtree(path, ignore_errors=True)
+
+
+def retain(folder: Path, names: Collection[str]) -> None:
+    """Remove all checkpoints in `folder`, and what is left of attempts to bring some, but these."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path.name not in names:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def refuse(folder: Path, name: str) -> bool:

@@ -15,6 +15,8 @@ import structlog
 from hermesd.core.model import Time, TrialId
 from hermesd.core.node_actions import (
     Action,
+    Bring,
+    Clear,
     Discard,
     Extend,
     Forget,
@@ -56,8 +58,8 @@ class Crew:
     def carry_out(self, action: Action) -> None:
         """Pass an action of the machine on to whom it concerns."""
         match action:
-            case Tell():
-                raise TypeError(f"{action} is for the head")
+            case Tell() | Bring() | Clear():
+                raise TypeError(f"{action} is for others")
             case Extend(expires):
                 self._extend(expires)
             case Spawn(assignment) | LetGo(assignment):

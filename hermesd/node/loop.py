@@ -7,7 +7,6 @@ waits.
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from hermesd.core.events import (
     RunSuspended,
 )
 from hermesd.core.model import DeviceId, Tier, TrialId
-from hermesd.core.node_actions import Action, Tell
+from hermesd.core.node_actions import Action, Bring, Clear, Forget, Tell
 from hermesd.core.node_machine import NodeMachine, NodeTerms
 from hermesd.core.node_messages import Input, Known, Leased, Leave, Series
 from hermesd.node.cgroups import Cgroups
@@ -41,6 +40,7 @@ from hermesd.node.giving import Giving
 from hermesd.node.holdings import tell_holdings
 from hermesd.node.link import Link
 from hermesd.node.outbox import Outbox
+from hermesd.node.replicas import Replicas
 from hermesd.node.shelf import Shelf
 from hermesd.node.site import Site
 from hermesd.node.speech import message_of
@@ -82,6 +82,7 @@ class NodeLoop:
         beside = rack.beside(usable_cores())
         self._machine = NodeMachine(NodeTerms(rack.cheapest, config.parked_memory_bytes, beside))
         self._giving = Giving(self._folder)
+        self._fetching = Fetching(config.membership)
         self._lease_grace = 120.0
         self._changed = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
@@ -104,6 +105,9 @@ class NodeLoop:
             self._tasks = tasks
             shelf, sockets = self._shelf, self._config.runtime_path
             self._crew = Crew(self._make_site(tasks), shelf.trials, sockets, self._changed.set)
+            self._replicas = Replicas(
+                tasks, self._fetching, self._shelf, self._folder, self._machine.forgot, self._tell
+            )
             self._errands = Errands(tasks, self._outbox, self._folder, self._ended)
             await self._giving.start(self._config)
             await self._crew.adopt()
@@ -127,7 +131,7 @@ class NodeLoop:
             zygotes=self._zygotes,
             environ=self._environ,
             snapshot=self._snapshot,
-            bring=functools.partial(Fetching().bring, membership=self._config.membership),
+            bring=self._fetching.bring,
             devices=self._rack.devices,
             device_environment=self._rack.environment,
             release=self._release,
@@ -158,10 +162,15 @@ class NodeLoop:
         self._changed.set()
 
     def _carry_out(self, action: Action) -> None:
-        if isinstance(action, Tell):
-            self._tell(action.event, action.points, action.identity)
-        else:
-            self._crew.carry_out(action)
+        match action:
+            case Tell(event, points, identity):
+                self._tell(event, points, identity)
+            case Bring() | Clear():
+                self._replicas.carry_out(action)
+            case _:
+                if isinstance(action, Forget):
+                    self._replicas.give_up(action.trial)
+                self._crew.carry_out(action)
 
     def _tell(
         self, event: wire.NodeEvent, points: Sequence[Series] = (), identity: str = ""

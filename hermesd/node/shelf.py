@@ -46,13 +46,17 @@ class Shelf:
 
     async def snapshot(self, sha256: str) -> Path | None:
         """The unpacked snapshot of this name, None for the empty name. Raises CodeError."""
-        if boottime() - self._looked >= _LOOK_SECONDS:
-            await asyncio.to_thread(self._make_room)
-            self._looked = boottime()
+        await self.room()
         if not sha256:
             return None
         async with self._fetching.setdefault(sha256, asyncio.Lock()):
             return await code.fetch(sha256, self._fetch(sha256), self.code)
+
+    async def room(self) -> None:
+        """See that the budget is kept, as far as files can be had again. Raises CodeError."""
+        if boottime() - self._looked >= _LOOK_SECONDS:
+            await asyncio.to_thread(self._make_room)
+            self._looked = boottime()
 
     def _make_room(self) -> None:
         used = _size(self._root)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from hermesd.core.copy_events import CopyEvent
 from hermesd.core.events import DeviceFailed, RunEvent
 from hermesd.core.model import NodeId, Time
 from hermesd.sim.agenda import Agenda
@@ -24,7 +25,7 @@ class Numbered:
     """An event with its number in the daemon's outbox."""
 
     sequence: int
-    event: RunEvent | DeviceFailed
+    event: RunEvent | DeviceFailed | CopyEvent
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ from typing import assert_never
 from hermesd.core.commands import (
     Bind,
     Command,
+    Copy,
+    Drop,
     Kill,
     Launch,
     Quarantine,
@@ -160,6 +162,8 @@ class Drive:
                 live.leaving = True
                 self._plan(live, live.boundary(self._agenda.now))
             case Bind() | WriteDown() | Quarantine() | Trust() | Release() | Kill():
+                pass
+            case Copy() | Drop():
                 pass
             case _:
                 assert_never(command)

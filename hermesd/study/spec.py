@@ -27,6 +27,7 @@ from hermesd.pb.hermes.v1 import types_pb2 as pb
 from hermesd.refusal import FieldError, Refused, from_pydantic
 
 AXES_LIMIT = 1_000
+REPLICAS_LIMIT = 3
 SPEC_LIMIT_BYTES = 1024 * 1024
 
 
@@ -109,6 +110,7 @@ class SuspendSection(Section):
     tier: Tier | None = None
     durability_seconds: Seconds = 60.0
     deadline_seconds: Seconds = 60.0
+    replicas: Annotated[int, Field(ge=0, le=REPLICAS_LIMIT)] = 1
 
 
 def _says_something(match: str) -> str:

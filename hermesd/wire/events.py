@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from hermesd.core.copy_events import Copied, CopyEvent, NotCopied
 from hermesd.core.events import (
     Checkpointed,
     DeviceFailed,
@@ -38,7 +39,7 @@ from hermesd.wire.nouns import (
 )
 from hermesd.wire.reports import report_from_proto, report_to_proto
 
-NodeEvent = RunEvent | DeviceFailed
+NodeEvent = RunEvent | DeviceFailed | CopyEvent
 
 
 def hello_to_proto(joined: NodeJoined) -> pb.AttachRequest:
@@ -101,6 +102,11 @@ def _event_to_proto(event: NodeEvent, points: Iterable[Series]) -> pb.AttachRequ
     match event:
         case DeviceFailed(device, reason):
             return pb.AttachRequest(device_failed=pb.DeviceFailed(device=device, reason=reason))
+        case Copied(node, trial, name):
+            return pb.AttachRequest(copied=pb.Copied(node=node, trial=trial, checkpoint=name))
+        case NotCopied(node, trial, name, reason, way):
+            refused = pb.NotCopied(node=node, trial=trial, checkpoint=name, reason=reason, way=way)
+            return pb.AttachRequest(not_copied=refused)
         case Reported():
             return pb.AttachRequest(report=report_to_proto(event, points))
         case RunStarted((trial, attempt), step, seconds, planned):
@@ -217,6 +223,13 @@ def event_from_proto(request: pb.AttachRequest) -> NodeJoined | NodeEvent | None
             return ParkLost(run_of(request.park_lost, "park_lost"), request.park_lost.reason)
         case "device_failed":
             return DeviceFailed(request.device_failed.device, request.device_failed.reason)
+        case "copied":
+            there = request.copied
+            return Copied(there.node, there.trial, there.checkpoint)
+        case "not_copied":
+            missed = request.not_copied
+            named = missed.node, missed.trial, missed.checkpoint
+            return NotCopied(*named, missed.reason, missed.way)
         case _:
             return _outcome_from_proto(request)
 

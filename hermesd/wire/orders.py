@@ -8,13 +8,23 @@ from hermesd.core.model import (
     Program,
     RunId,
 )
-from hermesd.core.node_messages import Assignment, Order, Source, Upcoming, Work
+from hermesd.core.node_messages import (
+    Assignment,
+    Fetch,
+    Order,
+    Shed,
+    Source,
+    Upcoming,
+    Work,
+)
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.wire.nouns import (
     GOALS,
     TIERS,
+    checkpoint_from_proto,
     checkpoint_of,
+    checkpoint_to_proto,
     named_value,
     optional,
     quantum_from_proto,
@@ -62,6 +72,16 @@ def command_to_proto(order: Order) -> pb.AttachResponse:
             return pb.AttachResponse(kill=pb.KillRun(trial=trial, attempt=attempt, reason=reason))
         case WriteDown((trial, attempt)):
             return pb.AttachResponse(write_down=pb.WriteDown(trial=trial, attempt=attempt))
+        case Fetch(checkpoint, sources, keep, _, identity):
+            copy = pb.CopyCheckpoint(
+                checkpoint=checkpoint_to_proto(checkpoint),
+                sources=map(_source_to_proto, sources),
+                keep=keep,
+                identity=identity,
+            )
+            return pb.AttachResponse(copy=copy)
+        case Shed(trial, identity):
+            return pb.AttachResponse(drop=pb.DropCheckpoints(trial=trial, identity=identity))
         case Release(trial, _, forget):
             return pb.AttachResponse(release=pb.ReleaseTrial(trial=trial, forget=forget))
         case Upcoming(trials, turns):
@@ -94,11 +114,16 @@ def launch_to_proto(order: Assignment) -> pb.Launch:
         durability_seconds=order.durability_seconds,
         suspend_deadline_seconds=order.suspend_deadline_seconds,
         identity=order.identity,
-        sources=[
-            pb.Source(node=source.node, address=source.address, ticket=source.ticket)
-            for source in order.sources
-        ],
+        sources=map(_source_to_proto, order.sources),
     )
+
+
+def _source_to_proto(source: Source) -> pb.Source:
+    return pb.Source(node=source.node, address=source.address, ticket=source.ticket)
+
+
+def _sources_of(message: pb.Launch | pb.CopyCheckpoint) -> tuple[Source, ...]:
+    return tuple(Source(one.node, one.address, one.ticket) for one in message.sources)
 
 
 def launch_from_proto(message: pb.Launch) -> Assignment:
@@ -135,7 +160,7 @@ def launch_from_proto(message: pb.Launch) -> Assignment:
         message.durability_seconds,
         message.suspend_deadline_seconds,
         message.identity,
-        tuple(Source(one.node, one.address, one.ticket) for one in message.sources),
+        _sources_of(message),
     )
 
 
@@ -170,6 +195,12 @@ def command_from_proto(response: pb.AttachResponse, node: NodeId) -> Order | Non
             return WriteDown(run_of(response.write_down, "write_down"), node)
         case "release":
             return Release(response.release.trial, node, response.release.forget)
+        case "copy":
+            copy = response.copy
+            saved = checkpoint_from_proto(copy.checkpoint)
+            return Fetch(saved, _sources_of(copy), tuple(copy.keep), node, copy.identity)
+        case "drop":
+            return Shed(response.drop.trial, response.drop.identity)
         case "upcoming":
             return Upcoming(tuple(response.upcoming.trials), response.upcoming.turns)
         case _:

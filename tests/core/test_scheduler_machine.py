@@ -7,6 +7,8 @@ is over stays over, what is refused changes nothing, and a replay gives the same
 from __future__ import annotations
 
 import contextlib
+from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +17,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from hermesd.core.commands import Command, Kill, Launch
+from hermesd.core.copies import wants_copy
+from hermesd.core.copy_events import Copied, NotCopied
 from hermesd.core.events import (
     Cancelled,
     Checkpointed,
@@ -73,7 +77,7 @@ PLUGINS = [
     Plugin("asha", (("eta", 2), ("min_rung", 2.0))),
     Plugin("moody"),
 ]
-NODES = ("n", "m")
+NODES = ("n", "m", "k")
 TRIALS = [f"{study}/{number}" for study in "st" for number in range(3)]
 
 RULES = (
@@ -115,7 +119,7 @@ def snapshot(state: State) -> dict[str, Any]:
     return {
         name: {k: dict(v) if isinstance(v, dict) else v for k, v in table.items()}
         if isinstance(table, dict)
-        else table
+        else deepcopy(table)
         for name, table in vars(state).items()
     }
 
@@ -217,9 +221,16 @@ class SchedulerMachine(RuleBasedStateMachine):
         placement=st.sampled_from(PLACEMENTS),
         tier=st.sampled_from([None, Tier.CHECKPOINT]),
         max_steps=st.sampled_from([None, None, 8]),
+        replicas=st.sampled_from([0, 1, 1, 2]),
     )
     def submit(
-        self, name: str, policy: Plugin, placement: Plugin, tier: Tier, max_steps: int | None
+        self,
+        name: str,
+        policy: Plugin,
+        placement: Plugin,
+        tier: Tier,
+        max_steps: int | None,
+        replicas: int,
     ) -> None:
         self.tell(
             submitted(
@@ -230,6 +241,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 tier=tier,
                 stop=StopRule(max_steps=max_steps),
                 retry_rules=RULES,
+                replicas=replicas,
             )
         )
 
@@ -309,10 +321,17 @@ class SchedulerMachine(RuleBasedStateMachine):
         if due or soonest <= self.now:
             assert deadline is not None
             assert deadline <= self.now
-        elif not any(kept.until <= self.now for kept in self.state.quarantined.values()):
+        elif deadline not in self.copies_at() and not any(
+            kept.until <= self.now for kept in self.state.quarantined.values()
+        ):
             assert deadline is None or deadline > self.now
         self.tell(*due)
         assert self.scheduler.deadline is None or self.scheduler.deadline > self.now
+
+    def copies_at(self) -> list[float]:
+        """When copies that could not be made may be tried again."""
+        after = [trial.copy_after for trial in self.state.trials.values()]
+        return [*after, *self.state.severed.values()]
 
     # -- runs --------------------------------------------------------------------------------
 
@@ -401,7 +420,24 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.tell(Checkpointed(run, self.saved(run, step)))
 
     def saved(self, run: RunId, step: int) -> Checkpoint:
-        return checkpoint(str(run), step)
+        known = self.state.trials.get(run.trial)
+        node = self.state.node_of(known) if known else None
+        return replace(checkpoint(str(run), step), nodes=(node or "n",))
+
+    # -- copies ------------------------------------------------------------------------------
+
+    @rule(trial=st.sampled_from(TRIALS), node=nodes, fails=st.booleans(), way=st.booleans())
+    def a_copy_ends(self, trial: TrialId, node: NodeId, fails: bool, way: bool) -> None:
+        """The one that is under way, or any other that somebody might speak of."""
+        known = self.state.trials.get(trial)
+        flight = known.copying if known else None
+        some = known.copied or known.checkpoint if known else None
+        name = flight.checkpoint.id if flight else some.id if some else "s/0#1@9"
+        there = flight.target if flight else node
+        if fails:
+            self.tell(NotCopied(there, trial, name, "why ever", way))
+        else:
+            self.tell(Copied(there, trial, name))
 
     @rule(trial=st.sampled_from(TRIALS))
     def loses_park(self, trial: TrialId) -> None:
@@ -524,6 +560,21 @@ class SchedulerMachine(RuleBasedStateMachine):
             )
             parked = trial.run is None and trial.fidelity.restorable
             assert not parked or (trial.kept and trial.kept.leaving)
+
+    @invariant()
+    def what_can_be_copied_is(self) -> None:
+        """Unless it failed lately, or one of its nodes is busy with another copy."""
+        for trial in self.state.trials.values():
+            if not wants_copy(self.state, trial) or trial.copying or trial.copy_after > self.now:
+                continue
+            assert trial.checkpoint is not None
+            giver = self.state.copies.givers.get(trial.id)
+            for node in self.state.nodes.values():
+                way = self.state.severed.get((giver or "", node.id), 0.0) <= self.now
+                new = node.id not in (*trial.checkpoint.nodes, self.state.node_of(trial))
+                if giver and node.open and way and new:
+                    busy = giver in self.state.copies.giving or node.id in self.state.copies.taking
+                    assert busy, f"{trial.checkpoint.id} is not copied to {node.id}"
 
     @invariant()
     def questions_are_answered(self) -> None:

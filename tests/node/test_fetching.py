@@ -60,7 +60,7 @@ async def giver(tmp_path: Path) -> AsyncIterator[Giver]:
 
 
 async def bring(giver: Giver, target: Path, *sources: Source) -> None:
-    await Fetching().bring(giver.checkpoint, sources or (giver.source(),), target, None)
+    await Fetching(None).bring(giver.checkpoint, sources or (giver.source(),), target)
 
 
 async def test_it_is_what_the_other_node_has(giver: Giver, tmp_path: Path) -> None:
@@ -136,13 +136,13 @@ async def test_between_machines_each_side_must_be_a_node_of_the_head(
     await giver.giving.start(NodeConfig(name="a", state_dir=tmp_path / "a"))
     assert giver.giving.address.startswith("127.0.0.1:")
     try:
-        await Fetching().bring(giver.checkpoint, (giver.source(),), tmp_path / "x", mine)
+        await Fetching(mine).bring(giver.checkpoint, (giver.source(),), tmp_path / "x")
         assert (tmp_path / "x" / "s5").is_dir()
         other = (giver.source("c"),)  # it is not the node that it is taken for
         with pytest.raises(NotFetched):
-            await Fetching().bring(giver.checkpoint, other, tmp_path / "y", mine)
+            await Fetching(mine).bring(giver.checkpoint, other, tmp_path / "y")
         with pytest.raises(NotFetched):
-            await Fetching().bring(giver.checkpoint, (giver.source(),), tmp_path / "y", None)
+            await Fetching(None).bring(giver.checkpoint, (giver.source(),), tmp_path / "y")
     finally:
         await giver.giving.stop()
 

@@ -231,14 +231,16 @@ class Resources(_message.Message):
     def __init__(self, device_kind: _Optional[str] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
 
 class Suspend(_message.Message):
-    __slots__ = ("tier", "durability_seconds", "deadline_seconds")
+    __slots__ = ("tier", "durability_seconds", "deadline_seconds", "replicas")
     TIER_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_SECONDS_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
     tier: Tier
     durability_seconds: float
     deadline_seconds: float
-    def __init__(self, tier: _Optional[_Union[Tier, str]] = ..., durability_seconds: _Optional[float] = ..., deadline_seconds: _Optional[float] = ...) -> None: ...
+    replicas: int
+    def __init__(self, tier: _Optional[_Union[Tier, str]] = ..., durability_seconds: _Optional[float] = ..., deadline_seconds: _Optional[float] = ..., replicas: _Optional[int] = ...) -> None: ...
 
 class RetryRule(_message.Message):
     __slots__ = ("match", "do")
