@@ -87,7 +87,8 @@ Target = Annotated[str, AfterValidator(_target)]
 Slots = Annotated[
     tuple[tuple[int, ...], ...], BeforeValidator(_slots), AfterValidator(_cores_exist)
 ]
-FilePath = Annotated[Path, AfterValidator(Path.expanduser)]
+# Absolute: hosts of trials look for what they are told of from directories of their own.
+FilePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
 
 
 def _names_loopback(address: str) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
+import structlog
 
 from hermesd import ticket
 from hermesd.config import NodeConfig
@@ -21,6 +22,8 @@ from hermesd.pb.hermes.v1 import transfer_pb2 as pb
 from hermesd.pb.hermes.v1 import transfer_pb2_grpc
 
 AT_ONCE = 2
+
+log = structlog.get_logger()
 
 
 class Giving(transfer_pb2_grpc.TransferServiceServicer):
@@ -39,6 +42,12 @@ class Giving(transfer_pb2_grpc.TransferServiceServicer):
         transfer_pb2_grpc.add_TransferServiceServicer_to_server(self, server)
         membership = config.membership
         if membership is None:
+            if config.transfer:
+                log.warning(
+                    "transfer has no effect before this node has joined its head",
+                    transfer=config.transfer,
+                    expected="`hermesd node join` first; until then a socket for this machine",
+                )
             path = config.runtime_path / "transfer.sock"
             path.unlink(missing_ok=True)
             self.address = f"unix:{path}"

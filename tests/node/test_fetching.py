@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
+import structlog
 
 from hermesd.config import NodeConfig
 from hermesd.core.events import NodeJoined, RunCompleted, RunFailed, RunSuspended
@@ -69,6 +70,16 @@ async def test_it_is_what_the_other_node_has(giver: Giver, tmp_path: Path) -> No
     assert [path.name for path in (tmp_path / "b").iterdir()] == ["s5"]
     await giver.giving.stop()
     await bring(giver, tmp_path / "b")  # it is there: nobody is asked
+
+
+async def test_an_address_that_has_no_effect_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a" / "run").mkdir(parents=True)
+    giving = Giving(lambda _: TrialFolder(tmp_path, tmp_path, TRIAL))
+    with structlog.testing.capture_logs() as said:
+        await giving.start(NodeConfig(name="a", state_dir=tmp_path / "a", transfer="10.0.0.2:7413"))
+        await giving.stop()
+    assert said[0]["event"] == "transfer has no effect before this node has joined its head"
+    assert giving.address.startswith("unix:")
 
 
 async def test_what_was_cut_off_goes_on_where_it_was(giver: Giver, tmp_path: Path) -> None:
