@@ -395,6 +395,8 @@ BAD = [
     (spec(stop=pb.Stop(target=math.nan)), r"^stop\.target = nan: expected a finite number"),
     (spec(suspend=pb.Suspend(durability_seconds=0)), r"^suspend\.durability_seconds = 0\.0"),
     (spec(suspend=pb.Suspend(replicas=4)), r"^suspend\.replicas = 4"),
+    (spec(requires=pb.Requires(paths=["data"])), r"^requires\.paths\.0 = data: expected an abs"),
+    (spec(requires=pb.Requires(paths=["/a/../b"])), r"^requires\.paths\.0 = /a/\.\./b"),
     (spec(suspend=pb.Suspend(tier=9)), r"^suspend\.tier = 9: expected 'park', 'checkpoint' or"),
     (spec(retry=pb.Retry(max_failures=0)), r"^retry\.max_failures = 0"),
     (spec(retry=pb.Retry(rules=[pb.RetryRule(match="x")])), r"^retry\.rules.*do"),

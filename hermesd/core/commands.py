@@ -111,6 +111,14 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True)
+class Look:
+    """Have a node say whether these paths are there, and again whenever that changes."""
+
+    node: NodeId
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Quarantine:
     """Keep a device or node, where different trials failed, from trials that can run elsewhere."""
 
@@ -146,6 +154,7 @@ Command: TypeAlias = (
     | WriteDown
     | Copy
     | Drop
+    | Look
     | Quarantine
     | Trust
     | Release

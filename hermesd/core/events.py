@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from hermesd.core.copy_events import CopyEvent
+from hermesd.core.file_events import CopyEvent, Looked
 from hermesd.core.losses import Chunk
 from hermesd.core.model import (
     Checkpoint,
@@ -301,5 +301,6 @@ Event: TypeAlias = (
     | DeviceFailed
     | PolicyFailed
     | CopyEvent
+    | Looked
     | RunEvent
 )

@@ -9,6 +9,7 @@ from hermesd.core.draining import stuck
 from hermesd.core.model import Phase, Place, StudyId, Time, TrialId
 from hermesd.core.placement import avoided
 from hermesd.core.queues import Queues, Unanswered
+from hermesd.core.sights import lacking
 from hermesd.core.state import State
 from hermesd.core.strikes import one_line
 from hermesd.core.trial import Trial
@@ -85,6 +86,10 @@ def _left_out(state: State, trial: Trial) -> Iterator[LeftOut]:
     for device, slot in sorted(state.slots.items()):
         if not avoided(state, trial, device):
             continue
+        lack = lacking(state, state.studies[trial.spec.study], slot.device.node)
+        if lack and slot.device.node not in told:
+            told.add(slot.device.node)
+            yield LeftOut(slot.device.node, f"it lacks a path that the study requires: {lack}")
         for place in (slot.device.node, device):
             kept = state.quarantined.get(place)
             if kept is not None and place not in told:

@@ -11,7 +11,7 @@ from typing import assert_never
 from hermesd.core import progress
 from hermesd.core.change import replace
 from hermesd.core.commands import Copy, Drop
-from hermesd.core.copy_events import Copied, CopyEvent, NotCopied
+from hermesd.core.file_events import Copied, CopyEvent, NotCopied
 from hermesd.core.history import Copying
 from hermesd.core.model import Checkpoint, CheckpointId, NodeId, Time
 from hermesd.core.tables import Rejected, Tables

@@ -53,6 +53,7 @@ def _joined(state: Tables, event: NodeJoined, now: Time) -> None:
         draining=before is not None and before.draining,
     )
     node_changed(state, event.node)
+    state.sights.pop(event.node, None)
     live = {item.run: item.condition for item in event.live}
     own = {item.run: item.condition for item in event.live if not _foreign(state, item)}
     _forget_runs(state, event.node, own, f"node {event.node} does not know the run", now)

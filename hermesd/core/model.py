@@ -182,7 +182,8 @@ class Study:
     """One submitted search, as accepted. `source` is the study file's content for clones.
 
     `identity` tells it from any other that ever bears or bore its name, here or at another head.
-    So many `replicas` of each durable checkpoint are to lie on other nodes.
+    So many `replicas` of each durable checkpoint are to lie on other nodes. Its trials run where
+    there are all `required_paths`.
     """
 
     id: StudyId
@@ -210,6 +211,7 @@ class Study:
     memory_bytes: int = 0
     identity: str = ""
     replicas: int = 0
+    required_paths: tuple[str, ...] = ()
 
 
 class Stage(NamedTuple):

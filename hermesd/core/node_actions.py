@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from hermesd.core.copy_events import CopyEvent
 from hermesd.core.events import DeviceFailed, RunEvent
+from hermesd.core.file_events import CopyEvent, Looked
 from hermesd.core.model import Checkpoint, RunId, Tier, Time, TrialId
 from hermesd.core.node_messages import Assignment, Fetch, Series
 
@@ -132,10 +132,17 @@ class Clear:
 
 
 @dataclass(frozen=True, slots=True)
+class Watch:
+    """Say what there is of these paths, and again whenever that changes."""
+
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Tell:
     """An event for the head; it is repeated until acknowledged. `identity` is that of the study."""
 
-    event: RunEvent | DeviceFailed | CopyEvent
+    event: RunEvent | DeviceFailed | CopyEvent | Looked
     points: tuple[Series, ...] = ()
     identity: str = ""
 
@@ -156,5 +163,6 @@ Action: TypeAlias = (
     | Forget
     | Bring
     | Clear
+    | Watch
     | Tell
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from hermesd.core.commands import Kill, Launch, Release, Renew, Stop, Suspend, WriteDown
+from hermesd.core.commands import Kill, Launch, Look, Release, Renew, Stop, Suspend, WriteDown
 from hermesd.core.events import Reported
 from hermesd.core.model import (
     Checkpoint,
@@ -131,7 +131,17 @@ class Shed:
 
 
 Order: TypeAlias = (
-    Assignment | Renew | Suspend | Stop | Kill | WriteDown | Release | Upcoming | Fetch | Shed
+    Assignment
+    | Renew
+    | Suspend
+    | Stop
+    | Kill
+    | WriteDown
+    | Release
+    | Upcoming
+    | Fetch
+    | Shed
+    | Look
 )
 
 

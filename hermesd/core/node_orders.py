@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import assert_never
 
 from hermesd.core.commands import Kill, Release, Renew, Stop, Suspend, WriteDown
-from hermesd.core.copy_events import NotCopied
 from hermesd.core.events import ParkLost, QuantumEnded, RunStarted, RunSuspended
+from hermesd.core.file_events import NotCopied
 from hermesd.core.model import RunId, Tier, Time
 from hermesd.core.node_actions import Bring, Clear, Tell
 from hermesd.core.node_messages import Assignment, Fetch, Leave, Shed

@@ -130,5 +130,6 @@ class Queues:
         node = self.state.parked_on(trial)
         if not fits(trial, study, self.state.slots[device].device, node):
             return False
-        suspicious = trial.failures or self.state.quarantined or self.state.excluded
+        state = self.state
+        suspicious = trial.failures or state.quarantined or state.excluded or study.required_paths
         return not (suspicious and avoided(self.state, trial, device))

@@ -11,6 +11,7 @@ from hermesd.core.commands import (
     Drop,
     Kill,
     Launch,
+    Look,
     Quarantine,
     Release,
     Renew,
@@ -30,7 +31,13 @@ def addressee(state: Tables, command: Command) -> NodeId | None:
             return None
         case Copy(target=target):
             return target
-        case Drop(node=node) | Kill(node=node) | WriteDown(node=node) | Release(node=node):
+        case (
+            Drop(node=node)
+            | Look(node=node)
+            | Kill(node=node)
+            | WriteDown(node=node)
+            | Release(node=node)
+        ):
             return node
         case Launch() | Renew() | Suspend() | Stop():
             trial = state.trials.get(command.run.trial)

@@ -20,6 +20,7 @@ from hermesd.core.commands import (
     Drop,
     Kill,
     Launch,
+    Look,
     Quarantine,
     Release,
     Renew,
@@ -48,6 +49,7 @@ from hermesd.core.placement import Placement
 from hermesd.core.policy import Policy
 from hermesd.core.quarantine import judge, release
 from hermesd.core.queues import Queues, Unanswered
+from hermesd.core.sights import look
 from hermesd.core.spreading import spread
 from hermesd.core.state import State
 from hermesd.core.strikes import HALF_LIFE_SECONDS
@@ -178,6 +180,7 @@ class Scheduler:
         for (trial_id, node), forget in list(self.state.releases.items()):
             if self.state.nodes[node].connected:
                 issue(Release(trial_id, node, forget))
+        look(self.state, issue)
         self._copy_at = spread(self.state, now, issue)
         check_trials(self.state, changed | self.state.dirty)
         return commands
@@ -192,7 +195,7 @@ class Scheduler:
                 self._last[run.trial] = f"asked to give its device back: {reason}"
             case Kill() | Bind() | WriteDown() | Quarantine() | Trust() | Release():
                 pass
-            case Copy() | Drop():
+            case Copy() | Drop() | Look():
                 pass
 
     def _settle(self, trial: Trial, issue: Issue, now: Time) -> None:

@@ -13,6 +13,7 @@ from hermesd.core.commands import (
     Drop,
     Kill,
     Launch,
+    Look,
     Quarantine,
     Release,
     Renew,
@@ -21,7 +22,6 @@ from hermesd.core.commands import (
     Trust,
     WriteDown,
 )
-from hermesd.core.copy_events import Copied, NotCopied
 from hermesd.core.events import (
     Cancelled,
     DeviceFailed,
@@ -40,6 +40,7 @@ from hermesd.core.events import (
     Submitted,
     Unpaused,
 )
+from hermesd.core.file_events import Copied, Looked, NotCopied
 from hermesd.core.fold_commands import fold_command
 from hermesd.core.fold_copies import fold_copy_command, fold_copy_event
 from hermesd.core.fold_nodes import fold_node_event
@@ -48,6 +49,7 @@ from hermesd.core.fold_runs import fold_run_event
 from hermesd.core.fold_upkeep import fold_upkeep_event
 from hermesd.core.invariants import check
 from hermesd.core.model import Time
+from hermesd.core.sights import fold_look
 from hermesd.core.tables import Rejected, Tables
 
 __all__ = ["Rejected", "State"]
@@ -80,6 +82,8 @@ class State(Tables):
                 fold_copy_command(self, entry)
             case Copied() | NotCopied():
                 fold_copy_event(self, entry, now)
+            case Look() | Looked():
+                fold_look(self, entry)
             case Submitted() | Removed() | Extended() | Retried():
                 fold_study_event(self, entry, now)
             case Paused() | Unpaused() | Cancelled():

@@ -46,7 +46,7 @@ class Tables:
     `quarantined` are the places that it is held against. `excluded` says which studies are to have
     no more of which nodes, and why. `copies` is an index, `severed` are the ways between
     two nodes that no copy could go, until when that is believed, `leftover` is what nodes have of
-    checkpoints to which nothing refers.
+    checkpoints to which nothing refers, `sights` what each node says of paths (see `sights`).
     """
 
     def __init__(self) -> None:
@@ -68,6 +68,7 @@ class Tables:
         self.quarantined: dict[Place, Quarantined] = {}
         self.severed: dict[tuple[NodeId, NodeId], Time] = {}
         self.leftover: dict[tuple[TrialId, NodeId], None] = {}
+        self.sights: dict[NodeId, dict[str, str]] = {}
         self.copies = copies.CopyIndex()
         self.dirty: dict[TrialId, None] = {}
         self.free: dict[DeviceId, None] = {}

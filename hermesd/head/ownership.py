@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hermesd import wire
-from hermesd.core.copy_events import CopyEvent
 from hermesd.core.events import Checkpointed, DeviceFailed, FidelityKnown
+from hermesd.core.file_events import CopyEvent, Looked
 from hermesd.core.model import NodeId, StudyId, TrialId
 from hermesd.core.state import State
 from hermesd.head.public import study_of
@@ -29,7 +29,7 @@ def unneeded(holdings: pb.Holdings, state: State, taken: Mapping[StudyId, str]) 
 
 def foreign(state: State, identity: str, event: wire.NodeEvent) -> bool:
     """Whether the event is about a run of another study that bore this name at another head."""
-    if isinstance(event, DeviceFailed) or not identity:
+    if isinstance(event, DeviceFailed | Looked) or not identity:
         return False
     trial = state.trials.get(event.trial if isinstance(event, CopyEvent) else event.run.trial)
     return trial is not None and state.studies[trial.spec.study].identity != identity
@@ -39,7 +39,7 @@ def its_own(state: State, node: NodeId, event: wire.NodeEvent) -> bool:
     """Whether the event is about this node: its device, or a run that is not another's."""
     if isinstance(event, DeviceFailed):
         return event.device.startswith(f"{node}/")
-    if isinstance(event, CopyEvent):
+    if isinstance(event, CopyEvent | Looked):
         return event.node == node
     checkpoint = getattr(event, "checkpoint", None)
     if checkpoint is not None and checkpoint.trial != event.run.trial:

@@ -16,6 +16,7 @@ from hermesd.core.commands import (
     Drop,
     Kill,
     Launch,
+    Look,
     Quarantine,
     Release,
     Renew,
@@ -24,7 +25,6 @@ from hermesd.core.commands import (
     Trust,
     WriteDown,
 )
-from hermesd.core.copy_events import Copied, NotCopied
 from hermesd.core.events import (
     Cancelled,
     Checkpointed,
@@ -52,6 +52,7 @@ from hermesd.core.events import (
     Submitted,
     Unpaused,
 )
+from hermesd.core.file_events import Copied, Looked, NotCopied
 from hermesd.core.model import Phase, RunId, StudyId, TrialId
 from hermesd.core.state import State
 from hermesd.head import outcomes
@@ -113,9 +114,9 @@ def _entry(line: Line, state: State) -> Iterator[pb.PublicEvent]:
     match line.entry:
         case Launch() | Renew() | Suspend() | Stop():
             yield _command(line.entry)
-        case Bind() | Kill() | WriteDown() | Release() | Copy() | Drop():
+        case Bind() | Kill() | WriteDown() | Release() | Copy() | Drop() | Look():
             return
-        case Copied() | NotCopied():
+        case Copied() | NotCopied() | Looked():
             return
         case FidelityKnown() | ParkLost() | Cancelled():
             return

@@ -52,6 +52,7 @@ TABLES: dict[str, tuple[Any, Any]] = {
     "excluded": (tuple[StudyId, NodeId], Exclusion),
     "quarantined": (Place, Quarantined),
     "severed": (tuple[NodeId, NodeId], Time),
+    "sights": (NodeId, dict[str, str]),
     "leftover": (tuple[TrialId, NodeId], None),
     "dirty": (TrialId, None),
     "free": (DeviceId, None),
@@ -85,6 +86,7 @@ def shape() -> str:
 def taken(state: State) -> Taken:
     """The tables as they are now: what they hold is frozen, so listing it is enough."""
     tables = {table: list(getattr(state, table).items()) for table in TABLES}
+    tables["sights"] = [(node, dict(seen)) for node, seen in state.sights.items()]
     tables["active"] = [(study, dict(trials)) for study, trials in state.active.items()]
     return Taken(state.now, tables)
 

@@ -16,10 +16,12 @@ from hermesd.core.trial import Trial
 from hermesd.head import names, views
 from hermesd.head.blobs import Blobs
 from hermesd.head.loop import Head
+from hermesd.head.nodes import Sessions
 from hermesd.head.paging import page
 from hermesd.head.ranking import Leaderboard, measure
 from hermesd.head.refusals import NotNow
 from hermesd.head.requests import carry_out, key_of
+from hermesd.head.requirements import wanting
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1.types_pb2 import NamedValue
 from hermesd.refusal import FieldError, Refused, shown
@@ -37,6 +39,7 @@ class Studies:
 
     head: Head
     blobs: Blobs
+    sessions: Sessions
     owner: str
     taken: dict[StudyId, str]
 
@@ -58,6 +61,7 @@ class Studies:
         )
         draft = await asyncio.to_thread(studies.draft, submission)
         notes = [*draft.notes, *self._notes(draft.study)]
+        notes += await wanting(self.head, self.sessions, draft.study)
         identical = self._identical(self.head.state, draft.study.fingerprint)
         if request.validate_only:
             return self._preview(request, draft, identical, notes)

@@ -24,6 +24,7 @@ from hermesd.core.node_actions import (
     Rebuild,
     Spawn,
     Tell,
+    Watch,
 )
 from hermesd.core.node_messages import Failed
 from hermesd.node.folder import BadTrial, TrialFolder, Unreadable, journalled, rebuilt
@@ -58,7 +59,7 @@ class Crew:
     def carry_out(self, action: Action) -> None:
         """Pass an action of the machine on to whom it concerns."""
         match action:
-            case Tell() | Bring() | Clear():
+            case Tell() | Bring() | Clear() | Watch():
                 raise TypeError(f"{action} is for others")
             case Extend(expires):
                 self._extend(expires)

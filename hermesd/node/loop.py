@@ -25,7 +25,7 @@ from hermesd.core.events import (
     RunSuspended,
 )
 from hermesd.core.model import DeviceId, Tier, TrialId
-from hermesd.core.node_actions import Action, Bring, Clear, Forget, Tell
+from hermesd.core.node_actions import Action, Bring, Clear, Forget, Tell, Watch
 from hermesd.core.node_machine import NodeMachine, NodeTerms
 from hermesd.core.node_messages import Input, Known, Leased, Leave, Series
 from hermesd.node.cgroups import Cgroups
@@ -42,6 +42,7 @@ from hermesd.node.link import Link
 from hermesd.node.outbox import Outbox
 from hermesd.node.replicas import Replicas
 from hermesd.node.shelf import Shelf
+from hermesd.node.sights import Sights
 from hermesd.node.site import Site
 from hermesd.node.speech import message_of
 from hermesd.node.usage import tell_usage
@@ -82,6 +83,7 @@ class NodeLoop:
         beside = rack.beside(usable_cores())
         self._machine = NodeMachine(NodeTerms(rack.cheapest, config.parked_memory_bytes, beside))
         self._giving = Giving(self._folder)
+        self._sights = Sights(config.name, self._tell)
         self._fetching = Fetching(config.membership)
         self._lease_grace = 120.0
         self._changed = asyncio.Event()
@@ -112,6 +114,7 @@ class NodeLoop:
             await self._giving.start(self._config)
             await self._crew.adopt()
             tasks.create_task(self._link.run())
+            tasks.create_task(self._sights.run())
             tasks.create_task(
                 tell_usage(self._rack, self._link, self._outbox, self._machine.memory_on)
             )
@@ -165,6 +168,8 @@ class NodeLoop:
         match action:
             case Tell(event, points, identity):
                 self._tell(event, points, identity)
+            case Watch(paths):
+                self._sights.watch(paths)
             case Bring() | Clear():
                 self._replicas.carry_out(action)
             case _:
@@ -230,6 +235,7 @@ class NodeLoop:
             case "welcome":
                 self._lease_grace = response.welcome.lease_grace_seconds
                 log.info("attached", head=self._config.head)
+                self._sights.forget()
                 trials, sockets = self._shelf.trials, self._config.runtime_path
                 self._tasks.create_task(tell_holdings(trials, sockets, self._outbox))
             case "acknowledged":

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import structlog
 
-from hermesd.core.copy_events import Copied, CopyEvent, NotCopied
+from hermesd.core.file_events import Copied, CopyEvent, NotCopied
 from hermesd.core.model import TrialId
 from hermesd.core.node_actions import Bring, Clear
 from hermesd.core.node_messages import Fetch

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from hermesd.core.copy_events import Copied, CopyEvent, NotCopied
 from hermesd.core.events import (
     DeviceFailed,
     NodeJoined,
@@ -19,8 +18,9 @@ from hermesd.core.events import (
     RunFailed,
     RunSuspended,
 )
+from hermesd.core.file_events import Copied, CopyEvent, Looked, NotCopied
 from hermesd.core.model import NodeId, Tier, TrialId
-from hermesd.core.node_actions import Action, Bring, Clear, Tell
+from hermesd.core.node_actions import Action, Bring, Clear, Tell, Watch
 from hermesd.core.node_machine import NodeMachine
 from hermesd.core.node_messages import Fetch, Input, Known, Leased, Order
 from hermesd.sim.agenda import Deed
@@ -87,6 +87,8 @@ class Daemon:
             case Bring(order):
                 seconds = self._chance.random.uniform(0.0, 2 * COPY_SECONDS)
                 self._later(seconds, lambda: self._copy(order))
+            case Watch():
+                raise AssertionError("no simulated study requires a path")
             case Clear(trial):
                 if self.machine.forgot(trial):
                     self._box.folder(trial).retain(())
@@ -104,7 +106,7 @@ class Daemon:
             folder.retain({saved.id, *order.keep})
         self._tell(Copied(order.node, saved.trial, saved.id))
 
-    def _tell(self, event: RunEvent | DeviceFailed | CopyEvent) -> None:
+    def _tell(self, event: RunEvent | DeviceFailed | CopyEvent | Looked) -> None:
         self._last += 1
         numbered = Numbered(self._last, event)
         self._outbox.append(numbered)

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hermesd.core.copy_events import CopyEvent
 from hermesd.core.events import DeviceFailed, RunEvent
+from hermesd.core.file_events import CopyEvent, Looked
 from hermesd.core.model import NodeId, Time
 from hermesd.sim.agenda import Agenda
 from hermesd.sim.faults import Chance
@@ -25,7 +25,7 @@ class Numbered:
     """An event with its number in the daemon's outbox."""
 
     sequence: int
-    event: RunEvent | DeviceFailed | CopyEvent
+    event: RunEvent | DeviceFailed | CopyEvent | Looked
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from hermesd.core.commands import (
     Drop,
     Kill,
     Launch,
+    Look,
     Quarantine,
     Release,
     Renew,
@@ -163,7 +164,7 @@ class Drive:
                 self._plan(live, live.boundary(self._agenda.now))
             case Bind() | WriteDown() | Quarantine() | Trust() | Release() | Kill():
                 pass
-            case Copy() | Drop():
+            case Copy() | Drop() | Look():
                 pass
             case _:
                 assert_never(command)

@@ -106,6 +106,19 @@ class ResourcesSection(Section):
     memory_bytes: Annotated[int, Field(ge=0)] = 0
 
 
+def _absolute(text: str) -> str:
+    if not text.startswith("/") or (text != "/" and text.endswith("/")):
+        raise ValueError("an absolute path, without a slash at its end")
+    return _path(text)
+
+
+RequiredPath = Annotated[str, Field(max_length=4096), AfterValidator(_absolute)]
+
+
+class RequiresSection(Section):
+    paths: Annotated[tuple[RequiredPath, ...], Field(max_length=100)] = ()
+
+
 class SuspendSection(Section):
     tier: Tier | None = None
     durability_seconds: Seconds = 60.0
@@ -182,6 +195,7 @@ class StudySection(Section):
     python: Text = ""
     seed: Annotated[int, Field(ge=0)] = 0
     pool: Literal["", "default"] = ""
+    requires: RequiresSection = RequiresSection()
 
 
 def read(spec: pb.StudySpec) -> StudySection:

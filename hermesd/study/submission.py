@@ -148,6 +148,7 @@ def _study(
         durability_seconds=section.suspend.durability_seconds,
         suspend_deadline_seconds=section.suspend.deadline_seconds,
         replicas=section.suspend.replicas,
+        required_paths=tuple(dict.fromkeys(section.requires.paths)),
         max_failures=section.retry.max_failures,
         on_third_failure=section.retry.on_third_failure,
         retry_rules=tuple(RetryRule(rule.match, rule.do) for rule in section.retry.rules),

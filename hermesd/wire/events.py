@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hermesd.core.copy_events import Copied, CopyEvent, NotCopied
 from hermesd.core.events import (
     Checkpointed,
     DeviceFailed,
@@ -20,6 +19,7 @@ from hermesd.core.events import (
     RunStarted,
     RunSuspended,
 )
+from hermesd.core.file_events import Copied, CopyEvent, Looked, NotCopied
 from hermesd.core.model import LiveRun
 from hermesd.core.node_messages import Series
 from hermesd.pb.hermes.v1 import node_pb2 as pb
@@ -39,7 +39,7 @@ from hermesd.wire.nouns import (
 )
 from hermesd.wire.reports import report_from_proto, report_to_proto
 
-NodeEvent = RunEvent | DeviceFailed | CopyEvent
+NodeEvent = RunEvent | DeviceFailed | CopyEvent | Looked
 
 
 def hello_to_proto(joined: NodeJoined) -> pb.AttachRequest:
@@ -102,6 +102,9 @@ def _event_to_proto(event: NodeEvent, points: Iterable[Series]) -> pb.AttachRequ
     match event:
         case DeviceFailed(device, reason):
             return pb.AttachRequest(device_failed=pb.DeviceFailed(device=device, reason=reason))
+        case Looked(node, sights):
+            seen = [pb.Sight(path=path, reason=reason) for path, reason in sights]
+            return pb.AttachRequest(looked=pb.Looked(node=node, sights=seen))
         case Copied(node, trial, name):
             return pb.AttachRequest(copied=pb.Copied(node=node, trial=trial, checkpoint=name))
         case NotCopied(node, trial, name, reason, way):
@@ -226,6 +229,9 @@ def event_from_proto(request: pb.AttachRequest) -> NodeJoined | NodeEvent | None
         case "copied":
             there = request.copied
             return Copied(there.node, there.trial, there.checkpoint)
+        case "looked":
+            sights = tuple((sight.path, sight.reason) for sight in request.looked.sights)
+            return Looked(request.looked.node, sights)
         case "not_copied":
             missed = request.not_copied
             named = missed.node, missed.trial, missed.checkpoint

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hermesd.core.commands import Kill, Launch, Release, Renew, Stop, Suspend, WriteDown
+from hermesd.core.commands import Kill, Launch, Look, Release, Renew, Stop, Suspend, WriteDown
 from hermesd.core.model import (
     NodeId,
     Program,
@@ -82,6 +82,8 @@ def command_to_proto(order: Order) -> pb.AttachResponse:
             return pb.AttachResponse(copy=copy)
         case Shed(trial, identity):
             return pb.AttachResponse(drop=pb.DropCheckpoints(trial=trial, identity=identity))
+        case Look(_, paths):
+            return pb.AttachResponse(look=pb.LookAt(paths=paths))
         case Release(trial, _, forget):
             return pb.AttachResponse(release=pb.ReleaseTrial(trial=trial, forget=forget))
         case Upcoming(trials, turns):
@@ -201,6 +203,8 @@ def command_from_proto(response: pb.AttachResponse, node: NodeId) -> Order | Non
             return Fetch(saved, _sources_of(copy), tuple(copy.keep), node, copy.identity)
         case "drop":
             return Shed(response.drop.trial, response.drop.identity)
+        case "look":
+            return Look(node, tuple(response.look.paths))
         case "upcoming":
             return Upcoming(tuple(response.upcoming.trials), response.upcoming.turns)
         case _:

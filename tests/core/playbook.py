@@ -24,6 +24,7 @@ from hermesd.core.commands import (
     Drop,
     Kill,
     Launch,
+    Look,
     Quarantine,
     Release,
     Renew,
@@ -204,6 +205,8 @@ def say(command: Command) -> str:
             return f"copy {saved} from {source} to {target}"
         case Drop(trial, node):
             return f"drop {trial} on {node}"
+        case Look(node, paths):
+            return f"look on {node} at {', '.join(paths)}"
         case Quarantine(place, until):
             return f"quarantine {place} until {until:.0f}"
         case Trust(place):

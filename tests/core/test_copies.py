@@ -6,7 +6,6 @@ import pytest
 
 from hermesd.core.commands import Copy, Drop
 from hermesd.core.copies import rebuilt
-from hermesd.core.copy_events import Copied, NotCopied
 from hermesd.core.events import (
     Checkpointed,
     FidelityKnown,
@@ -15,6 +14,7 @@ from hermesd.core.events import (
     Paused,
     Removed,
 )
+from hermesd.core.file_events import Copied, NotCopied
 from hermesd.core.model import Checkpoint, Fidelity, Phase, RunId
 from hermesd.core.node_actions import Bring, Clear, Tell
 from hermesd.core.node_messages import Fetch, Shed

@@ -18,7 +18,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from hermesd.core.commands import Command, Kill, Launch
 from hermesd.core.copies import wants_copy
-from hermesd.core.copy_events import Copied, NotCopied
 from hermesd.core.events import (
     Cancelled,
     Checkpointed,
@@ -43,6 +42,7 @@ from hermesd.core.events import (
     RunSuspended,
     Unpaused,
 )
+from hermesd.core.file_events import Copied, NotCopied
 from hermesd.core.model import (
     Checkpoint,
     Fidelity,

@@ -10,8 +10,8 @@ import pytest
 
 from hermesd.config import NodeConfig
 from hermesd.core.commands import Release
-from hermesd.core.copy_events import Copied, NotCopied
 from hermesd.core.events import RunCompleted
+from hermesd.core.file_events import Copied, NotCopied
 from hermesd.core.model import RunId
 from hermesd.core.node_messages import Fetch, Shed, Source
 from hermesd.node import checkpoints

@@ -22,7 +22,7 @@ RUN_CONDITION_PARKED: RunCondition
 RUN_CONDITION_ENDED: RunCondition
 
 class AttachRequest(_message.Message):
-    __slots__ = ("sequence", "hello", "heartbeat", "goodbye", "run_started", "report", "quantum_ended", "milestone_passed", "run_suspended", "run_completed", "run_failed", "checkpointed", "fidelity_known", "park_lost", "device_failed", "usage", "file_chunk", "holdings", "copied", "not_copied", "identity")
+    __slots__ = ("sequence", "hello", "heartbeat", "goodbye", "run_started", "report", "quantum_ended", "milestone_passed", "run_suspended", "run_completed", "run_failed", "checkpointed", "fidelity_known", "park_lost", "device_failed", "usage", "file_chunk", "holdings", "copied", "not_copied", "looked", "identity")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
@@ -43,6 +43,7 @@ class AttachRequest(_message.Message):
     HOLDINGS_FIELD_NUMBER: _ClassVar[int]
     COPIED_FIELD_NUMBER: _ClassVar[int]
     NOT_COPIED_FIELD_NUMBER: _ClassVar[int]
+    LOOKED_FIELD_NUMBER: _ClassVar[int]
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     hello: Hello
@@ -64,11 +65,12 @@ class AttachRequest(_message.Message):
     holdings: Holdings
     copied: Copied
     not_copied: NotCopied
+    looked: Looked
     identity: str
-    def __init__(self, sequence: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., run_started: _Optional[_Union[RunStarted, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., quantum_ended: _Optional[_Union[QuantumEnded, _Mapping]] = ..., milestone_passed: _Optional[_Union[MilestonePassed, _Mapping]] = ..., run_suspended: _Optional[_Union[RunSuspended, _Mapping]] = ..., run_completed: _Optional[_Union[RunCompleted, _Mapping]] = ..., run_failed: _Optional[_Union[RunFailed, _Mapping]] = ..., checkpointed: _Optional[_Union[Checkpointed, _Mapping]] = ..., fidelity_known: _Optional[_Union[FidelityKnown, _Mapping]] = ..., park_lost: _Optional[_Union[ParkLost, _Mapping]] = ..., device_failed: _Optional[_Union[DeviceFailed, _Mapping]] = ..., usage: _Optional[_Union[UsageReport, _Mapping]] = ..., file_chunk: _Optional[_Union[FileChunk, _Mapping]] = ..., holdings: _Optional[_Union[Holdings, _Mapping]] = ..., copied: _Optional[_Union[Copied, _Mapping]] = ..., not_copied: _Optional[_Union[NotCopied, _Mapping]] = ..., identity: _Optional[str] = ...) -> None: ...
+    def __init__(self, sequence: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., run_started: _Optional[_Union[RunStarted, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., quantum_ended: _Optional[_Union[QuantumEnded, _Mapping]] = ..., milestone_passed: _Optional[_Union[MilestonePassed, _Mapping]] = ..., run_suspended: _Optional[_Union[RunSuspended, _Mapping]] = ..., run_completed: _Optional[_Union[RunCompleted, _Mapping]] = ..., run_failed: _Optional[_Union[RunFailed, _Mapping]] = ..., checkpointed: _Optional[_Union[Checkpointed, _Mapping]] = ..., fidelity_known: _Optional[_Union[FidelityKnown, _Mapping]] = ..., park_lost: _Optional[_Union[ParkLost, _Mapping]] = ..., device_failed: _Optional[_Union[DeviceFailed, _Mapping]] = ..., usage: _Optional[_Union[UsageReport, _Mapping]] = ..., file_chunk: _Optional[_Union[FileChunk, _Mapping]] = ..., holdings: _Optional[_Union[Holdings, _Mapping]] = ..., copied: _Optional[_Union[Copied, _Mapping]] = ..., not_copied: _Optional[_Union[NotCopied, _Mapping]] = ..., looked: _Optional[_Union[Looked, _Mapping]] = ..., identity: _Optional[str] = ...) -> None: ...
 
 class AttachResponse(_message.Message):
-    __slots__ = ("welcome", "acknowledged", "lease", "launch", "renew", "suspend", "stop", "kill", "release", "going_away", "send_file", "forget", "upcoming", "write_down", "copy", "drop")
+    __slots__ = ("welcome", "acknowledged", "lease", "launch", "renew", "suspend", "stop", "kill", "release", "going_away", "send_file", "forget", "upcoming", "write_down", "copy", "drop", "look")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
@@ -85,6 +87,7 @@ class AttachResponse(_message.Message):
     WRITE_DOWN_FIELD_NUMBER: _ClassVar[int]
     COPY_FIELD_NUMBER: _ClassVar[int]
     DROP_FIELD_NUMBER: _ClassVar[int]
+    LOOK_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     acknowledged: Acknowledged
     lease: Lease
@@ -101,7 +104,8 @@ class AttachResponse(_message.Message):
     write_down: WriteDown
     copy: CopyCheckpoint
     drop: DropCheckpoints
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., acknowledged: _Optional[_Union[Acknowledged, _Mapping]] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., renew: _Optional[_Union[Renew, _Mapping]] = ..., suspend: _Optional[_Union[SuspendRun, _Mapping]] = ..., stop: _Optional[_Union[StopRun, _Mapping]] = ..., kill: _Optional[_Union[KillRun, _Mapping]] = ..., release: _Optional[_Union[ReleaseTrial, _Mapping]] = ..., going_away: _Optional[_Union[GoingAway, _Mapping]] = ..., send_file: _Optional[_Union[SendFile, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., upcoming: _Optional[_Union[Upcoming, _Mapping]] = ..., write_down: _Optional[_Union[WriteDown, _Mapping]] = ..., copy: _Optional[_Union[CopyCheckpoint, _Mapping]] = ..., drop: _Optional[_Union[DropCheckpoints, _Mapping]] = ...) -> None: ...
+    look: LookAt
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., acknowledged: _Optional[_Union[Acknowledged, _Mapping]] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., renew: _Optional[_Union[Renew, _Mapping]] = ..., suspend: _Optional[_Union[SuspendRun, _Mapping]] = ..., stop: _Optional[_Union[StopRun, _Mapping]] = ..., kill: _Optional[_Union[KillRun, _Mapping]] = ..., release: _Optional[_Union[ReleaseTrial, _Mapping]] = ..., going_away: _Optional[_Union[GoingAway, _Mapping]] = ..., send_file: _Optional[_Union[SendFile, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., upcoming: _Optional[_Union[Upcoming, _Mapping]] = ..., write_down: _Optional[_Union[WriteDown, _Mapping]] = ..., copy: _Optional[_Union[CopyCheckpoint, _Mapping]] = ..., drop: _Optional[_Union[DropCheckpoints, _Mapping]] = ..., look: _Optional[_Union[LookAt, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("node", "boot_id", "version", "devices", "runs", "facts", "transfer_address", "transfer_key")
@@ -238,6 +242,12 @@ class DropCheckpoints(_message.Message):
     trial: str
     identity: str
     def __init__(self, trial: _Optional[str] = ..., identity: _Optional[str] = ...) -> None: ...
+
+class LookAt(_message.Message):
+    __slots__ = ("paths",)
+    PATHS_FIELD_NUMBER: _ClassVar[int]
+    paths: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, paths: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Program(_message.Message):
     __slots__ = ("argv", "python", "code_sha256", "environment", "parameters", "signal", "signal_goal", "seed", "submit_directory", "data")
@@ -548,6 +558,22 @@ class NotCopied(_message.Message):
     reason: str
     way: bool
     def __init__(self, node: _Optional[str] = ..., trial: _Optional[str] = ..., checkpoint: _Optional[str] = ..., reason: _Optional[str] = ..., way: bool = ...) -> None: ...
+
+class Looked(_message.Message):
+    __slots__ = ("node", "sights")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    SIGHTS_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    sights: _containers.RepeatedCompositeFieldContainer[Sight]
+    def __init__(self, node: _Optional[str] = ..., sights: _Optional[_Iterable[_Union[Sight, _Mapping]]] = ...) -> None: ...
+
+class Sight(_message.Message):
+    __slots__ = ("path", "reason")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    reason: str
+    def __init__(self, path: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class UsageReport(_message.Message):
     __slots__ = ("devices",)

@@ -1,4 +1,4 @@
-"""What a node said of a copy that it was asked for: events like those of `events`."""
+"""What nodes say of files, when they are asked: events like those of `events`."""
 
 from __future__ import annotations
 
@@ -27,6 +27,14 @@ class NotCopied:
     checkpoint: CheckpointId
     reason: str
     way: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What a node sees of paths: why trials cannot use each, "" for one that they can."""
+
+    node: NodeId
+    sights: tuple[tuple[str, str], ...]
 
 
 CopyEvent: TypeAlias = Copied | NotCopied
