@@ -69,7 +69,8 @@ class Node:
 
     Of one that is `draining`: the trials `parked` there, those on it that are `stuck` since no
     checkpoint would bring them back elsewhere, and how many unfinished trials have their
-    `only_copies` of a checkpoint there.
+    `only_copies` of a checkpoint there. `lacking` is what studies require and it has not, with the
+    reasons.
     """
 
     id: str
@@ -84,6 +85,7 @@ class Node:
     only_copies: int = 0
     quarantine: Quarantine | None = None
     exclusions: tuple[Exclusion, ...] = ()
+    lacking: tuple[str, ...] = ()
 
     @property
     def running(self) -> tuple[str, ...]:

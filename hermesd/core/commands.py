@@ -15,6 +15,7 @@ from hermesd.core.model import (
     Tier,
     Time,
     TrialId,
+    Venv,
 )
 
 
@@ -112,10 +113,12 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Have a node say whether these paths are there, and again whenever that changes."""
+    """Have a node say whether these paths are there, and again whenever that changes, and make
+    these environments if they are not."""
 
     node: NodeId
     paths: tuple[str, ...]
+    venvs: tuple[Venv, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ def _left_out(state: State, trial: Trial) -> Iterator[LeftOut]:
         lack = lacking(state, state.studies[trial.spec.study], slot.device.node)
         if lack and slot.device.node not in told:
             told.add(slot.device.node)
-            yield LeftOut(slot.device.node, f"it lacks a path that the study requires: {lack}")
+            yield LeftOut(slot.device.node, f"it lacks what the study requires: {lack}")
         for place in (slot.device.node, device):
             kept = state.quarantined.get(place)
             if kept is not None and place not in told:

@@ -31,7 +31,7 @@ class NotCopied:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What a node sees of paths: why trials cannot use each, "" for one that they can."""
+    """What a node sees of paths and environments: why trials cannot use each, "" if they can."""
 
     node: NodeId
     sights: tuple[tuple[str, str], ...]

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
+from hermesd.core.program import Program as Program
+from hermesd.core.program import Venv as Venv
 from hermesd.core.retrying import OnThirdFailure, RetryRule
 
 Time: TypeAlias = float
@@ -166,18 +168,6 @@ class StopRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
-    """What a node needs to run a study's trials; each trial's argv is built from its parameters."""
-
-    argv: tuple[str, ...]
-    python: str
-    code_sha256: str
-    submit_directory: str
-    environment: tuple[tuple[str, str], ...] = ()
-    data: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Study:
     """One submitted search, as accepted. `source` is the study file's content for clones.
 
@@ -212,6 +202,12 @@ class Study:
     identity: str = ""
     replicas: int = 0
     required_paths: tuple[str, ...] = ()
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What nodes must have: paths, and the name of its virtual environment."""
+        venv = self.program.venv
+        return self.required_paths if venv is None else (*self.required_paths, venv.name)
 
 
 class Stage(NamedTuple):

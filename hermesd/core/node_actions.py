@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from hermesd.core.events import DeviceFailed, RunEvent
 from hermesd.core.file_events import CopyEvent, Looked
-from hermesd.core.model import Checkpoint, RunId, Tier, Time, TrialId
+from hermesd.core.model import Checkpoint, RunId, Tier, Time, TrialId, Venv
 from hermesd.core.node_messages import Assignment, Fetch, Series
 
 
@@ -133,9 +133,11 @@ class Clear:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Say what there is of these paths, and again whenever that changes."""
+    """Say what there is of these paths, and again whenever that changes; see that these
+    environments are there."""
 
     paths: tuple[str, ...]
+    venvs: tuple[Venv, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,7 @@ def assignment(
         study.program.submit_directory,
         study.program.environment,
         study.program.data,
+        study.program.requirements,
     )
     work = Work(program, spec.parameters, study.signal, study.signal_goal, spec.seed)
     return Assignment(

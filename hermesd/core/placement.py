@@ -64,7 +64,7 @@ def doubtful(state: Tables, trial: Trial, device: DeviceId) -> bool:
 
 
 def barred(state: Tables, trial: Trial, device: DeviceId) -> bool:
-    """Whether its study keeps the trial from the device, by a rule or for want of a path there,
+    """Whether its study keeps the trial from the device, by a rule or for want of something there,
     whatever else there is.
 
     What is parked on a node of which its study is to have no more, and can be kept in no other way,

@@ -131,5 +131,5 @@ class Queues:
         if not fits(trial, study, self.state.slots[device].device, node):
             return False
         state = self.state
-        suspicious = trial.failures or state.quarantined or state.excluded or study.required_paths
+        suspicious = trial.failures or state.quarantined or state.excluded or study.needs
         return not (suspicious and avoided(self.state, trial, device))

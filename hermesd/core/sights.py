@@ -1,7 +1,7 @@
-"""Whether nodes have the paths that studies require.
+"""Whether nodes have the paths and environments that studies require.
 
 Rule: nodes are asked once for each life of theirs, and say by themselves when something changes;
-until a node has answered it lacks the path.
+until a node has answered it lacks what it was asked for.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hermesd.core.commands import Look
 from hermesd.core.file_events import Looked
-from hermesd.core.model import NodeId, Study
+from hermesd.core.model import NodeId, Study, Venv
 from hermesd.core.tables import Tables
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ PATHS_LIMIT = 1_000
 
 
 def lacking(state: Tables, study: Study, node: NodeId) -> str:
-    """The first required path that a node lacks, and why; "" if it has them all."""
+    """The first of what a study requires that a node lacks, and why; "" if it has it all."""
     seen = state.sights.get(node, {})
-    for path in study.required_paths:
-        if reason := seen.get(path, UNSEEN):
-            return f"{path}: {reason}"
+    for name in study.needs:
+        if reason := seen.get(name, UNSEEN):
+            return f"{name}: {reason}"
     return ""
 
 
@@ -36,12 +36,20 @@ def look(state: Tables, issue: Issue) -> None:
     for node in state.nodes.values() if wanted else ():
         seen = state.sights.get(node.id, {})
         if node.connected and not wanted.keys() <= seen.keys():
-            issue(Look(node.id, tuple(path for path in wanted if path not in seen)))
+            new = {name: venv for name, venv in wanted.items() if name not in seen}
+            paths = tuple(name for name, venv in new.items() if venv is None)
+            issue(Look(node.id, paths, tuple(venv for venv in new.values() if venv)))
 
 
-def _required(state: Tables) -> dict[str, None]:
-    required = (s.required_paths for s in state.studies.values() if s.required_paths)
-    return dict.fromkeys(path for paths in required for path in paths)
+def _required(state: Tables) -> dict[str, Venv | None]:
+    """What studies require, by name: paths, and environments with what they are made of."""
+    needy = [study for study in state.studies.values() if study.needs]
+    required: dict[str, Venv | None] = {}
+    for study in needy:
+        required.update(dict.fromkeys(study.required_paths))
+        if (venv := study.program.venv) is not None:
+            required[venv.name] = venv
+    return required
 
 
 def fold_look(state: Tables, entry: Look | Looked) -> None:
@@ -49,8 +57,8 @@ def fold_look(state: Tables, entry: Look | Looked) -> None:
     node = state.node(entry.node).id
     before = state.sights.get(node, {})
     match entry:
-        case Look(_, paths):
-            fresh = dict.fromkeys(paths, UNSEEN)
+        case Look(_, paths, venvs):
+            fresh = dict.fromkeys((*paths, *(venv.name for venv in venvs)), UNSEEN)
         case Looked(_, sights):
             fresh = dict(sights)
     required = _required(state)
@@ -58,5 +66,5 @@ def fold_look(state: Tables, entry: Look | Looked) -> None:
     state.sights[node] = (known if len(before | fresh) > PATHS_LIMIT else before) | fresh
     changed = {path for path, reason in fresh.items() if before.get(path) != reason}
     for study_id, active in state.active.items():
-        if not changed.isdisjoint(state.studies[study_id].required_paths):
+        if not changed.isdisjoint(state.studies[study_id].needs):
             state.touch_all(list(active))

@@ -29,6 +29,9 @@ def node_view(
             if name == node.id
         ],
     )
+    view.lacking.extend(
+        f"{name}: {reason}" for name, reason in state.sights.get(node.id, {}).items() if reason
+    )
     if node.draining:
         _add_what_is_left(view, state, node)
     for slot in state.slots.values():

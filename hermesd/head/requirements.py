@@ -1,12 +1,14 @@
 """Which nodes lack what a study requires, for whoever is about to submit it.
 
-Rule: nodes are asked then and there, and waited for no longer than people like to wait.
+Rule: nodes are asked then and there, and waited for no longer than people like to wait. Nothing is
+made for a study that is not submitted: of its environment only what is known is told.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 
 from hermesd import wire
 from hermesd.core.commands import Look
@@ -22,7 +24,7 @@ NAMED = 5
 
 async def wanting(head: Head, sessions: Sessions, study: Study) -> list[str]:
     """Words on the nodes that cannot run the study's trials."""
-    if not study.required_paths:
+    if not study.needs:
         return []
     for session in sessions.all():
         seen = head.state.sights.get(session.node, {})
@@ -44,7 +46,13 @@ def _awaited(state: State, study: Study) -> bool:
 
 
 def _words(state: State, study: Study) -> list[str]:
+    venv = study.program.venv
+    if venv is not None and not any(venv.name in seen for seen in state.sights.values()):
+        study = replace(study, program=replace(study.program, requirements=""))
+        return [f"{venv.name} is made on each node once the study is there", *_words(state, study)]
     nodes = [node.id for node in state.nodes.values() if node.connected]
+    if not study.needs:
+        return []
     reasons = {node: lacking(state, study, node) for node in sorted(nodes)}
     lacks = [f"node {node} lacks {reason}" for node, reason in reasons.items() if reason]
     more = [f"and {len(lacks) - NAMED} nodes more"] if len(lacks) > NAMED else []

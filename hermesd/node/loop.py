@@ -46,6 +46,7 @@ from hermesd.node.sights import Sights
 from hermesd.node.site import Site
 from hermesd.node.speech import message_of
 from hermesd.node.usage import tell_usage
+from hermesd.node.venvs import Venvs
 from hermesd.node.zygotes import Zygotes
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 
@@ -84,6 +85,7 @@ class NodeLoop:
         self._machine = NodeMachine(NodeTerms(rack.cheapest, config.parked_memory_bytes, beside))
         self._giving = Giving(self._folder)
         self._sights = Sights(config.name, self._tell)
+        self._venvs = Venvs(config.name, config.state_dir / "venvs", environ, self._tell)
         self._fetching = Fetching(config.membership)
         self._lease_grace = 120.0
         self._changed = asyncio.Event()
@@ -115,6 +117,7 @@ class NodeLoop:
             await self._crew.adopt()
             tasks.create_task(self._link.run())
             tasks.create_task(self._sights.run())
+            tasks.create_task(self._venvs.run())
             tasks.create_task(
                 tell_usage(self._rack, self._link, self._outbox, self._machine.memory_on)
             )
@@ -134,6 +137,7 @@ class NodeLoop:
             zygotes=self._zygotes,
             environ=self._environ,
             snapshot=self._snapshot,
+            interpreter=self._venvs.interpreter,
             bring=self._fetching.bring,
             devices=self._rack.devices,
             device_environment=self._rack.environment,
@@ -168,8 +172,9 @@ class NodeLoop:
         match action:
             case Tell(event, points, identity):
                 self._tell(event, points, identity)
-            case Watch(paths):
+            case Watch(paths, venvs):
                 self._sights.watch(paths)
+                self._venvs.want(venvs)
             case Bring() | Clear():
                 self._replicas.carry_out(action)
             case _:
@@ -236,6 +241,7 @@ class NodeLoop:
                 self._lease_grace = response.welcome.lease_grace_seconds
                 log.info("attached", head=self._config.head)
                 self._sights.forget()
+                self._venvs.forget()
                 trials, sockets = self._shelf.trials, self._config.runtime_path
                 self._tasks.create_task(tell_holdings(trials, sockets, self._outbox))
             case "acknowledged":

@@ -1,8 +1,8 @@
 """The node's disk: code snapshots, and what is taken away when the budget is used up.
 
-Rule: what goes can be had again: snapshots that no trial here needs, then the working copies of
-completed trials. Checkpoints, output and what a suspended trial works in stay; if that is too
-much, nothing new is started.
+Rule: what goes can be had again: snapshots and virtual environments that no trial here needs, then
+the working copies of completed trials. Checkpoints, output and what a suspended trial works in
+stay; if that is too much, nothing new is started.
 """
 
 from __future__ import annotations
@@ -84,8 +84,11 @@ class Shelf:
                 finished.append(folder.work)
             elif last is not None:
                 needed.add(last.work.program.code_sha256)
-        snapshots = sorted(self.code.iterdir()) if self.code.is_dir() else []
-        return [path for path in snapshots if path.name not in needed] + finished
+                if (venv := last.work.program.venv) is not None:
+                    needed.add(venv.name)
+        kept = [self.code, self._root / "venvs"]
+        made = [path for each in kept if each.is_dir() for path in sorted(each.iterdir())]
+        return [path for path in made if path.name not in needed] + finished
 
 
 def _size(path: Path) -> int:

@@ -28,6 +28,7 @@ from hermesd.refusal import FieldError, Refused, from_pydantic
 
 AXES_LIMIT = 1_000
 REPLICAS_LIMIT = 3
+REQUIREMENTS_LIMIT = 64 * 1024
 SPEC_LIMIT_BYTES = 1024 * 1024
 
 
@@ -196,6 +197,7 @@ class StudySection(Section):
     seed: Annotated[int, Field(ge=0)] = 0
     pool: Literal["", "default"] = ""
     requires: RequiresSection = RequiresSection()
+    requirements: Annotated[str, Field(max_length=REQUIREMENTS_LIMIT)] = ""
 
 
 def read(spec: pb.StudySpec) -> StudySection:

@@ -139,6 +139,7 @@ def _study(
             submit_directory=submission.submit_directory,
             environment=environment,
             data=section.data,
+            requirements=section.requirements,
         ),
         stop=_stop_rule(section.stop),
         submitted=0.0,

@@ -7,6 +7,7 @@ from hermesd.core.model import (
     NodeId,
     Program,
     RunId,
+    Venv,
 )
 from hermesd.core.node_messages import (
     Assignment,
@@ -82,8 +83,12 @@ def command_to_proto(order: Order) -> pb.AttachResponse:
             return pb.AttachResponse(copy=copy)
         case Shed(trial, identity):
             return pb.AttachResponse(drop=pb.DropCheckpoints(trial=trial, identity=identity))
-        case Look(_, paths):
-            return pb.AttachResponse(look=pb.LookAt(paths=paths))
+        case Look(_, paths, venvs):
+            made = [
+                pb.Venv(name=each.name, python=each.python, requirements=each.requirements)
+                for each in venvs
+            ]
+            return pb.AttachResponse(look=pb.LookAt(paths=paths, venvs=made))
         case Release(trial, _, forget):
             return pb.AttachResponse(release=pb.ReleaseTrial(trial=trial, forget=forget))
         case Upcoming(trials, turns):
@@ -112,6 +117,7 @@ def launch_to_proto(order: Assignment) -> pb.Launch:
             seed=work.seed,
             submit_directory=work.program.submit_directory,
             data=work.program.data,
+            requirements=work.program.requirements,
         ),
         durability_seconds=order.durability_seconds,
         suspend_deadline_seconds=order.suspend_deadline_seconds,
@@ -149,6 +155,7 @@ def launch_from_proto(message: pb.Launch) -> Assignment:
             program.submit_directory,
             tuple((item.name, str(scalar_of(item))) for item in program.environment),
             tuple(program.data),
+            program.requirements,
         ),
         tuple((item.name, scalar_of(item)) for item in program.parameters),
         program.signal,
@@ -204,7 +211,8 @@ def command_from_proto(response: pb.AttachResponse, node: NodeId) -> Order | Non
         case "drop":
             return Shed(response.drop.trial, response.drop.identity)
         case "look":
-            return Look(node, tuple(response.look.paths))
+            venvs = tuple(Venv(each.python, each.requirements) for each in response.look.venvs)
+            return Look(node, tuple(response.look.paths), venvs)
         case "upcoming":
             return Upcoming(tuple(response.upcoming.trials), response.upcoming.turns)
         case _:

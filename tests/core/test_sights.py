@@ -7,7 +7,7 @@ from typing import Any
 from hermesd.core.commands import Look
 from hermesd.core.events import NodeSilent, Paused, Unpaused
 from hermesd.core.file_events import Looked
-from hermesd.core.model import Plugin
+from hermesd.core.model import Plugin, Program, Venv
 from hermesd.core.node_actions import Watch
 from hermesd.core.sights import PATHS_LIMIT
 from tests.core.node_talk import Told
@@ -35,7 +35,7 @@ def test_a_node_that_lacks_it_does_not_fit() -> None:
     book.tell(looked("m")).expect("launch s/0#1 on m/0")
     (left,) = book.scheduler.explain("s/0", 0.0).left_out
     assert left.place == "n"
-    assert left.reason == f"it lacks a path that the study requires: {DATA}: {GONE}"
+    assert left.reason == f"it lacks what the study requires: {DATA}: {GONE}"
 
 
 def test_a_path_that_comes_later_is_noticed() -> None:
@@ -80,3 +80,21 @@ def test_of_many_paths_those_are_remembered_that_a_study_requires() -> None:
 
 def test_a_node_watches_what_it_is_asked_for() -> None:
     assert Told().says(Look("n1", (DATA,))) == [Watch((DATA,))]
+
+
+def test_an_environment_is_required_like_a_path() -> None:
+    program = Program(("train.py",), "/usr/bin/python3", "c0de", "/", requirements="demo==1\n")
+    assert program.venv is not None
+    name = program.venv.name
+    book = play(program=program)
+    (asked,) = (each for each, _ in book.entries if isinstance(each, Look))
+    assert (asked.paths, asked.venvs) == ((), (program.venv,))
+    book.heard()
+    book.tell(looked(reason="it is being made", path=name)).expect()
+    book.tell(looked(path=name)).expect("launch s/0#1 on n/0")
+
+
+def test_an_environment_is_named_by_all_that_it_is_made_of() -> None:
+    one = Venv("/usr/bin/python3", "demo==1\n")
+    assert one.name == Venv("/usr/bin/python3", "demo==1\n").name
+    assert len({one.name, Venv("/opt/python3", "demo==1\n").name, Venv(one.python, "d").name}) == 3

@@ -65,8 +65,39 @@ async def test_why_names_the_node_and_the_path(tmp_path: Path) -> None:
         study = (await head.submit(spec(requires=types.Requires(paths=[DATA])))).study
         why = await head.control.ExplainTrial(pb.ExplainTrialRequest(trial=f"{study}/1"))
         assert [(left.place, left.reason) for left in why.left_out] == [
-            ("a", f"it lacks a path that the study requires: {DATA}: No such file or directory")
+            ("a", f"it lacks what the study requires: {DATA}: No such file or directory")
         ]
+        node.call.cancel()
+
+
+async def test_a_node_shows_what_it_lacks(tmp_path: Path) -> None:
+    async with world(tmp_path) as head:
+        node = Node(head, "a")
+        await node.hello()
+        await node.say(looked=looked(node, "No such file or directory"))
+        await node.settle()
+        (shown,) = (await head.control.ListNodes(pb.ListNodesRequest())).nodes
+        assert list(shown.lacking) == [f"{DATA}: No such file or directory"]
+        node.call.cancel()
+
+
+async def test_an_environment_is_not_made_for_a_preview(tmp_path: Path) -> None:
+    async with world(tmp_path) as head:
+        node = Node(head, "a")
+        await node.hello()
+        wanted = spec(requirements="demo==1\n")
+        request = pb.SubmitStudyRequest(request_id=request_id(), spec=wanted, validate_only=True)
+        notes = list((await head.control.SubmitStudy(request)).notes)
+        (name,) = (note.split()[0] for note in notes if "is made on each node" in note)
+        await head.submit(wanted)
+        (venv,) = (await node.expect("look")).look.venvs
+        assert (venv.name, venv.requirements) == (name, "demo==1\n")
+        sight = node_pb2.Sight(path=name, reason="No matching distribution found for demo")
+        await node.say(looked=node_pb2.Looked(node="a", sights=[sight]))
+        await node.settle()
+        request.request_id = request_id()
+        notes = list((await head.control.SubmitStudy(request)).notes)
+        assert f"node a lacks {name}: No matching distribution found for demo" in notes
         node.call.cancel()
 
 
