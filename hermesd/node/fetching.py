@@ -28,6 +28,15 @@ from hermesd.pb.hermes.v1 import transfer_pb2_grpc
 
 TRIES = 3
 _PAUSE_SECONDS = 1.0
+# A node that says nothing any more, or was never reached, is given up: others can be asked.
+_OPTIONS = [
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.min_reconnect_backoff_ms", 5_000),
+]
 
 log = structlog.get_logger()
 
@@ -163,8 +172,7 @@ def _size(target: Path) -> int:
 
 
 def _channel(source: Source, membership: Membership | None) -> grpc.aio.Channel:
-    proxy = [("grpc.enable_http_proxy", 0)]
     if membership is None:
-        return grpc.aio.insecure_channel(source.address, options=proxy)
-    options = [*proxy, *channel_options(server_name(source.node))]
+        return grpc.aio.insecure_channel(source.address, options=_OPTIONS)
+    options = [*_OPTIONS, *channel_options(server_name(source.node))]
     return grpc.aio.secure_channel(source.address, membership.credentials(), options=options)

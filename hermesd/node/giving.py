@@ -22,6 +22,12 @@ from hermesd.pb.hermes.v1 import transfer_pb2 as pb
 from hermesd.pb.hermes.v1 import transfer_pb2_grpc
 
 AT_ONCE = 2
+# Who fetches asks now and then whether anybody is still there.
+_OPTIONS = [
+    ("grpc.so_reuseport", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+    ("grpc.http2.max_ping_strikes", 0),
+]
 
 log = structlog.get_logger()
 
@@ -38,7 +44,7 @@ class Giving(transfer_pb2_grpc.TransferServiceServicer):
 
     async def start(self, config: NodeConfig) -> None:
         """Serve where the settings say. Raises RuntimeError if that address is taken."""
-        self._server = server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        self._server = server = grpc.aio.server(options=_OPTIONS)
         transfer_pb2_grpc.add_TransferServiceServicer_to_server(self, server)
         membership = config.membership
         if membership is None:

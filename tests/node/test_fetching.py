@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from hermesd.core.events import NodeJoined, RunCompleted, RunFailed, RunSuspende
 from hermesd.core.model import Checkpoint, RunId, Tier
 from hermesd.core.node_messages import Source
 from hermesd.enrolment import Membership, enrol
-from hermesd.node import checkpoints
+from hermesd.node import checkpoints, fetching
 from hermesd.node.fetching import Fetching, NotFetched
 from hermesd.node.folder import TrialFolder
 from hermesd.node.giving import Giving
@@ -118,6 +119,47 @@ async def test_the_next_source_is_asked(giver: Giver, tmp_path: Path) -> None:
 async def test_a_socket_of_another_machine_is_not_waited_for(giver: Giver, tmp_path: Path) -> None:
     await bring(giver, tmp_path / "b", Source("far", "unix:/run/of-another/transfer.sock", b""))
     assert not (tmp_path / "b").exists()
+
+
+class Stalling:
+    """The way to a giver, on which everything stops after so many bytes from there."""
+
+    def __init__(self, giver: Giver, limit: int) -> None:
+        self.there = giver.giving.address.removeprefix("unix:")
+        self.left = limit
+
+    async def serve(self, path: Path) -> asyncio.Server:
+        return await asyncio.start_unix_server(self._accept, path)
+
+    async def _accept(self, mine: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        theirs, forth = await asyncio.open_unix_connection(self.there)
+        with contextlib.closing(back), contextlib.closing(forth):
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._pump(mine, forth))
+                tasks.create_task(self._pump(theirs, back, counts=True))
+
+    async def _pump(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, counts: bool = False
+    ) -> None:
+        while data := await source.read(64):
+            self.left -= len(data) if counts else 0
+            if self.left > 0:
+                sink.write(data)
+
+
+@pytest.mark.parametrize("limit", [0, 1000])
+async def test_a_node_that_has_stalled_is_given_up(
+    giver: Giver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    impatient = [(name, value // 20) for name, value in fetching._OPTIONS]
+    monkeypatch.setattr(fetching, "_OPTIONS", impatient)
+    monkeypatch.setattr(fetching, "TRIES", 1)
+    (giver.folder.checkpoints / "s5" / "weights.bin").write_bytes(b"w" * 100_000)
+    path = tmp_path / "way.sock"
+    async with await Stalling(giver, limit).serve(path):
+        with pytest.raises(NotFetched) as caught:
+            await bring(giver, tmp_path / "b", replace(giver.source(), address=f"unix:{path}"))
+    assert caught.value.way
 
 
 @pytest.mark.parametrize("file", ["../../../identity", "/etc/passwd", "nothing", ""])
