@@ -95,7 +95,10 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class NodeJoined:
-    """A node said Hello with everything it knows; what it does not name, it does not have."""
+    """A node said Hello with everything it knows; what it does not name, it does not have.
+
+    `disk` is of its state directory: another one has none of the files of the one before.
+    """
 
     node: NodeId
     boot_id: str
@@ -103,6 +106,7 @@ class NodeJoined:
     live: tuple[LiveRun, ...]
     facts: tuple[str, ...] = ()
     version: str = ""
+    disk: str = ""
 
 
 @dataclass(frozen=True, slots=True)

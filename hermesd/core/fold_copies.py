@@ -13,7 +13,7 @@ from hermesd.core.change import replace
 from hermesd.core.commands import Copy, Drop
 from hermesd.core.file_events import Copied, CopyEvent, NotCopied
 from hermesd.core.history import Copying
-from hermesd.core.model import Checkpoint, CheckpointId, NodeId, Time
+from hermesd.core.model import Checkpoint, CheckpointId, NodeId, Phase, Time
 from hermesd.core.tables import Rejected, Tables
 from hermesd.core.trial import Trial
 
@@ -114,3 +114,26 @@ def gone_back(state: Tables, trial: Trial, name: CheckpointId | None) -> Trial:
         if node not in copied.nodes:
             state.leftover[trial.id, node] = None
     return progress.back_at(replace(trial, checkpoint=copied, copy_after=0.0), copied.step)
+
+
+def disk_lost(state: Tables, node: NodeId) -> None:
+    """A node came back without its files: what lay nowhere else is no more."""
+    for trial in list(state.trials.values()):
+        newest, copied = _without(trial.checkpoint, node), _without(trial.copied, node)
+        if newest is trial.checkpoint and copied is trial.copied:
+            continue
+        fallen = newest is None and trial.checkpoint is not None
+        trial = replace(trial, checkpoint=copied if fallen else newest, copied=copied)
+        if fallen and trial.phase is Phase.WAITING and state.parked_on(trial) is None:
+            trial = progress.fall_back(trial)
+        state.put(trial)
+    for key in [key for key in state.leftover if key[1] == node]:
+        del state.leftover[key]
+
+
+def _without(checkpoint: Checkpoint | None, node: NodeId) -> Checkpoint | None:
+    """The checkpoint as the other nodes have it; None if none has."""
+    if checkpoint is None or node not in checkpoint.nodes:
+        return checkpoint
+    nodes = tuple(each for each in checkpoint.nodes if each != node)
+    return replace(checkpoint, nodes=nodes) if nodes else None

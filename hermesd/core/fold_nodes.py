@@ -10,6 +10,7 @@ from hermesd.core.blame import blamed
 from hermesd.core.change import replace
 from hermesd.core.copies import node_changed
 from hermesd.core.events import DeviceFailed, NodeJoined, NodeLost, NodeSilent, RunFailed
+from hermesd.core.fold_copies import disk_lost
 from hermesd.core.model import LiveRun, Node, NodeId, Phase, RunId, Slot, Time
 from hermesd.core.placement import prospects
 from hermesd.core.tables import Rejected, Tables
@@ -51,7 +52,10 @@ def _joined(state: Tables, event: NodeJoined, now: Time) -> None:
         facts=event.facts,
         version=event.version,
         draining=before is not None and before.draining,
+        disk=event.disk,
     )
+    if before is not None and before.disk and event.disk not in ("", before.disk):
+        disk_lost(state, event.node)
     node_changed(state, event.node)
     state.sights.pop(event.node, None)
     live = {item.run: item.condition for item in event.live}

@@ -114,7 +114,7 @@ def _check_trial(state: Tables, trial_id: TrialId, trial: Trial) -> None:
         flight = trial.copying
         there = all(state.nodes[node].connected for node in (flight.source, flight.target))
         _require(there, "{} is to be copied where nobody is", flight.checkpoint.id)
-    _require(trial.copied is None or len(trial.copied.nodes) > 1, "{}: a copy on no node", trial_id)
+    _require(trial.copied is None or trial.copied.nodes != (), "{}: a copy on no node", trial_id)
     if trial.kept is not None and trial.kept.leaving:
         _require(trial.kept.tier is Tier.PARK, "{} is to be written down twice", trial_id)
     _require(trial.ending is None or trial.phase.on_device, "{} should have ended", trial_id)

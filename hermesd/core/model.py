@@ -282,6 +282,7 @@ class Node:
     facts: tuple[str, ...] = field(default=())
     version: str = ""
     draining: bool = False
+    disk: str = ""
 
     @property
     def open(self) -> bool:

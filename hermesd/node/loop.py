@@ -33,6 +33,7 @@ from hermesd.node.clock import boot_id, boottime
 from hermesd.node.code import CodeError
 from hermesd.node.crew import Crew
 from hermesd.node.devices.rack import Rack
+from hermesd.node.disk import disk_of
 from hermesd.node.errands import Errands
 from hermesd.node.fetching import Fetching
 from hermesd.node.folder import TrialFolder
@@ -84,6 +85,7 @@ class NodeLoop:
         beside = rack.beside(usable_cores())
         self._machine = NodeMachine(NodeTerms(rack.cheapest, config.parked_memory_bytes, beside))
         self._giving = Giving(self._folder)
+        self._disk = disk_of(config.state_dir)
         self._sights = Sights(config.name, self._tell)
         self._venvs = Venvs(config.name, config.state_dir / "venvs", environ, self._tell)
         self._fetching = Fetching(config.membership)
@@ -228,6 +230,7 @@ class NodeLoop:
                 self._machine.live(),
                 (*self._rack.facts(), self._cgroups.fact),
                 __version__,
+                self._disk,
             )
         )
         hello.hello.transfer_address = self._giving.address

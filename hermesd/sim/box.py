@@ -57,6 +57,7 @@ class Box:
     terms: NodeTerms
     grace_seconds: float
     boot: int = 1
+    disk: int = 1
     folders: dict[TrialId, Folder] = field(default_factory=dict)
     hosts: dict[TrialId, Host] = field(default_factory=dict)
 
@@ -69,6 +70,12 @@ class Box:
         if host is not None:
             host.die()
         return host is not None
+
+    def wipe(self) -> None:
+        """Every process is gone, and so is the disk; there is a new one."""
+        self.reboot()
+        self.folders.clear()
+        self.disk += 1
 
     def reboot(self) -> None:
         """Every process is gone; what is on the disk stays."""

@@ -20,6 +20,7 @@ class Faults:
     stall: float = 80.0
     reboot: float = 200.0
     death: float = 250.0
+    wipe: float = 250.0
     cut: float = 40.0
     partition: float = 70.0
     corruption: float = 60.0
@@ -39,6 +40,7 @@ NONE = Faults(
     stall=NEVER,
     reboot=NEVER,
     death=NEVER,
+    wipe=NEVER,
     cut=NEVER,
     partition=NEVER,
     corruption=NEVER,

@@ -125,7 +125,8 @@ class Daemon:
         stream.heard_by_node = self._guarded(self._from_head)
         stream.ended_at_node = lambda: self._ended(stream)
         live, boot = self.machine.live(), f"boot {self._box.boot}"
-        stream.to_head(NodeJoined(self._box.id, boot, self._box.devices, live))
+        disk = f"disk {self._box.disk}"
+        stream.to_head(NodeJoined(self._box.id, boot, self._box.devices, live, disk=disk))
         for numbered in self._outbox:
             self._send(stream, numbered)
         self._beat(stream)

@@ -31,6 +31,7 @@ class Storm:
             "stall": self._stall,
             "reboot": self._reboot,
             "death": self._end_a_node,
+            "wipe": self._wipe,
             "cut": self._cut,
             "partition": self._part,
             "corruption": self._corrupt,
@@ -82,6 +83,13 @@ class Storm:
             return "there is none"
         node = self._chance.random.choice(alive)
         self._world.lose(node)
+        return node
+
+    def _wipe(self) -> str:
+        """A node comes back with an empty disk."""
+        node = self._chance.random.choice(list(self._world.daemons))
+        self._down(node, self._chance.random.uniform(5.0, 60.0))
+        self._world.boxes[node].wipe()
         return node
 
     def _some_host(self) -> Host | None:

@@ -153,8 +153,7 @@ class World:
         self.gone.add(node)
         if daemon.alive:
             daemon.die()
-        box.reboot()
-        box.folders.clear()
+        box.wipe()
 
     def _giver(self, node: NodeId) -> Box | None:
         there = self.reachable[node] and self.daemons[node].alive

@@ -62,6 +62,7 @@ def hello_to_proto(joined: NodeJoined) -> pb.AttachRequest:
                 for live in joined.live
             ],
             facts=joined.facts,
+            disk=joined.disk,
         )
     )
 
@@ -86,6 +87,7 @@ def hello_from_proto(message: pb.Hello) -> NodeJoined:
         ),
         facts=tuple(message.facts),
         version=message.version,
+        disk=message.disk,
     )
 
 

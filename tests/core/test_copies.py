@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hermesd.core.commands import Copy, Drop
@@ -10,6 +12,7 @@ from hermesd.core.events import (
     Checkpointed,
     FidelityKnown,
     NodeDrained,
+    NodeJoined,
     NodeSilent,
     Paused,
     Removed,
@@ -231,3 +234,38 @@ def test_a_trial_of_another_study_is_not_mixed_with_it() -> None:
     (said,) = node.says(fetch("another"))
     assert isinstance(said, Tell)
     assert isinstance(said.event, NotCopied)
+
+
+# -- a node without its disk -----------------------------------------------------------------------
+
+
+def again(node: str, disk: str, boot: str = "b2") -> NodeJoined:
+    return replace(joined(1 if node == "n" else 0, node=node, boot=boot), disk=disk)
+
+
+def test_a_node_that_comes_back_with_another_disk_has_no_checkpoints() -> None:
+    book = play(devices=None, replicas=1).tell(again("n", "one", "b1"), again("m", "two", "b1"))
+    book.tell(started("s/0#1"), saved("s/0#1", 9), copied("s/0#1", 9)).tell(saved("s/0#1", 20))
+    book.heard()
+    book.tell(NodeSilent("n", "dead"), again("n", "three"))
+    book.expect("launch s/0#2 on n/0 from s/0#1@9")
+    assert (book.trial().checkpoint or NOTHING).nodes == ("m",)
+    assert book.trial().step == 9
+
+
+def test_a_node_that_comes_back_with_its_disk_goes_on_from_the_newest() -> None:
+    book = play(devices=None, replicas=1).tell(again("n", "one", "b1"), again("m", "two", "b1"))
+    book.tell(started("s/0#1"), saved("s/0#1", 9), copied("s/0#1", 9)).tell(saved("s/0#1", 20))
+    book.heard()
+    book.tell(NodeSilent("n", "dead"), again("n", "one"))
+    book.expect("launch s/0#2 on n/0 from s/0#1@20", "copy s/0#1@20 from n to m")
+
+
+def test_what_lay_on_one_disk_alone_is_gone_with_it() -> None:
+    book = play(devices=None, replicas=0).tell(again("n", "one", "b1")).tell(started("s/0#1"))
+    book.tell(saved("s/0#1", 20)).heard()
+    book.tell(NodeSilent("n", "dead"), again("n", "two"))
+    book.expect("launch s/0#2 on n/0").tell(started("s/0#2", 0))
+    assert book.trial().step == 0
+    book.tell(saved("s/0#2", 5)).expect()
+    assert (book.trial().checkpoint or NOTHING).step == 5

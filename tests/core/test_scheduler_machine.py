@@ -270,11 +270,18 @@ class SchedulerMachine(RuleBasedStateMachine):
         node=nodes,
         devices=st.integers(1, 2),
         boot=st.sampled_from(["b1", "b2"]),
+        disk=st.sampled_from(["", "one", "one", "two"]),
         honest=st.booleans(),
         data=st.data(),
     )
     def hello(
-        self, node: NodeId, devices: int, boot: str, honest: bool, data: st.DataObject
+        self,
+        node: NodeId,
+        devices: int,
+        boot: str,
+        disk: str,
+        honest: bool,
+        data: st.DataObject,
     ) -> None:
         """A node that names all it should have, or anything at all."""
         live = []
@@ -289,7 +296,8 @@ class SchedulerMachine(RuleBasedStateMachine):
                 stray = self.run_of(trial_id, data.draw(attempts))
                 word = data.draw(st.sampled_from(["starting", "running", "parked", "ended"]))
                 live.append(LiveRun(stray, word, (f"{node}/0",)))
-        self.tell(joined(devices, node, boot, live, kinds=("cpu", "slow")))
+        hello = joined(devices, node, boot, live, kinds=("cpu", "slow"))
+        self.tell(replace(hello, disk=disk))
 
     @rule(node=nodes)
     def silence(self, node: NodeId) -> None:

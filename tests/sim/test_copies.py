@@ -1,6 +1,8 @@
-"""The death of a node costs its trials what they trained since the last checkpoint, no more."""
+"""The loss of a node, or its disk, costs trials what they trained since the last checkpoint."""
 
 from __future__ import annotations
+
+import pytest
 
 from hermesd.core.events import RunStarted
 from hermesd.core.model import Fidelity, TrialId
@@ -37,16 +39,21 @@ def lost_seconds(pool: World, trial: TrialId, step: int, slowest: float) -> floa
     return None if first is None else (step - first) * seconds
 
 
-def test_a_death_costs_what_was_trained_since_the_last_checkpoint() -> None:
+@pytest.mark.parametrize("returns", [False, True], ids=["dead", "with an empty disk"])
+def test_a_lost_disk_costs_what_was_trained_since_the_last_checkpoint(returns: bool) -> None:
     costs: list[float] = []
-    for seed in range(80):
+    for seed in range(50):
         pool = doomed(seed)
         if pool is None:
             continue
         victim = max(pool.boxes, key=lambda node: len(pool.boxes[node].hosts))
         hosts: dict[TrialId, Host] = dict(pool.boxes[victim].hosts)
         reached = {trial: host.step for trial, host in hosts.items()}
-        pool.lose(victim)
+        if returns:
+            pool.daemons[victim].die()
+            pool.boxes[victim].wipe()
+        else:
+            pool.lose(victim)
         pool.run(DEATH_SECONDS, CALM_SECONDS)
         slowest = max(pool.ground.slowness.values(), default=1.0)
         copies = len(pool.work) * 2 * COPY_SECONDS  # from a node one after the other
