@@ -23,13 +23,14 @@ QUICK = {
     "goodput": ["--quick"],
     "hermes2021": ["--iterations", "60", "--bins", "1", "--runs", "2"],
     "journal": ["--trials", "1000", "--points", "100000"],
+    "loop_step": ["--calls", "100000"],
     "scale": ["100", "1000"],
     "slowdown": ["--pairs", "2"],
     "switches": ["--park", "20", "--checkpoint", "2"],
     "table2": ["--quick"],
 }
 # What benchmarks share, and those that need an environment or curves of their own.
-NO_BENCHMARKS = {"__main__", "live", "peers", "premise", "report", "treadmill", "turns"}
+NO_BENCHMARKS = {"__main__", "live", "networks", "peers", "premise", "report", "treadmill", "turns"}
 
 
 def main() -> None:

@@ -23,10 +23,11 @@ from hermesctl.study_writer import study_data
 from hermesctl.submission import (
     Prepared,
     from_data,
-    from_document,
+    from_file,
     inherited_environment,
     interpreter,
     open_study,
+    own_files,
 )
 from hermesctl.targets import Changes, Target, extension, selections
 from hermesctl.token import find_token
@@ -116,10 +117,12 @@ class AsyncClient(AsyncUpkeep):
             environment=_named_texts(inherited_environment(spec, os.environ)),
             given_environment=_named_texts(environment or {}),
         )
-        with snapshot(prepared.directory, tuple(spec.data)) as code:
+        own = own_files(prepared)
+        with snapshot(prepared.directory, tuple(spec.data), own_files=own) as code:
             if not dry_run:
                 await upload(self.connection, code)
                 request.code_sha256 = code.sha256
+                request.code_identity_sha256 = code.identity
         submission = await self._submit(request, prepared)
         notes = (*prepared.notes, *submission.notes)
         return Submission(submission.study, submission.trials, submission.identical_to, notes)
@@ -263,7 +266,7 @@ def _prepared(study: StudySource, directory: Path) -> Prepared:
             return from_data(study, directory)
         case _:
             path = path_of("study", study)
-            return from_document(open_study(path), path.absolute().parent, Path.cwd())
+            return from_file(path, open_study(path), Path.cwd())
 
 
 def _named_texts(texts: Mapping[str, str]) -> list[NamedValue]:

@@ -18,9 +18,12 @@ from pathlib import Path
 from hermesctl.address import state_directory
 from hermesctl.async_client import AsyncClient
 from hermesctl.errors import HermesError, Refused, Unreachable, UsageError
+from hermesctl.idle import waiting
 from hermesctl.invocation import command
+from hermesctl.node_views import quarantined
 from hermesctl.submission import interpreter
-from hermesctl.text import size
+from hermesctl.tables import moment
+from hermesctl.text import one_line, size
 from hermesctl.versions import check_skew, client_version
 
 _FREE_BYTES_WANTED = 2 << 30
@@ -112,8 +115,16 @@ async def _nodes(client: AsyncClient) -> list[Check]:
         else:
             checks.append(Check(name, Verdict.OK, found))
         checks += [Check(name, Verdict.FAILED, f"{d.id}: {d.reason}") for d in broken]
+        for place, kept in quarantined(node):
+            until = moment(kept.until_unix_seconds)
+            words = f"{place} is in quarantine until {until}: {one_line(kept.reason)}"
+            checks.append(Check(name, Verdict.NOTE, words, command(f"node release {place}")))
         # A node says of itself what it can and can't do (cgroups, GPUs, zygote).
         checks += [Check(name, Verdict.NOTE, fact) for fact in node.facts]
+    async for study in client.studies():
+        if words := waiting(study, nodes):
+            remedy = command(f"why {study.id}/1")
+            checks.append(Check(f"study {study.id}", Verdict.NOTE, words, remedy))
     return checks
 
 

@@ -17,6 +17,8 @@ from hermesctl.text import count, cut, one_line
 
 _FAILED_SHOWN = 5
 _ERROR_LENGTH = 100
+# How the head begins the reason of a trial that has its result again.
+_NOT_EXTENDED = "not extended: "
 
 
 def unexplained(trials: Sequence[Trial]) -> list[Trial]:
@@ -26,13 +28,36 @@ def unexplained(trials: Sequence[Trial]) -> list[Trial]:
 
 
 def failed_trials(trials: Sequence[Trial], said: Mapping[str, str]) -> list[RenderableType]:
-    """The trials that failed, each with its error in a line; nothing if none did.
+    """The trials that failed, each with its error in a line, and those that were to go on and could
+    not; nothing if there are none.
 
     `said` is the last line of the output of those that `unexplained` names.
     """
+    tables = [*_failed(trials, said), *_not_extended(trials)]
+    return [Group(*tables), Text()] if tables else []
+
+
+def _not_extended(trials: Sequence[Trial]) -> Iterator[RenderableType]:
+    ended = [trial for trial in trials if trial.state.final]
+    same = [trial for trial in ended if trial.reason.startswith(_NOT_EXTENDED)]
+    table = grid("not extended", "why: it is as it was", "see it whole")
+    for trial in same[:_FAILED_SHOWN]:
+        why = cell(cut(one_line(trial.reason.removeprefix(_NOT_EXTENDED)), _ERROR_LENGTH))
+        table.add_row(cell(trial.id), why, cell(command(f"trial show {trial.id}"), "cyan"))
+    if same:
+        yield table
+        yield from _hidden(len(same) - _FAILED_SHOWN)
+
+
+def _hidden(hidden: int) -> Iterator[RenderableType]:
+    if hidden > 0:
+        yield cell(f"… and {count(hidden, 'trial')} more", "dim")
+
+
+def _failed(trials: Sequence[Trial], said: Mapping[str, str]) -> Iterator[RenderableType]:
     failed = [trial for trial in trials if trial.state is TrialState.FAILED]
     if not failed:
-        return []
+        return
     table = grid("failed", "error", "see it whole")
     for trial in failed[:_FAILED_SHOWN]:
         error = one_line(trial.failures[-1].detail) if trial.failures else one_line(trial.reason)
@@ -41,9 +66,8 @@ def failed_trials(trials: Sequence[Trial], said: Mapping[str, str]) -> list[Rend
             cell(cut(said.get(trial.id) or error, _ERROR_LENGTH) or "-"),
             cell(command(f"trial show {trial.id}"), "cyan"),
         )
-    hidden = len(failed) - _FAILED_SHOWN
-    more = [cell(f"… and {count(hidden, 'trial')} more", "dim")] if hidden > 0 else []
-    return [Group(table, *more), Text()]
+    yield table
+    yield from _hidden(len(failed) - _FAILED_SHOWN)
 
 
 def failures_view(failures: Sequence[Failure]) -> Iterator[RenderableType]:

@@ -128,11 +128,15 @@ def overlap(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
 
 
 def label_of(policy: str, spec: StudySpec) -> str:
-    """A policy with the settings that the study gives it, as the simulator reads them."""
+    """A policy with the settings that the study gives it and its placement, as the simulator reads
+    them."""
+    schedule = spec.schedule
     settings = [
         f"{setting.name}={_setting(value_data(setting.value))}"
-        for setting in spec.schedule.policy.settings
+        for setting in (*schedule.policy.settings, *schedule.placement.settings)
     ]
+    if schedule.placement.name:
+        settings.append(f"placement={schedule.placement.name}")
     return ":".join([policy, ",".join(settings)]) if settings else policy
 
 

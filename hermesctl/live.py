@@ -18,6 +18,7 @@ from hermesctl.errors import HermesError, Unreachable
 from hermesctl.event_lines import event_line
 from hermesctl.events import EventKind, Plain
 from hermesctl.failure_views import unexplained
+from hermesctl.idle import hindrances
 from hermesctl.live_table import SPARK_WIDTH
 from hermesctl.program_output import last_line
 from hermesctl.records import StudyDetail
@@ -27,6 +28,8 @@ from hermesctl.views import Live, final_view, live_view, progress_line, top_view
 _REFRESH_SECONDS = 1.0
 # Where lines are printed, they are kept: a night of training should fit a log.
 PROGRESS_SECONDS = 60.0
+# What keeps a study waiting is said soon, and once.
+HEED_SECONDS = 5.0
 # A study that is large asks for less of the head's time.
 _REFRESH_SHARE = 5
 _TRAILS_FETCHED = 64
@@ -91,9 +94,22 @@ async def _print_lines(client: AsyncClient, study: str, console: Console, after:
                 continue  # the follower knows what that means
             console.print(line, soft_wrap=True)
 
+    async def heed() -> None:
+        told = await hindrances(client)  # said already, before the first line
+        while True:
+            await asyncio.sleep(HEED_SECONDS)
+            try:
+                found = await hindrances(client, (await client.study(study)).study)
+            except HermesError:
+                continue
+            for reason in found:
+                if reason not in told:
+                    say(f"note: {reason}")
+            told = found
+
     follow = client.follow(study, after=after, reports=False, on_gap=_say_gap)
     plain = Plain()
-    async with _beside(tell()), aclosing(follow) as events:
+    async with _beside(tell()), _beside(heed()), aclosing(follow) as events:
         async for event in events:
             if plain.tells(event):
                 console.print(event_line(event), soft_wrap=True)
@@ -152,7 +168,7 @@ async def _asked(client: AsyncClient, study: str, live: Live | None, devices: bo
         live = Live(detail)
     live.detail = detail
     live.nodes = await client.nodes() if devices else ()
-    live.notice = ""
+    live.notice = next(iter(await hindrances(client, detail.study)), "")
     return live
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.table import Table
 from rich.text import Text
 
 from hermesctl.invocation import command
-from hermesctl.node_records import Device, Node
+from hermesctl.node_records import Device, Node, Quarantine
 from hermesctl.tables import cell, grid, moment
 from hermesctl.text import count, duration, one_line, percent, size
 
@@ -111,15 +111,27 @@ def drain_facts(node: Node) -> list[tuple[str, str]]:
     return facts
 
 
+def quarantined(node: Node) -> Iterator[tuple[str, Quarantine]]:
+    """The node, if all of it is kept from trials, then its devices that are."""
+    places = [(node.id, node.quarantine), *((each.id, each.quarantine) for each in node.devices)]
+    yield from ((place, kept) for place, kept in places if kept is not None)
+
+
+def quarantines(nodes: Sequence[Node]) -> Iterator[str]:
+    """A line for each place in quarantine: until when, why, and how that is ended."""
+    for node in nodes:
+        for place, kept in quarantined(node):
+            until, ends = moment(kept.until_unix_seconds), command(f"node release {place}")
+            yield f"{place} is in quarantine until {until}: {one_line(kept.reason)}; {ends} ends it"
+
+
 def quarantine_facts(node: Node) -> list[tuple[str, str]]:
     """Which of its devices, or whether all of it, is kept from trials: until when, why, and how
     that is ended."""
-    places = [(node.id, node.quarantine), *((each.id, each.quarantine) for each in node.devices)]
     facts = []
-    for place, kept in places:
-        if kept is not None:
-            ends = f"until {moment(kept.until_unix_seconds)}, or {command(f'node release {place}')}"
-            facts.append(("quarantine", f"{place}: {one_line(kept.reason)}; {ends}"))
+    for place, kept in quarantined(node):
+        ends = f"until {moment(kept.until_unix_seconds)}, or {command(f'node release {place}')}"
+        facts.append(("quarantine", f"{place}: {one_line(kept.reason)}; {ends}"))
     for each in node.exclusions:
         ends = command(f"node release {node.id}")
         facts.append(("excluded", f"from {each.study}: {one_line(each.reason)}; {ends} ends it"))

@@ -2,7 +2,8 @@
 
 Rule: the same content gives the same bytes: entries sorted, times and owners left out. What is
 rebuilt anyway (caches, environments), what `.hermesignore` names and what the study links as
-`data` stays behind; a snapshot over the limit is refused by naming its largest entries.
+`data` stays behind; a snapshot over the limit is refused by naming its largest entries. The study's
+own file travels, too, but its comments make no other study.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import os
 import stat
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from hermesctl.errors import SnapshotError
 from hermesctl.ignore_rules import IgnoreRules
@@ -30,10 +31,14 @@ _LARGEST_SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A finished tar: an open file at its start, its sha256 in hex, and its size."""
+    """A finished tar: an open file at its start, its sha256 in hex, and its size.
+
+    `identity` is the sha256 that it would have without the study's own files.
+    """
 
     tar: IO[bytes]
     sha256: str
+    identity: str
     size_bytes: int
     files: int
 
@@ -48,26 +53,59 @@ class _Member:
 
 @contextmanager
 def snapshot(
-    directory: Path, data: tuple[str, ...] = (), size_bytes_max: int = SIZE_BYTES_MAX
+    directory: Path,
+    data: tuple[str, ...] = (),
+    size_bytes_max: int = SIZE_BYTES_MAX,
+    own_files: Collection[Path] = (),
 ) -> Iterator[Snapshot]:
     """Pack `directory`, without the entries named by `data`, into a temporary file.
 
+    `own_files` say what the study is, and travel without being a part of the code's identity.
     Raises SnapshotError when it can't be read, is too large, or holds a link to a directory
     outside of itself.
     """
     members = sorted(_members(directory, data), key=lambda m: m.name)
     _check_limits(directory, members, size_bytes_max)
     with tempfile.TemporaryFile(prefix="hermes-snapshot-") as stream:
-        with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
-            for member in members:
-                _add(tar, member)
-        digest = hashlib.sha256()
+        whole = _Hashed(stream)
+        _pack(members, whole)
         stream.seek(0)
-        while block := stream.read(1 << 20):
-            digest.update(block)
-        size_bytes = stream.tell()
-        stream.seek(0)
-        yield Snapshot(stream, digest.hexdigest(), size_bytes, len(members))
+        own = {os.path.realpath(path) for path in own_files}
+        others = [member for member in members if os.path.realpath(member.path) not in own]
+        identity = whole
+        if len(others) < len(members):
+            identity = _Hashed(None)
+            _pack(others, identity)
+        yield Snapshot(stream, whole.sha256(), identity.sha256(), whole.tell(), len(members))
+
+
+class _Hashed:
+    """A file to write to that knows its hash; it keeps nothing itself."""
+
+    def __init__(self, stream: IO[bytes] | None) -> None:
+        self._stream = stream
+        self._digest = hashlib.sha256()
+        self._size = 0
+
+    def write(self, data: bytes) -> int:
+        self._digest.update(data)
+        self._size += len(data)
+        if self._stream is not None:
+            self._stream.write(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._size
+
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
+
+
+def _pack(members: list[_Member], to: _Hashed) -> None:
+    # The stubs ask for all of a file, of which writing uses these two.
+    with tarfile.open(fileobj=cast(IO[bytes], to), mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for member in members:
+            _add(tar, member)
 
 
 def _members(directory: Path, data: tuple[str, ...]) -> Iterator[_Member]:

@@ -25,6 +25,8 @@ from hermesctl.trees import tree_of, with_value
 from hermesd.pb.hermes.v1.types_pb2 import StudySpec
 
 _STUDY_SUFFIXES = frozenset({".yaml", ".yml", ".json"})
+# What is larger is data of the program.
+_STUDY_FILE_BYTES_MAX = 1 << 20
 _ENVVAR_MACRO = re.compile(r"\$\{envvar:([^}]*)\}\Z")
 # What a program's result may depend on; everything else stays with the submitter.
 _TAKEN = frozenset(
@@ -41,12 +43,16 @@ _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|CREDENTIAL|API_?KEY")
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A study ready to be sent; `document` still knows where each field was written."""
+    """A study ready to be sent; `document` still knows where each field was written.
+
+    `own_files` are those that it was read from or is written to.
+    """
 
     spec: StudySpec
     directory: Path
     notes: tuple[str, ...]
     document: Document
+    own_files: tuple[Path, ...] = ()
 
     def located(self, problems: tuple[Problem, ...]) -> list[Problem]:
         """The head's problems with the lines of the file that they are about."""
@@ -72,6 +78,28 @@ def open_study(path: Path) -> Document:
     table = with_value(Table((), place), ["program"], Scalar(name, name, place))
     table = with_value(table, ["method"], Scalar("grid", "grid", place))
     return Document(table, ())
+
+
+def from_file(path: Path, document: Document, *others: Path) -> Prepared:
+    """The study of a document that was opened at `path`; see `from_document`."""
+    prepared = from_document(document, path.absolute().parent, *others)
+    return replace(prepared, own_files=(path,) if path.suffix in _STUDY_SUFFIXES else ())
+
+
+def own_files(prepared: Prepared) -> tuple[Path, ...]:
+    """The files of its directory that say just what the study is: its own, and those that were
+    written for it by an earlier submit, or read as the same."""
+    found = []
+    for path in sorted(prepared.directory.iterdir()):
+        if path.suffix not in _STUDY_SUFFIXES or path in prepared.own_files:
+            continue
+        try:
+            if path.is_file() and path.stat().st_size <= _STUDY_FILE_BYTES_MAX:
+                other = from_document(study_file.read(path), prepared.directory)
+                found += [path] if other.spec == prepared.spec else []
+        except (UsageError, OSError):
+            continue  # no study file, whatever else it is
+    return (*prepared.own_files, *found)
 
 
 def from_document(document: Document, home: Path, *others: Path) -> Prepared:

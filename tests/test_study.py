@@ -304,6 +304,7 @@ def test_an_extension_keeps_what_was_searched_and_shortens_nothing() -> None:
     for name, wanted, words in (
         ("lr", 0.5, r"parameters\.lr = 0\.5: expected a parameter that is not searched"),
         ("epochs", 2, r"parameters\.epochs = 2: expected at least 4"),
+        ("epoch", 9, r"parameters\.epoch = 9: expected .* \(did you mean epochs\?\)"),
     ):
         with pytest.raises(Refused, match=words):
             study.extension(

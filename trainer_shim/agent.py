@@ -13,14 +13,23 @@ from collections.abc import Mapping
 from typing import Any, Callable
 
 from trainer_shim.mailbox import Mailbox
-from trainer_shim.page import Page
+from trainer_shim.page import NO_LIMIT, Page
 from trainer_shim.reporter import Metrics, Reporter
 from trainer_shim.saver import CannotCapture, Capture, Saver
 from trainer_shim.wire import Message, number
 
-__all__ = ["NOT_FURTHER", "Agent", "CannotCapture", "Capture", "current", "install"]
+__all__ = [
+    "NOT_FURTHER",
+    "NOT_RETURNED",
+    "Agent",
+    "CannotCapture",
+    "Capture",
+    "current",
+    "install",
+]
 
 NOT_FURTHER = "it cannot be trained further"
+NOT_RETURNED = "the program ended before it came to where its checkpoint was taken"
 
 
 class Agent:
@@ -114,6 +123,10 @@ class Agent:
         """Keep the values of one iteration (or of an epoch, under its last step)."""
         self._reporter.record(step, metrics, examples)
 
+    def record_signal(self, step: int, value: Any, examples: int = 0) -> None:
+        """As `record` of one iteration that has no value but the signal's, which is a number."""
+        self._reporter.record_signal(step, value, examples)
+
     def boundary(self, step: int) -> None:
         """Between two iterations: `step` are done. May hold, save and report here."""
         words64 = self._words64
@@ -136,8 +149,7 @@ class Agent:
     def completed(self, exit_code: int) -> None:
         """The program ended well: last report, last checkpoint, last values."""
         if self.is_returning:
-            detail = "the program ended before it came to where its checkpoint was taken"
-            self.failed("restore", detail, detail)
+            self.failed("restore", NOT_RETURNED, NOT_RETURNED)
             return
         self.closing(well=True)
         values = self._reporter.last_values
@@ -194,7 +206,7 @@ class Agent:
     # -- at a boundary with something to do ------------------------------------------------------
 
     def _attend(self, step: int) -> None:
-        """Read what the host has sent; hold if it says so, or if the limit is reached."""
+        """Read what the host has sent; report at a mark, hold if told so or at the limit."""
         while self._mailbox.read != self._words32[0]:
             message = self._mailbox.next()
             if message["kind"] == "suspend":
@@ -203,7 +215,10 @@ class Agent:
                 self._reporter.report(at=step)
             elif message["kind"] == "save":
                 self._save(message)
-        if step >= self._words64[2]:
+        if step >= self.page.mark:
+            self.page.mark = NO_LIMIT
+            self._reporter.report(at=step)
+        if step >= self.page.limit:
             self._hold(step, "limit")
 
     def _hold(self, step: int, cause: str) -> None:

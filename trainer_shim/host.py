@@ -159,7 +159,7 @@ class Host:
         elif kind == "suspend":
             trial.suspend(message["tier"], float(message["deadline_seconds"]))
         elif kind == "report":
-            trial.report()
+            trial.report(message.get("at_step"))
         elif kind == "checkpoint":
             trial.checkpoint(message["id"])
         elif kind == "demote":

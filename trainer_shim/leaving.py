@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import gc
 import io
+import itertools
 import sys
 import threading
 import types
@@ -49,7 +50,8 @@ def _let_go() -> None:
 
 def _flush() -> None:
     """Write what open files hold back."""
-    for value in [*gc.get_objects(), sys.stdout, sys.stderr]:
+    # Not in one list of ours: it would be among the objects, hold itself, and with it all of them.
+    for value in itertools.chain(gc.get_objects(), (sys.stdout, sys.stderr)):
         if isinstance(value, (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)):
             with contextlib.suppress(OSError, ValueError):
                 value.flush()

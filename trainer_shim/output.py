@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 
 _CHUNK = 256 * 1024
 _HELD_BACK_BYTES = 64 * 1024
+_TAIL_BYTES = 4096
+_LINE_LETTERS = 200
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
 
 class Output:
@@ -24,9 +28,11 @@ class Output:
         self._fd = self._open()
         self._size = os.fstat(self._fd).st_size
         self._held: bytearray | None = None
+        self._tail = b""
 
     def pipe(self) -> tuple[int, int]:
         """A new pipe (our end, the program's end); ours does not block."""
+        self._tail = b""
         ours, theirs = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(ours, False)
         fcntl.fcntl(ours, 1031, 1 << 20)  # F_SETPIPE_SZ: fewer wake-ups for a chatty program
@@ -51,12 +57,20 @@ class Output:
                 return True
             if not data:
                 return False
+            self._tail = (self._tail + data)[-_TAIL_BYTES:]
             if self._held is None:
                 self._write(data)
             else:
                 self._held += data
                 del self._held[:-_HELD_BACK_BYTES]
         return True
+
+    def last_line(self) -> str:
+        """What the program of the newest pipe printed last that is not blank, without colours."""
+        for line in reversed(_ESCAPES.sub("", self._tail.decode(errors="replace")).splitlines()):
+            if line.strip():
+                return "".join(filter(str.isprintable, line)).strip()[:_LINE_LETTERS]
+        return ""
 
     def close(self) -> None:
         """Close the file."""

@@ -1,8 +1,10 @@
 """The page of memory that a host and its training process share.
 
-Rule: each word has one writer. The host writes `mail` (how many frames it has sent, so that
-one load tells the agent whether there is something to read) and `limit`; the agent writes
-`step` and `looping`. Words are naturally aligned, so a load or store is never torn.
+Rule: each word has one writer, but for a mark. The host writes `mail` (how many frames it has sent,
+so that one load tells the agent whether there is something to read) and `limit`; the agent writes
+`step` and `looping`. The host sets `mark` and the agent takes it away; a mark that is set while the
+one before is taken away may be lost, and then a report comes when it would have come anyway. Words
+are naturally aligned, so a load or store is never torn.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ import os
 NO_LIMIT = 2**64 - 1
 _SIZE = 4096
 _MAIL, _LOOPING = 0, 1  # 32-bit words, at bytes 0 and 4
-_STEP, _LIMIT = 1, 2  # 64-bit words, at bytes 8 and 16
+# 64-bit words, from byte 8 on; the agent looks at `_NEAREST` alone, the lesser of the two after it.
+_STEP, _NEAREST, _LIMIT, _MARK = 1, 2, 3, 4
 
 
 class Page:
@@ -31,6 +34,7 @@ class Page:
         fd = os.memfd_create("hermes-page")
         os.ftruncate(fd, _SIZE)
         page = cls(fd)
+        page.words64[_MARK] = NO_LIMIT
         page.limit = NO_LIMIT
         return page
 
@@ -76,3 +80,17 @@ class Page:
     @limit.setter
     def limit(self, step: int) -> None:
         self.words64[_LIMIT] = step
+        self._find_nearest()
+
+    @property
+    def mark(self) -> int:
+        """The step at whose boundary the agent reports and goes on; NO_LIMIT for none."""
+        return self.words64[_MARK]
+
+    @mark.setter
+    def mark(self, step: int) -> None:
+        self.words64[_MARK] = step
+        self._find_nearest()
+
+    def _find_nearest(self) -> None:
+        self.words64[_NEAREST] = min(self.words64[_LIMIT], self.words64[_MARK])

@@ -7,16 +7,18 @@ evenly thinned with the last kept.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Union
+from typing import Any, TypeVar, Union
 
 from trainer_shim.wire import Message, number
 
+_T = TypeVar("_T")
 MAX_POINTS = 256
 Point = list[Any]  # [step, {metric: value}]
 Number = Union[float, str]
+Values = Union[float, dict[str, float]]  # of a step: by name, or the signal alone
 
 
-def thin(points: Sequence[Point]) -> list[Point]:
+def thin(points: Sequence[_T]) -> list[_T]:
     """At most 256 of `points`, evenly spaced, the last kept."""
     count = len(points)
     if count <= MAX_POINTS:
@@ -24,14 +26,15 @@ def thin(points: Sequence[Point]) -> list[Point]:
     return [points[(i + 1) * count // MAX_POINTS - 1] for i in range(MAX_POINTS)]
 
 
-def thin_keeping_rich(points: Sequence[Point]) -> list[Point]:
-    """As `thin`, but points with more than the usual values (an epoch's) are kept too."""
-    if len(points) <= MAX_POINTS:
-        return list(points)
-    usual = min(len(values) for _, values in points)
-    rich = [point for point in points if len(point[1]) > usual][-MAX_POINTS:]
-    chosen = {**dict(thin(points)), **dict(rich)}
-    return [[step, chosen[step]] for step in sorted(chosen)]
+def thin_keeping_rich(points: Mapping[int, Values]) -> list[int]:
+    """The steps that `thin` keeps, and those with more than the usual values (an epoch's)."""
+    steps = list(points)
+    if len(steps) <= MAX_POINTS:
+        return steps
+    sizes = [len(values) if isinstance(values, dict) else 1 for values in points.values()]
+    usual = min(sizes)
+    rich = [step for step, size in zip(steps, sizes) if size > usual][-MAX_POINTS:]
+    return sorted({*thin(steps), *rich})
 
 
 def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:

@@ -1,25 +1,25 @@
 """What the iterations computed, kept as it comes and told to the host now and then.
 
 Rule: training is never made to wait for a value: a tensor stays one until a report is due, at
-most once a second and before every hold.
+most once a second and before every hold. Of an iteration nothing is made that Python's collector
+of garbage would look through: in a process with a framework each of its rounds takes long.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from trainer_shim import wire
 from trainer_shim.mailbox import Mailbox
-from trainer_shim.report import numbers, summarise, thin_keeping_rich
+from trainer_shim.report import Values, numbers, summarise, thin_keeping_rich
 from trainer_shim.wire import Message, number
 
 REPORT_SECONDS = 1.0
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
-Metrics = Mapping[str, Any]
+Metrics = dict[str, Any]
 
 
 class Reporter:
@@ -30,7 +30,9 @@ class Reporter:
         self.due = 0.0
         self._mailbox = mailbox
         self._signal = signal
-        self._waiting: list[tuple[int, Metrics]] = []
+        # Of each record the step, and its metrics by name, or the signal's value alone.
+        self._steps: list[int] = []
+        self._found: list[Any] = []
         self._examples = 0
         self._cpu_then = time.process_time()
 
@@ -41,31 +43,32 @@ class Reporter:
 
     def record(self, step: int, metrics: Metrics, examples: int = 0) -> None:
         """Keep the values of one iteration (or of an epoch, under its last step)."""
-        self._waiting.append((step, metrics))
+        self._steps.append(step)
+        self._found.append(metrics)
+        self._examples += examples
+
+    def record_signal(self, step: int, value: Any, examples: int = 0) -> None:
+        """Keep the signal of one iteration, which has no other values."""
+        self._steps.append(step)
+        self._found.append(value)
         self._examples += examples
 
     def report(self, at: int | None = None) -> None:
         """Send what has been recorded since the last report; if it is nothing, `at` which step."""
-        waiting, self._waiting = self._waiting, []
+        steps, self._steps = self._steps, []
+        found, self._found = self._found, []
         examples, self._examples = self._examples, 0
-        if not waiting:
+        if not steps:
             if at is None:
                 return
-            waiting = [(at, {})]
+            steps, found = [at], [{}]
         cpu = time.process_time() - self._cpu_then
         self.restart()
-        points: dict[int, dict[str, float]] = {}
-        signal: list[float] = []
-        for step, metrics in waiting:
-            values = numbers(metrics)
-            if self._signal in values:
-                signal.append(values[self._signal])
-            points.setdefault(step, {}).update(values)
-            self.last_values.update(values)
+        points, signal = self._points(steps, found)
         message = {
             "kind": "reported",
-            "first_step": waiting[0][0],
-            "last_step": waiting[-1][0],
+            "first_step": steps[0],
+            "last_step": steps[-1],
             "count": len(points),
             "signal": summarise(signal),
             "examples": examples,
@@ -73,10 +76,33 @@ class Reporter:
             "cpu_seconds": cpu,
         }
         listed = [
-            [step, {name: number(value) for name, value in found.items()}]
-            for step, found in points.items()
+            [step, {name: number(value) for name, value in self._named(points[step]).items()}]
+            for step in thin_keeping_rich(points)
         ]
-        self._send(message, thin_keeping_rich(listed))
+        self._send(message, listed)
+
+    def _points(self, steps: list[int], found: list[Any]) -> tuple[dict[int, Values], list[float]]:
+        """What is known of each step, and the signal of every one that has it."""
+        points: dict[int, Values] = {}
+        signal: list[float] = []
+        name, last = self._signal, self.last_values
+        for step, metrics in zip(steps, found):
+            if not isinstance(metrics, dict) and step not in points:
+                try:
+                    points[step] = last[name] = value = float(metrics)
+                    signal.append(value)
+                except (TypeError, ValueError):
+                    points[step] = {}
+                continue
+            values = numbers(self._named(metrics))
+            if name in values:
+                signal.append(values[name])
+            points[step] = {**self._named(points.get(step, {})), **values}
+            last.update(values)
+        return points, signal
+
+    def _named(self, values: Any) -> dict[str, Any]:
+        return values if isinstance(values, dict) else {self._signal: values}
 
     def _send(self, message: Message, points: list[Any]) -> None:
         """Send a report, in several frames if its points do not fit one."""

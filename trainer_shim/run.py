@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
+from trainer_shim.agent import NOT_RETURNED
 from trainer_shim.events import boottime
 from trainer_shim.freeze import WorkGroup
 from trainer_shim.meter import SILENT_SECONDS, Meter
@@ -252,7 +253,10 @@ class Run:
 
     def ended(self, status: int, killed_for_memory: bool) -> Message:
         """Kind and fields of the event that tells how it ended, once the process was reaped."""
-        if self._said is None and status == 0:
+        if self._said is None and status == 0 and self._is_restoring:
+            said = {"detail": NOT_RETURNED, "error_signature": NOT_RETURNED}
+            self._said = {"kind": "failed", "error_kind": "restore", **said}
+        elif self._said is None and status == 0:
             # A program that was exec'd: what it reported before its end is what is known.
             last = {"checkpoint": self.last_saved, "metrics": self._last_values}
             self._said = {"kind": "completed", **last}

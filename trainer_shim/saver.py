@@ -47,7 +47,8 @@ class Saver:
         began = time.monotonic()
         self.join()
         try:
-            builder = snapshot.Builder(self._checkpoints, id)
+            # A program that waits trains no more meanwhile, and goes on from this very one.
+            builder = snapshot.Builder(self._checkpoints, id, is_read_soon=wait)
             with builder.or_nothing():
                 capture = take()
                 capture.prepare(builder)

@@ -17,12 +17,13 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Union
 
+from trainer_shim import straight
+
 VERSION = 1
 MANIFEST = "manifest.json"
 _PARTIAL = ".partial"
 _FETCHED = ".fetched.partial"  # a node daemon brings it from another machine, and may go on with it
 _CHUNK = 1 << 20
-_SYNCED_AT_ONCE = 4 << 20
 
 Buffer = Union[bytes, bytearray, memoryview]
 Fields = dict[str, Any]
@@ -33,15 +34,20 @@ class SnapshotError(Exception):
 
 
 class Builder:
-    """A checkpoint being written under `parent` with the name `id`."""
+    """A checkpoint being written under `parent` with the name `id`.
 
-    def __init__(self, parent: str, id: str) -> None:
+    One that is not `read_soon` is written at less cost to what runs meanwhile.
+    """
+
+    def __init__(self, parent: str, id: str, is_read_soon: bool = True) -> None:
         if not id or "/" in id or id.startswith(".") or id.endswith(_PARTIAL):
             raise SnapshotError(f"checkpoint id {id!r}, expected a plain file name")
         self.id = id
         self.path = os.path.join(parent, id)
         self.partial = self.path + _PARTIAL
+        self._is_read_soon = is_read_soon
         self._sums: dict[str, Fields] = {}
+        self._linked: dict[str, Fields] = {}  # the files of the checkpoints that some come from
         shutil.rmtree(self.partial, ignore_errors=True)
         os.makedirs(self.partial)
 
@@ -59,21 +65,35 @@ class Builder:
 
         In pieces: a thread that writes or syncs cannot be stopped, and a suspend waits for it.
         """
-        digest, size, unsynced = hashlib.sha256(), 0, 0
-        with open(os.path.join(self.partial, name), "wb", buffering=0) as file:
+        digest, size = hashlib.sha256(), 0
+        path = os.path.join(self.partial, name)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)  # it may be linked, and another checkpoint's too
+        with straight.File(path, self._is_read_soon) as file:
             for part in parts:
                 view = memoryview(part).cast("B")
                 for piece in (view[at : at + _CHUNK] for at in range(0, len(view), _CHUNK)):
                     digest.update(piece)
+                    file.write(piece)
                     size += len(piece)
-                    unsynced += len(piece)
-                    while piece:
-                        piece = piece[file.write(piece) :]
-                    if unsynced >= _SYNCED_AT_ONCE:
-                        os.fdatasync(file.fileno())
-                        unsynced = 0
-            os.fsync(file.fileno())
+            file.finish()
         self._sums[name] = {"sha256": digest.hexdigest(), "bytes": size}
+
+    def link(self, name: str, path: str) -> bool:
+        """Take over a file of the finished checkpoint at `path`, as it is and without copying it;
+        False if that cannot be. Damage that it has is found in both of them."""
+        try:
+            entry = self._files_of(path)[name]
+            os.link(os.path.join(path, name), os.path.join(self.partial, name))
+        except (OSError, KeyError, SnapshotError):
+            return False
+        self._sums[name] = entry
+        return True
+
+    def _files_of(self, path: str) -> Fields:
+        if path not in self._linked:
+            self._linked[path] = _manifest(path)[0]["files"]
+        return self._linked[path]
 
     def adopt(self) -> None:
         """Take over the files that somebody else wrote into `partial`."""

@@ -115,9 +115,13 @@ class Supervisor(LiveTrial):
                 self._suspension.await_boundary()
             self._settle()
 
-    def report(self) -> None:
+    def report(self, at_step: int | None = None) -> None:
         """Say what was done since the last report: the program at its next boundary, if it has any
-        soon, else what can be seen from here."""
+        soon, else what can be seen from here. With `at_step`, the program once it is that far."""
+        if at_step is not None:
+            if self.worker is not None:
+                self.worker.page.mark = at_step
+            return
         if self.phase != "running" or self.worker is None or self._suspension is not None:
             return
         if self.run.started and self.worker.page.looping:
@@ -247,6 +251,12 @@ class Supervisor(LiveTrial):
             return
         outcome = run.ended(status, oom)
         self.output.let_through(show=outcome["kind"] == "failed")
+        if outcome["kind"] == "failed" and str(outcome.get("error_signature")).startswith(
+            "exit status"
+        ):
+            # Of the error itself nobody knows more than what the program printed of it.
+            line = self.output.last_line()
+            outcome["detail"] += f": {line}" if line else ""
         self.phase = "ended"
         self.emit(**outcome)
 

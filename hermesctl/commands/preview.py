@@ -26,7 +26,7 @@ from hermesctl.output import Format, emit, row
 from hermesctl.records import Submission
 from hermesctl.running import run
 from hermesctl.study_file import Document, Table
-from hermesctl.submission import Prepared, from_document, open_study
+from hermesctl.submission import Prepared, from_file, open_study
 from hermesctl.tables import cell, grid, params_text, value_text, varying
 from hermesctl.terminal import say, stdout
 from hermesctl.text import count, printable
@@ -79,7 +79,7 @@ def prepare(
             document.root, name=name, metric=metric, grid=grid or (), settings=settings or ()
         )
         document = Document(changed, document.problems)
-    return from_document(document, file.absolute().parent, Path.cwd())
+    return from_file(file, document, Path.cwd())
 
 
 def show_preview(

@@ -6,7 +6,7 @@ unasked.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from pathlib import Path
 from typing import Annotated
@@ -19,7 +19,7 @@ from hermesctl.async_client import AsyncClient
 from hermesctl.commands.preview import prepare, renamed, show_preview
 from hermesctl.documents import best_columns, ending_document, submission_document
 from hermesctl.errors import ExitCode, UsageError
-from hermesctl.idle import without_nodes
+from hermesctl.idle import hindrances
 from hermesctl.invocation import command
 from hermesctl.live import follow_to_the_end, show_end
 from hermesctl.options import (
@@ -96,7 +96,10 @@ def submit(
     Example: hermesctl submit study.yaml --set schedule.policy=fifo --dry-run
     """
     prepared = prepare(file, grid, settings, metric, name)
-    saved = _to_save(save, prepared, yes) if save is not None else ""
+    saved = ""
+    if save is not None:
+        saved = _to_save(save, prepared, yes)
+        prepared = replace(prepared, own_files=(*prepared.own_files, save))
     environment = _environment(env or [])
     progress = _Progress(local)
 
@@ -117,7 +120,7 @@ def submit(
             return None
         for note in submission.notes:
             say(f"note: {printable(note)}")
-        if reason := await without_nodes(client):
+        for reason in await hindrances(client):
             say(f"note: {reason}")
         if not output.for_people:
             return await _report(client, submission, output, wait=wait or follow)

@@ -14,7 +14,7 @@ from hermesctl.documents import best_columns, best_document, study_document
 from hermesctl.errors import ExitCode, Unreachable, UsageError
 from hermesctl.event_lines import event_line
 from hermesctl.events import Plain
-from hermesctl.idle import without_nodes
+from hermesctl.idle import hindrances
 from hermesctl.live import said_last, show_top
 from hermesctl.options import HeadOption, LatestStudyArgument, OutputOption, TrialArgument
 from hermesctl.output import Format, emit, json_line, row, write
@@ -49,8 +49,9 @@ def status(
     async def body(client: AsyncClient) -> ExitCode | None:
         chosen = await chosen_study(client, study)
         detail = await client.study(chosen)
-        if not detail.study.finished and (reason := await without_nodes(client)):
-            say(f"note: {reason}")
+        if not detail.study.finished:
+            for reason in await hindrances(client, detail.study):
+                say(f"note: {reason}")
         if wait:
             detail = await client.wait(chosen)
         document = study_document(detail)
@@ -120,7 +121,7 @@ def tail(
             stream = client.events(after=after, reports=reports, once=not follow, on_gap=say_gap)
         elif follow:
             chosen = await chosen_study(client, study)
-            if reason := await without_nodes(client):
+            for reason in await hindrances(client):
                 say(f"note: {reason}")
             stream = client.follow(chosen, after=after, reports=reports, on_gap=say_gap)
         else:

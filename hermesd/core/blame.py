@@ -30,6 +30,8 @@ def set_back(trial: Trial, run: Run, step: int, now: Time) -> Trial:
         trial = replace(trial, checkpoint=None)
     if trial.copied is not None and trial.copied.step > step:
         trial = replace(trial, copied=None)  # it did not do either, or is of a later past
+    if trial.result is not None and step < trial.result.step:
+        return _ended_if(trial, True, detail)
     return _ended_if(trial, _restores(trial) >= MOST_RESTORES, detail, "too often")
 
 
@@ -50,7 +52,8 @@ def blamed(trial: Trial, event: RunFailed, study: Study, left: Prospects, now: T
     cannot be restored is set aside, and counts apart as well. A trial that is allowed more than one
     failure does not end while a place is untried: no single device ends it, and no single node.
     The study's rules come before all that; but the same error again, on another node than one that
-    a rule has excluded for it, is the program's own.
+    a rule has excluded for it, is the program's own. A trial that has its result, and was only to
+    go on from there, ends at the first failure that is not the machine's.
     """
     run = trial.run
     assert run is not None
@@ -68,6 +71,8 @@ def blamed(trial: Trial, event: RunFailed, study: Study, left: Prospects, now: T
         (old.signature, old.step) == (event.signature, event.step) for old in trial.failures
     )
     trial = replace(trial, failures=(*trial.failures, failure), reason=event.detail)
+    if trial.extending and not failure.machines:
+        return _ended_if(trial, True, event.detail)
     if failure.ruled is RetryAction.NO_RETRY:
         return _ended_if(trial, True, event.detail, "retry.rules: no_retry")
     if failure.ruled is RetryAction.NOT_HERE and not left.elsewhere:
@@ -91,8 +96,8 @@ def _restores(trial: Trial) -> int:
     return sum(old.restores for old in trial.failures)
 
 
-def _ended_if(trial: Trial, last: bool, detail: str, words: str) -> Trial:
+def _ended_if(trial: Trial, last: bool, detail: str, words: str = "") -> Trial:
     """The trial, failed for good if that was the last try."""
     if not last or trial.ending:
         return trial
-    return replace(trial, ending=Ending(Phase.FAILED, f"{detail} ({words})"))
+    return replace(trial, ending=Ending(Phase.FAILED, f"{detail} ({words})" if words else detail))

@@ -69,9 +69,7 @@ def fold_copy_event(state: Tables, event: CopyEvent, now: Time) -> None:
 
 def _known(trial: Trial, name: CheckpointId) -> Checkpoint | None:
     """The checkpoint of this name, if it is remembered."""
-    flying = trial.copying.checkpoint if trial.copying else None
-    known = (trial.checkpoint, trial.copied, flying)
-    return next((each for each in known if each is not None and each.id == name), None)
+    return next((each for each in remembered(trial) if each.id == name), None)
 
 
 def with_place(state: Tables, trial: Trial, checkpoint: Checkpoint, node: NodeId) -> Trial:
@@ -84,11 +82,25 @@ def with_place(state: Tables, trial: Trial, checkpoint: Checkpoint, node: NodeId
     before = trial.copied
     if before is not None and before.step > there.step:
         return trial
-    needed = {*there.nodes, *(trial.checkpoint.nodes if trial.checkpoint else ())}
-    for old in before.nodes if before else ():
-        if old not in needed:
-            state.leftover[trial.id, old] = None
-    return replace(trial, copied=there)
+    trial = replace(trial, copied=there)
+    _leave_over(state, trial, before)
+    return trial
+
+
+def remembered(trial: Trial) -> tuple[Checkpoint, ...]:
+    """The checkpoints of a trial to which something refers, that of its earlier result included."""
+    flying = trial.copying.checkpoint if trial.copying else None
+    result = trial.result.checkpoint if trial.result else None
+    known = (trial.checkpoint, trial.copied, flying, result)
+    return tuple(each for each in known if each is not None)
+
+
+def _leave_over(state: Tables, trial: Trial, before: Checkpoint | None) -> None:
+    """Nothing that the nodes of an earlier checkpoint have is needed, if none of these has more."""
+    needed = {node for each in remembered(trial) for node in each.nodes}
+    for node in before.nodes if before else ():
+        if node not in needed:
+            state.leftover[trial.id, node] = None
 
 
 def to_restore(state: Tables, trial: Trial) -> Checkpoint | None:
@@ -110,10 +122,9 @@ def gone_back(state: Tables, trial: Trial, name: CheckpointId | None) -> Trial:
     newest, copied = trial.checkpoint, trial.copied
     if name is None or newest is None or newest.id == name or copied is None or copied.id != name:
         return trial
-    for node in newest.nodes:
-        if node not in copied.nodes:
-            state.leftover[trial.id, node] = None
-    return progress.back_at(replace(trial, checkpoint=copied, copy_after=0.0), copied.step)
+    trial = replace(trial, checkpoint=copied, copy_after=0.0)
+    _leave_over(state, trial, newest)
+    return progress.back_at(trial, copied.step)
 
 
 def disk_lost(state: Tables, node: NodeId) -> None:
@@ -124,6 +135,9 @@ def disk_lost(state: Tables, node: NodeId) -> None:
             continue
         fallen = newest is None and trial.checkpoint is not None
         trial = replace(trial, checkpoint=copied if fallen else newest, copied=copied)
+        if trial.result is not None:
+            kept = _without(trial.result.checkpoint, node)
+            trial = replace(trial, result=replace(trial.result, checkpoint=kept))
         if fallen and trial.phase is Phase.WAITING and state.parked_on(trial) is None:
             trial = progress.fall_back(trial)
         state.put(trial)

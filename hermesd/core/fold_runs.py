@@ -58,6 +58,8 @@ def fold_run_event(state: Tables, event: RunEvent, now: Time) -> None:
             state.free_slots(trial, now)
             step = max(trial.step, event.step)
             ending = Ending(Phase.COMPLETED, "" if trial.metrics else "no metric seen")
+            if trial.ending and trial.ending.phase is Phase.FAILED:
+                ending = trial.ending  # it had begun anew: what it then came to is not asked for
             done = progress.with_checkpoint(trial, event.checkpoint)
             done = progress.close_quantum(done) if done.current.count else done
             state.put(progress.released(replace(done, step=step, ending=ending), now))
@@ -74,6 +76,8 @@ def fold_run_event(state: Tables, event: RunEvent, now: Time) -> None:
 def _learn(state: Tables, trial: Trial, event: Checkpointed | FidelityKnown) -> None:
     match event:
         case Checkpointed(_, checkpoint):
+            if trial.phase.final and checkpoint.step > trial.step:
+                return  # of an extension that came to nothing
             state.put(progress.with_checkpoint(trial, checkpoint))
         case FidelityKnown(_, fidelity, reason, framework):
             state.put(

@@ -10,6 +10,7 @@ from hermesd.core.losses import Chunk
 from hermesd.core.model import (
     Checkpoint,
     DeviceId,
+    Fidelity,
     NodeId,
     Phase,
     RunId,
@@ -171,4 +172,7 @@ class Result:
     metrics: dict[str, MetricSummary]
     not_finite: bool
     checkpoint: Checkpoint | None
+    fidelity: Fidelity
+    fidelity_reason: str
+    framework: str
     finished: Time | None

@@ -104,8 +104,9 @@ class Quantum:
     """A grant of device time; whichever limit is met first ends it, none means for ever.
 
     `seconds` counts from the grant, `until_step` is a step of the trial, `loss` a value of the
-    signal. With `exact` the run parks by itself at `until_step`; otherwise the end of a quantum is
-    only an event and the run goes on until it is answered. `milestones` are those still ahead.
+    signal. With `exact` the run parks by itself at `until_step`; otherwise it reports there, the
+    end of a quantum is only an event, and the run goes on until it is answered.
+    `milestones` are those still ahead.
     """
 
     seconds: float | None = None

@@ -67,9 +67,10 @@ class Halt:
 
 @dataclass(frozen=True, slots=True)
 class AskReport:
-    """Ask a run for what it has done since its last report; it goes on."""
+    """Ask a run for what it has done since its last report: now, or at a step. It goes on."""
 
     run: RunId
+    at_step: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

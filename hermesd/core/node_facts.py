@@ -146,7 +146,7 @@ def _progress(node: NodeTable, stay: Stay, fact: Progress, now: Time) -> None:
         _started(node, stay, stay.step, now)
     node.tell(stay.planned_report(fact.report), fact.points)
     if stay.condition is Condition.RUNNING:
-        for event in stay.passes(fact.report):
+        for event in stay.passes(fact.report, now):
             node.tell(event)
 
 

@@ -200,5 +200,6 @@ class NodeMachine:
             table.out.append(Spawn(stay.assignment, checkpoint, stay.limit_step))
         else:
             table.out.append(LetGo(stay.assignment, stay.limit_step))
+        table.mark(stay)
         stay.process = stay.run
         stay.enter(Condition.STARTING, now)

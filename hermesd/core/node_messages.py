@@ -23,8 +23,8 @@ from hermesd.core.model import (
     Tier,
     Time,
     TrialId,
-    TrialSpec,
 )
+from hermesd.core.trial import Trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,9 @@ class Source:
 class Assignment:
     """A Launch with everything a node must know to carry it out; `identity` is its study's.
 
-    `sources` are the other nodes that have the checkpoint and are there.
+    `sources` are the other nodes that have the checkpoint and are there. `result_checkpoint` is the
+    id of the one that the trial has again if it gets no further than its result: it stays, and the
+    run never begins anew.
     """
 
     launch: Launch
@@ -64,19 +66,17 @@ class Assignment:
     suspend_deadline_seconds: float
     identity: str = ""
     sources: tuple[Source, ...] = ()
+    result_checkpoint: str = ""
 
     @property
     def run(self) -> RunId:
         return self.launch.run
 
 
-def assignment(
-    launch: Launch, study: Study, spec: TrialSpec, checkpoint: Checkpoint | None
-) -> Assignment:
-    """The Launch of a trial of `study`, ready for its node.
-
-    `checkpoint` is the one that `launch.checkpoint` names, None when it names none.
-    """
+def assignment(launch: Launch, study: Study, trial: Trial) -> Assignment:
+    """The Launch of a trial of `study`, ready for its node."""
+    spec, result = trial.spec, trial.result
+    held = result.checkpoint if result is not None else None
     program = Program(
         spec.argv,
         study.program.python,
@@ -89,11 +89,12 @@ def assignment(
     work = Work(program, spec.parameters, study.signal, study.signal_goal, spec.seed)
     return Assignment(
         launch,
-        checkpoint,
+        trial.checkpoint if launch.checkpoint else None,
         work,
         study.durability_seconds,
         study.suspend_deadline_seconds,
         study.identity,
+        result_checkpoint=held.id if held is not None else "",
     )
 
 

@@ -71,6 +71,8 @@ def renew(node: NodeTable, order: Renew, now: Time) -> None:
         began = stay.granted if order.extends else now
         running = stay.condition is Condition.RUNNING
         stay.grants(order.grant, order.quantum, began if running else None)
+        if running or stay.condition is Condition.STARTING:
+            node.mark(stay)
     elif stay.over and order.grant == stay.grant:
         node.tell(QuantumEnded(stay.run, stay.grant, stay.step))
 

@@ -65,7 +65,8 @@ class Stay:
     `process` is the run whose attempt the live process was last told, None while there is no
     process; `next` a newer attempt that waits for this one's process to be gone. `since` is
     when the present condition was entered; `granted` when the quantum began, `inquired` when its
-    seconds were over and a report was asked for; `saved` when the last durable checkpoint was
+    seconds were over and a report was asked for, `finishing` when its steps were and the program
+    had done all that it planned; `saved` when the last durable checkpoint was
     taken, moved by the time that was not trained, and `trained` what was trained since then when
     the process was parked. `asked` and `limit` are when the device was asked back and by when,
     `ending` when the process was told to end. `unwritable` is set when a demotion failed: it is
@@ -87,6 +88,7 @@ class Stay:
     quantum: Quantum = field(default_factory=Quantum)
     granted: Time | None = None
     inquired: Time | None = None
+    finishing: Time | None = None
     over: bool = False
     passed: float = 0.0
     trained: float = 0.0
@@ -119,9 +121,9 @@ class Stay:
     def grants(self, grant: int, quantum: Quantum, began: Time | None) -> None:
         """A new quantum; `began` is None until the program runs."""
         self.grant, self.quantum, self.granted, self.over = grant, quantum, began, False
-        self.inquired = None
+        self.inquired, self.finishing = None, None
 
-    def passes(self, report: Reported) -> list[MilestonePassed | QuantumEnded]:
+    def passes(self, report: Reported, now: Time) -> list[MilestonePassed | QuantumEnded]:
         """What a report of the running program means for its quantum; each said once."""
         said: list[MilestonePassed | QuantumEnded] = []
         loss = report.chunks[-1].mean if report.chunks else math.nan
@@ -129,9 +131,12 @@ class Stay:
             self.passed = percent
             said.append(MilestonePassed(self.run, percent, loss, report.step))
         until, target = self.quantum.until_step, self.quantum.loss
-        met = (until is not None and report.step >= until) or (
-            target is not None and loss <= target
-        )
+        met = target is not None and loss <= target
+        if until is not None and report.step >= until:
+            if self.has_done:
+                self.finishing = now if self.finishing is None else self.finishing
+            else:
+                met = True
         return said + (self.expire() if met or self.inquired is not None else [])
 
     def expire(self) -> list[MilestonePassed | QuantumEnded]:
@@ -147,12 +152,26 @@ class Stay:
 
         A program that has done its planned steps is given as long again to end.
         """
-        if self.over or self.granted is None or self.quantum.seconds is None:
+        if self.over or self.granted is None:
             return math.inf
         if self.inquired is not None:
             return self.inquired + REPORT_SECONDS
-        has_done = self.planned is not None and self.step >= self.planned
-        return self.granted + self.quantum.seconds * (2 if has_done else 1)
+        seconds = math.inf if self.quantum.seconds is None else self.quantum.seconds
+        if self.has_done:
+            seconds *= 2
+        if self.finishing is not None:
+            seconds = min(seconds, 2 * (self.finishing - self.granted))
+        return self.granted + seconds
+
+    @property
+    def has_done(self) -> bool:
+        """Whether the program has done its planned steps, and is about to end."""
+        return self.planned is not None and self.step >= self.planned
+
+    @property
+    def mark_step(self) -> int | None:
+        """The step at which the program is to report, since it ends the quantum; None if none."""
+        return None if self.quantum.exact else self.quantum.until_step
 
     @property
     def limit_step(self) -> int | None:

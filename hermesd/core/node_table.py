@@ -9,7 +9,7 @@ from typing import cast
 
 from hermesd.core.events import ParkLost, RunEvent, RunFailed
 from hermesd.core.model import Checkpoint, DeviceId, RunId, Tier, Time, TrialId
-from hermesd.core.node_actions import Action, Demote, Discard, End, Forget, Halt, Tell
+from hermesd.core.node_actions import Action, AskReport, Demote, Discard, End, Forget, Halt, Tell
 from hermesd.core.node_messages import Assignment, Judged, Series
 from hermesd.core.node_stay import Condition, Outcome, Stay
 
@@ -148,6 +148,11 @@ class NodeTable:
             self.discard(stay, again=False)
             return None
         return stay
+
+    def mark(self, stay: Stay) -> None:
+        """Have the run report at the step that ends its quantum, however soon that is."""
+        if stay.mark_step is not None:
+            self.out.append(AskReport(stay.run, stay.mark_step))
 
     def halt(self, stay: Stay, tier: Tier, seconds: float, now: Time) -> None:
         """Ask for the device back."""

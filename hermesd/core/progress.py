@@ -10,6 +10,7 @@ from hermesd.core.events import Reported, RunFailed, RunStarted, RunSuspended
 from hermesd.core.history import Ending, Kept, MetricSummary, Result, SwitchCost
 from hermesd.core.losses import QuantumLosses, extend, truncate
 from hermesd.core.model import Checkpoint, Phase, Study, Tier, Time
+from hermesd.core.strikes import one_line
 from hermesd.core.trial import Trial
 
 # Seconds per step on a device kind: the newest report weighs this much.
@@ -176,7 +177,8 @@ def released(trial: Trial, now: Time) -> Trial:
 def ended(trial: Trial, now: Time, ending: Ending) -> Trial:
     """The trial in its final phase; nothing more is expected of it.
 
-    One that was extended and failed for good has its result again: what was won is never lost.
+    One that was extended and failed for good, or got no further, has its result again: what was
+    won is never lost.
     """
     done = replace(
         trial,
@@ -189,13 +191,21 @@ def ended(trial: Trial, now: Time, ending: Ending) -> Trial:
         home=None,
     )
     before = trial.result
-    if ending.phase is not Phase.FAILED or before is None:
+    if before is None or (ending.phase is not Phase.FAILED and _gained(trial, ending, before)):
         return done
+    said = "its program had nothing more to do" if ending.phase is Phase.COMPLETED else ""
     return replace(
         done,
-        reason=f"not extended: {ending.reason}",
+        result=None,
+        reason=f"not extended: {said or one_line(ending.reason)}",
         **{each.name: getattr(before, each.name) for each in fields(before)},
     )
+
+
+def _gained(trial: Trial, ending: Ending, before: Result) -> bool:
+    """Whether a trial that goes on from its result has come to more than that."""
+    ended_by_itself = ending.phase is Phase.COMPLETED and before.phase is not Phase.COMPLETED
+    return trial.step > before.step or (ended_by_itself and trial.step == before.step)
 
 
 def result_of(trial: Trial) -> Result | None:

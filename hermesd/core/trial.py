@@ -151,6 +151,13 @@ class Trial:
         return self.phase is Phase.RUNNING and self.run is not None and self.run.expired
 
     @property
+    def extending(self) -> bool:
+        """Whether it has a result that it is to go on from, and has got no further yet."""
+        if self.result is None or self.result.checkpoint is None:
+            return self.result is not None
+        return self.checkpoint is None or self.checkpoint.step <= self.result.checkpoint.step
+
+    @property
     def shelved(self) -> bool:
         """Whether a person keeps the trial from its policy for now."""
         return self.paused and not self.phase.final

@@ -22,6 +22,7 @@ from hermesd.core.events import (
     NodeSilent,
     Reported,
 )
+from hermesd.core.fold_copies import remembered
 from hermesd.core.model import Checkpoint, NodeId, StudyId
 from hermesd.core.node_messages import Fetch, Order, Shed, Source, assignment
 from hermesd.core.routing import addressee
@@ -110,10 +111,8 @@ class Sessions:
         match command:
             case Launch():
                 trial = state.trials[command.run.trial]
-                checkpoint = trial.checkpoint if command.checkpoint else None
-                study = state.studies[trial.spec.study]
-                order = assignment(command, study, trial.spec, checkpoint)
-                return replace(order, sources=self._sources(command, checkpoint))
+                order = assignment(command, state.studies[trial.spec.study], trial)
+                return replace(order, sources=self._sources(command, order.checkpoint))
             case Copy(trial_id, _, source):
                 return self._fetch(state.trials[trial_id], source)
             case Drop(trial_id):
@@ -129,8 +128,7 @@ class Sessions:
         flight, study = trial.copying, self.head.state.studies[trial.spec.study]
         if flight is None:
             return None
-        known = (trial.checkpoint, trial.copied, flight.checkpoint)
-        keep = tuple(dict.fromkeys(each.id for each in known if each is not None))
+        keep = tuple(dict.fromkeys(each.id for each in remembered(trial)))
         giver = self._source(source, flight.checkpoint)
         return Fetch(flight.checkpoint, (giver,), keep, flight.target, study.identity)
 

@@ -13,8 +13,8 @@ from hermesd.core.events import Event, Extended, Removed, Submitted
 from hermesd.core.model import Study, StudyId, Time
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
-from hermesd.head import names, views
-from hermesd.head.blobs import Blobs
+from hermesd.head import extending, names, views
+from hermesd.head.blobs import NAME, Blobs
 from hermesd.head.loop import Head
 from hermesd.head.nodes import Sessions
 from hermesd.head.paging import page
@@ -48,6 +48,9 @@ class Studies:
     ) -> pb.SubmitStudyResponse:
         key = key_of(request)
         self._stored(request.code_sha256)
+        if (named := request.code_identity_sha256) and not NAME.fullmatch(named):
+            expected = "a SHA-256 in hexadecimal digits"
+            raise Refused(FieldError("code_identity_sha256", shown(named), expected))
         given = _texts(request.given_environment)
         if request.environment_of:
             original = names.study_id(self.head.state, request.environment_of)
@@ -58,11 +61,14 @@ class Studies:
             request.submit_directory,
             _texts(request.environment),
             given,
+            request.code_identity_sha256,
         )
         draft = await asyncio.to_thread(studies.draft, submission)
         notes = [*draft.notes, *self._notes(draft.study)]
         notes += await wanting(self.head, self.sessions, draft.study)
         identical = self._identical(self.head.state, draft.study.fingerprint)
+        if not identical and not request.again:
+            notes += self._alike(draft.study, given)
         if request.validate_only:
             return self._preview(request, draft, identical, notes)
 
@@ -126,6 +132,23 @@ class Studies:
     def _identical(state: State, fingerprint: str) -> StudyId:
         return next((s.id for s in state.studies.values() if s.fingerprint == fingerprint), "")
 
+    def _alike(self, study: Study, given: tuple[tuple[str, str], ...]) -> list[str]:
+        """What to say of a study that differs from an earlier one by its code alone."""
+        for other in reversed(self.head.state.studies.values()):
+            if (
+                study.program.code_sha256
+                and other.source == study.source
+                and other.program.submit_directory == study.program.submit_directory
+                and other.program.code_sha256 != study.program.code_sha256
+                and set(given) <= set(other.program.environment)
+            ):
+                return [
+                    f"as {other.id}, but for the files of its directory: something there has"
+                    " changed or is new, which makes another study (.hermesignore names what"
+                    " is no part of the program)"
+                ]
+        return []
+
     def _notes(self, study: Study) -> list[str]:
         kinds = {slot.device.kind for slot in self.head.state.slots.values()}
         if study.device_kind and study.device_kind not in kinds:
@@ -172,23 +195,14 @@ class Studies:
 
         def compose(state: State, now: Time) -> Event:
             study_id, trials = names.selected(state, request.selection)
-            if busy := [trial for trial in trials if not state.trials[trial].phase.final]:
-                raise NotNow(
-                    f"{len(busy)} of {len(trials)} trials are not finished ({busy[0]} is"
-                    f" {state.trials[busy[0]].phase}): wait for them, or name those that are"
-                )
             study = state.studies[study_id]
-            if study.stop.on_nan:
-                trials = tuple(trial for trial in trials if not state.trials[trial].not_finite)
-            if not trials:
-                raise NotNow("the losses of these trials are not finite (stop.on_nan)")
+            chosen = extending.extensible(study, [state.trials[trial] for trial in trials])
             rule, parameters, lines = studies.extension(
-                study,
-                [state.trials[trial].spec for trial in trials],
-                request.stop,
-                request.parameters,
+                study, [trial.spec for trial in chosen], request.stop, request.parameters
             )
-            return Extended(study_id, trials, rule, parameters, lines, key)
+            extending.see_that_it_raises(rule, chosen)
+            ids = tuple(trial.id for trial in chosen)
+            return Extended(study_id, ids, rule, parameters, lines, key)
 
         return pb.ExtendStudyResponse(trials=await carry_out(self.head, key, compose))
 

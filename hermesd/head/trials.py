@@ -10,6 +10,7 @@ from hermesd.core.model import Phase, Time, TrialId
 from hermesd.core.state import State
 from hermesd.head import names, points, views
 from hermesd.head.loop import Head
+from hermesd.head.occupied import taken
 from hermesd.head.paging import page
 from hermesd.head.ranking import Leaderboard
 from hermesd.head.refusals import NotNow
@@ -73,15 +74,16 @@ class Trials:
     async def ExplainTrial(
         self, request: pb.ExplainTrialRequest, context: Any
     ) -> pb.ExplainTrialResponse:
-        trial = names.trial_id(self.head.state, request.trial)
-        told = self.head.scheduler.explain(trial, self.head.clock())
+        state, now = self.head.state, self.head.clock()
+        trial = names.trial_id(state, request.trial)
+        told = self.head.scheduler.explain(trial, now)
         ranking = [
             pb.RankedTrial(trial=name, words=words, state=views.STATES[phase])
             for name, words, phase in told.ranking
         ]
         return pb.ExplainTrialResponse(
             trial=trial,
-            summary=told.summary,
+            summary=told.summary + taken(state, state.trials[trial], now),
             ranking=ranking,
             last_decision=told.last_decision,
             policy=told.policy,

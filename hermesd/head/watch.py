@@ -14,7 +14,7 @@ from typing import Any
 from hermesd import record
 from hermesd.core.commands import Launch
 from hermesd.core.events import Submitted
-from hermesd.core.model import Device, Study, StudyId
+from hermesd.core.model import Device, Study, StudyId, Time
 from hermesd.core.trial import Trial
 from hermesd.head import names, outcomes
 from hermesd.head.loop import Head
@@ -27,6 +27,7 @@ from hermesd.refusal import FieldError, Refused
 PAGE = 500
 EVENTS_IN_MESSAGE = 200
 EXPORT_BYTES = 256 * 1024
+_QUARANTINES = (pb.PUBLIC_EVENT_KIND_QUARANTINED, pb.PUBLIC_EVENT_KIND_TRUSTED)
 
 _STUDY: record.Form[Study] = record.Form(Study)
 _DEVICE: record.Form[Device] = record.Form(Device)
@@ -71,10 +72,20 @@ class Watching:
             and (not study or event.study == study or self._meets(event, line, study))
         ]
 
-    @staticmethod
-    def _meets(event: pb.PublicEvent, line: Line, study: StudyId) -> bool:
-        """Whether an event of a node or a device meets trials of the study."""
-        return not event.study and outcomes.touches(line.outcome, study)
+    def _meets(self, event: pb.PublicEvent, line: Line, study: StudyId) -> bool:
+        """Whether an event of a node or a device meets trials of the study: what runs or is kept
+        there, and of a quarantine all that could run there."""
+        if event.study or study not in self.head.state.studies:
+            return False
+        return outcomes.touches(line.outcome, study) or (
+            event.kind in _QUARANTINES and self._unfinished(study, line.at)
+        )
+
+    def _unfinished(self, study: StudyId, at: Time) -> bool:
+        """Whether the study had trials that could still run at that time."""
+        state = self.head.state
+        ends = [state.trials[trial].finished or at for trial in state.members[study]]
+        return state.studies[study].submitted <= at <= max(ends, default=at)
 
     async def ExportStudy(
         self, request: pb.ExportStudyRequest, context: Any

@@ -8,9 +8,13 @@ aside.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import itertools
 import json
+import os
 import shutil
+import tempfile
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +55,19 @@ class Found:
         }
 
 
+def disk_fact(folder: Path) -> str:
+    """How checkpoints are written below `folder`, in words; tries it out."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            flags = fcntl.fcntl(file, fcntl.F_GETFL)
+            fcntl.fcntl(file, fcntl.F_SETFL, flags | os.O_DIRECT)
+    except OSError as error:
+        how = f"by the page cache, at more cost to the training ({folder}: {error.strerror})"
+    else:
+        how = "past the page cache"
+    return f"checkpoints are written {how}"
+
+
 def verified(path: Path) -> Found:
     """The checkpoint at `path`, every file hashed. Raises Damaged."""
     manifest, digest = _manifest(path)
@@ -81,14 +98,29 @@ def newest(folder: Path) -> Iterator[Found]:
             continue
 
 
-def prune(folder: Path) -> None:
-    """Remove what is older than the two furthest checkpoints that verify."""
+def prune(folder: Path, held: str = "") -> None:
+    """Remove what is older than the two furthest checkpoints that verify, except that `held`."""
     kept = [found.path for _, found in zip(range(KEPT), newest(folder), strict=False)]
     if len(kept) < KEPT:
         return
     order = _by_progress(folder)
     for path in order[order.index(kept[-1]) + 1 :]:
-        shutil.rmtree(path, ignore_errors=True)
+        if path.name != held:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def is_as_far(path: Path, other: Path) -> bool:
+    """Whether a checkpoint is of the step of another, or of a later one, by their manifests."""
+    if path == other:
+        return True
+    order = _by_progress(path.parent)
+    return path in order and other in order and order.index(path) < order.index(other)
+
+
+def drop_further(folder: Path, path: Path) -> None:
+    """Remove the checkpoints that are further than this one."""
+    for further in itertools.takewhile(lambda each: each != path, _by_progress(folder)):
+        shutil.rmtree(further, ignore_errors=True)
 
 
 def retain(folder: Path, names: Collection[str]) -> None:

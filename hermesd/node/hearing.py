@@ -111,8 +111,11 @@ class Hearing:
         return fact_of(frame, self._folder.trial, work.signal_goal, work.signal, self._site.node)
 
     async def _refuse(self, frame: Frame) -> None:
-        """The next attempt is not to fail of the same checkpoint for ever."""
+        """The next attempt is not to fail of the same checkpoint for ever. That of a result stays:
+        the program was asked for something else than it came to."""
         name, folder = str(frame.get("restored_from") or ""), self._folder.checkpoints
+        if Path(name).name == self._held:
+            return
         try:
             if await asyncio.to_thread(checkpoints.refuse, folder, name):
                 log.error("checkpoint set aside", trial=self._folder.trial, checkpoint=name)
@@ -143,8 +146,13 @@ class Hearing:
             # loss when it wants the trial to go on.
             log.warning("not written down as parked", trial=self._folder.trial, error=str(error))
 
+    @property
+    def _held(self) -> str:
+        """The directory of the checkpoint that stays whatever comes of the run; or empty."""
+        return self.assignment.result_checkpoint.rpartition("@")[2]
+
     async def _prune(self) -> None:
         try:
-            await asyncio.to_thread(checkpoints.prune, self._folder.checkpoints)
+            await asyncio.to_thread(checkpoints.prune, self._folder.checkpoints, self._held)
         except (OSError, ValueError) as error:
             log.warning("old checkpoints stay", trial=self._folder.trial, error=str(error))

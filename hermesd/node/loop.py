@@ -29,6 +29,7 @@ from hermesd.core.node_actions import Action, Bring, Clear, Forget, Tell, Watch
 from hermesd.core.node_machine import NodeMachine, NodeTerms
 from hermesd.core.node_messages import Input, Known, Leased, Leave, Series
 from hermesd.node.cgroups import Cgroups
+from hermesd.node.checkpoints import disk_fact
 from hermesd.node.clock import boot_id, boottime
 from hermesd.node.code import CodeError
 from hermesd.node.crew import Crew
@@ -228,7 +229,7 @@ class NodeLoop:
                 boot_id(),
                 tuple(self._rack.devices.values()),
                 self._machine.live(),
-                (*self._rack.facts(), self._cgroups.fact),
+                (*self._rack.facts(), self._cgroups.fact, disk_fact(self._config.state_dir)),
                 __version__,
                 self._disk,
             )

@@ -27,6 +27,10 @@ class NotStarted(Exception):
     """A run that can't be started here; says why."""
 
 
+class NotRestored(NotStarted):
+    """Nothing is left of what the run was to go on from, and it may not begin anew."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ready:
     """A run that may be started: what to restore, its environment, what to have imported."""
@@ -39,13 +43,18 @@ class Ready:
 def prepare(
     site: Site, folder: TrialFolder, order: Spawn | Rebuild, snapshot: Path | None
 ) -> Ready:
-    """Make the working copy and spec.json. Blocks; raises NotStarted, CodeError or OSError."""
+    """Make the working copy and spec.json.
+
+    Blocks; raises NotStarted, NotRestored, CodeError or OSError.
+    """
     assignment = order.assignment
     for name in assignment.launch.devices:
         if name not in site.devices:
             raise NotStarted(f"device {name!r} is not here; there are {', '.join(site.devices)}")
     program = assignment.work.program
     restore = _restorable(folder, order.checkpoint)
+    if held := assignment.result_checkpoint:
+        _see_that_it_goes_on(folder, order.checkpoint, restore, held.rpartition("@")[2])
     if restore is None or not folder.work.is_dir():
         code.working_copy(snapshot, folder.work, program.submit_directory, program.data)
     device: dict[str, str] = {}
@@ -78,6 +87,22 @@ def _restorable(folder: TrialFolder, wanted: Checkpoint | None) -> Path | None:
         log.error("no checkpoint is left: from the beginning", trial=folder.trial)
         return None
     return (older[0] if older else there[-1]).path
+
+
+def _see_that_it_goes_on(
+    folder: TrialFolder, wanted: Checkpoint | None, restore: Path | None, held: str
+) -> None:
+    """See that a run from a result begins there or later; raises NotRestored.
+
+    The result's checkpoint need not be here for what goes on from a later one. What lies further
+    than it, when the run begins there, is of a run that came to nothing.
+    """
+    result = folder.checkpoints / held
+    found = wanted is not None and restore == folder.checkpoints / wanted.id.rpartition("@")[2]
+    if restore is None or not (found or checkpoints.is_as_far(restore, result)):
+        raise NotRestored(f"the checkpoint of its result cannot be used: {result}")
+    if restore == result:
+        checkpoints.drop_further(folder.checkpoints, result)
 
 
 def _spec(site: Site, folder: TrialFolder, assignment: Assignment, env: Mapping[str, str]) -> Frame:

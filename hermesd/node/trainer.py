@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
+from hermesd.core.history import RESTORE
 from hermesd.core.model import RunId, Tier, Time
 from hermesd.core.node_actions import (
     AskReport,
@@ -32,7 +33,7 @@ from hermesd.node.burial import BURIAL_SECONDS, bury
 from hermesd.node.folder import TrialFolder
 from hermesd.node.hearing import Hearing
 from hermesd.node.hostlink import HostLink
-from hermesd.node.prepare import cores_of
+from hermesd.node.prepare import NotRestored, cores_of
 from hermesd.node.reasons import FORESEEN, words_of
 from hermesd.node.site import Site
 
@@ -121,8 +122,8 @@ class Trainer:
                     self._ask("kill", run)
                 else:
                     self._ask("suspend", run, tier=tier.value, deadline_seconds=seconds)
-            case AskReport(run):
-                self._ask("report", run)
+            case AskReport(run, step):
+                self._ask("report", run, at_step=step)
             case Save(run, name):
                 self._ask("checkpoint", run, id=name)
             case Demote(run, name):
@@ -292,6 +293,7 @@ class Trainer:
         """End the trial's run here and say why; whatever it is costs nobody else."""
         run, devices = hearing.assignment.run, hearing.assignment.launch.devices
         unforeseen = None if isinstance(error, FORESEEN) else error
+        kind = RESTORE if isinstance(error, NotRestored) else kind
         log.error("given up", run=str(run), error=words_of(error), exc_info=unforeseen)
         self._dismissed = True
         try:

@@ -1,4 +1,4 @@
-"""Policies by name. Those that ship are one file each, that knows none of the others."""
+"""Policies by name. Those that ship are one file each; `guided` is `best_first` with a model."""
 
 from __future__ import annotations
 

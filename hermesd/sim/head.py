@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from hermesd.core.commands import Command, Copy, Drop, Launch, Renew
 from hermesd.core.events import Event, NodeJoined, NodeSilent
+from hermesd.core.fold_copies import remembered
 from hermesd.core.model import NodeId, Time
 from hermesd.core.node_messages import Fetch, Leased, Shed, Source, assignment
 from hermesd.core.placement import make_placement
@@ -189,11 +190,10 @@ class Head:
 
     def _order(self, command: Command) -> object:
         match command:
-            case Launch(run, devices, checkpoint=name):
+            case Launch(run, devices):
                 trial = self.state.trials[run.trial]
-                checkpoint = trial.checkpoint if name else None
-                study = self.state.studies[trial.spec.study]
-                order = assignment(command, study, trial.spec, checkpoint)
+                order = assignment(command, self.state.studies[trial.spec.study], trial)
+                checkpoint = order.checkpoint
                 here = self.state.slots[devices[0]].device.node
                 nodes = [node for node in checkpoint.nodes if node != here] if checkpoint else []
                 there = [node for node in nodes if not self.state.nodes[node].lost]
@@ -201,8 +201,8 @@ class Head:
             case Copy(trial_id, _, source, target):
                 trial = self.state.trials[trial_id]
                 assert trial.copying is not None
-                saved, known = trial.copying.checkpoint, (trial.checkpoint, trial.copied)
-                keep = tuple(each.id for each in known if each is not None)
+                saved = trial.copying.checkpoint
+                keep = tuple(each.id for each in remembered(trial))
                 return Fetch(saved, (self._source(source),), keep, target, "")
             case Drop(trial_id):
                 return Shed(trial_id, "")

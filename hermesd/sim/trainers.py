@@ -135,8 +135,10 @@ class Trainers:
                 host.resume(run, assignment.launch.devices)
             case Halt(_, tier, seconds):
                 host.suspend(run, tier, seconds)
-            case AskReport():
+            case AskReport(_, None):
                 host.report(run)
+            case AskReport():
+                pass  # a simulated program reports when it would anyway
             case Save(_, name):
                 host.save(run, name)
             case Demote(_, name):

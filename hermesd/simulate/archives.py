@@ -120,11 +120,12 @@ def _trainings(path: Path, arrays: Mapping[str, Any], loss: Loss, iterations: in
     seconds = _relative_seconds(measured, settings) * timing.thousand / 1_000
     jobs = tuple(
         Job(
-            until_broken(curve),
+            losses := until_broken(curve),
             float(each),
             len(curve),
             SMOOTHED_ITERATIONS,
             _hyper(row, optimizers),
+            diverges=len(losses) < len(curve),
         )
         for curve, each, row in zip(curves, seconds, settings, strict=True)
         if np.isfinite(curve[0])

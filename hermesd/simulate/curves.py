@@ -22,26 +22,24 @@ LEAVING, STARTING = 0.36, 0.64
 class Job:
     """One recorded training: `losses[i]` is what iteration i + 1 reported, all finite.
 
-    `planned` is the length that the program announces; one that `diverges` reports a loss that is
-    no number after its last finite one, and is stopped. `smoothing` is the number of iterations
+    `announced` is the length that the program tells when it starts, None if it tells none: policies
+    know no other. One that `diverges` reports a loss that is no number after its last finite one,
+    and is stopped. `smoothing` is the number of iterations
     of the trailing mean that figures are read off; policies see the losses themselves. The first
     iteration takes `opening_seconds` more than the others: what a framework traces or compiles.
     """
 
     losses: tuple[float, ...]
     step_seconds: float
-    planned: int
+    announced: int | None
     smoothing: int
     parameters: tuple[tuple[str, Scalar], ...] = ()
     opening_seconds: float = 0.0
+    diverges: bool = False
 
     @property
     def steps(self) -> int:
         return len(self.losses)
-
-    @property
-    def diverges(self) -> bool:
-        return self.steps < self.planned
 
     def at(self, speed: float) -> Job:
         """The job on a device that is so many times as fast as the one it was recorded on."""

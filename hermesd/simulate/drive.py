@@ -191,7 +191,7 @@ class Drive:
         live.begin(self._agenda.now)
         self._overhead += 0.0 if live.fresh else seconds
         self._plan(live, live.next_step())
-        self._tell(RunStarted(live.run, live.first, seconds, live.job.planned))
+        self._tell(RunStarted(live.run, live.first, seconds, live.job.announced))
 
     def _plan(self, live: Live, step: int) -> None:
         """Put down the step at which the run next has something to say; no plan before holds."""

@@ -172,12 +172,13 @@ def _jobs(
     measured = paces([trial for trial, _ in trained], entries)
     return tuple(
         Job(
-            until_broken(curve),
+            losses := until_broken(curve),
             pace.step_seconds,
-            len(curve),
+            trial.planned_steps,
             smoothing,
             trial.spec.parameters,
             pace.opening_seconds,
+            diverges=len(losses) < len(curve),
         )
         for (trial, curve), pace in zip(trained, measured, strict=True)
     )

@@ -1,7 +1,9 @@
 """What a policy would have given up, had it ended the trials that it holds back.
 
 Rule: it is the same scheduler and the same policy; only the claims that are `held_back` are left
-out of its plans. A trial that then is never finished is one that it would have given up.
+out of its plans. A trial that then is never finished is one that it would have given up. When only
+such are left and no trial is finished, the foremost goes on, as in tools that end trials the last
+one does: the share of a few that goes on is less than one.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ class Course:
 
 
 class WithoutHeldBack:
-    """A planning policy that leaves out of its plan who would only get an idle device."""
+    """A planning policy that leaves out of its plan who would only get an idle device, but for the
+    last one."""
 
     name: ClassVar[str] = "without_held_back"
 
@@ -37,7 +40,16 @@ class WithoutHeldBack:
         self._policy = policy
 
     def plan(self, view: View) -> Iterator[Claim]:
-        return (claim for claim in self._policy.plan(view) if not claim.held_back)
+        held_back = []
+        alone = not view.finished and not any(trial.phase.on_device for trial in view.trials)
+        for claim in self._policy.plan(view):
+            if claim.held_back:
+                held_back.append(claim)
+            else:
+                alone = False
+                yield claim
+        if alone:
+            yield from held_back[:1]
 
     def words(self, trial: Trial) -> str:
         return self._policy.words(trial)

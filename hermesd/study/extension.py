@@ -6,10 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from hermesd.core.model import Scalar, StopRule, Study, TrialSpec
 from hermesd.pb.hermes.v1 import types_pb2 as pb
-from hermesd.refusal import FieldError, Refused, shown
+from hermesd.refusal import FieldError, Refused, nearest, shown
 from hermesd.study import argv, space
 from hermesd.study.spec import StopSection, plain, read, read_stop
 from hermesd.study.submission import spec_of
+
+# How alike names are that differ by a slip: lr and lr2 are not, epoch and epochs are.
+ALIKE = 0.85
 
 
 def extension(
@@ -21,7 +24,9 @@ def extension(
     """The stop rule, the changed parameters and each trial's command line after an extension.
 
     What `stop` leaves unset stays as it is. What a trial has learnt it has learnt with its point of
-    the search, and so long: raises Refused for a parameter that is searched, or would be less.
+    the search, and so long: raises Refused for a parameter that is searched, or would be less. A
+    new one may be given, since programs have arguments that the study leaves as they are; a name
+    that is nearly that of a known one is refused.
     """
     given = plain(stop)
     if not given and not parameters:
@@ -49,19 +54,23 @@ def extension(
 def _check(
     changed: Mapping[str, Scalar],
     searched: Mapping[str, Mapping[str, object]],
-    trials: Iterable[TrialSpec],
+    trials: Sequence[TrialSpec],
 ) -> None:
     """Refuse what `changed` would make untrue of what the trials have come to."""
     errors = []
     for name, value in changed.items():
         longest = max((had for trial in trials if (had := _number(trial, name))), default=0)
-        if "value" not in searched.get(name, {"value": None}):
+        known = {*searched, *(had for trial in trials for had, _ in trial.parameters)}
+        near = "" if name in known else nearest(name, known, ALIKE)
+        if near:
+            expected = "a parameter of the study, or a name that is not nearly one"
+        elif "value" not in searched.get(name, {"value": None}):
             expected = "a parameter that is not searched: the figures are those of its values"
         elif isinstance(value, (int, float)) and value < longest:
             expected = f"at least {longest:g}: the trials have that behind them"
         else:
             continue
-        errors.append(FieldError(f"parameters.{name}", shown(value), expected))
+        errors.append(FieldError(f"parameters.{name}", shown(value), expected, near))
     if errors:
         raise Refused(*errors)
 

@@ -55,6 +55,8 @@ class Submission:
     environment: tuple[tuple[str, str], ...] = ()
     # Over the inherited variables; unlike these a part of what makes the study.
     given: tuple[tuple[str, str], ...] = ()
+    # The code without the study's own file, whose comments make no other study.
+    code_identity_sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +161,10 @@ def _study(
 
 
 def fingerprint(submission: Submission) -> str:
-    """Equal for submissions of the same study file and given variables over the same code."""
+    """Equal for submissions of the same study and given variables over the same code."""
     digest = hashlib.sha256(submission.spec.SerializeToString(deterministic=True))
-    digest.update(b"\0" + submission.code_sha256.encode())
+    code = submission.code_identity_sha256 or submission.code_sha256
+    digest.update(b"\0" + code.encode())
     for name, value in sorted(dict(submission.given).items()):
         digest.update(f"\0{name}={value}".encode())
     return digest.hexdigest()

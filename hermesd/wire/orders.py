@@ -123,6 +123,7 @@ def launch_to_proto(order: Assignment) -> pb.Launch:
         suspend_deadline_seconds=order.suspend_deadline_seconds,
         identity=order.identity,
         sources=map(_source_to_proto, order.sources),
+        result_checkpoint=order.result_checkpoint,
     )
 
 
@@ -170,6 +171,7 @@ def launch_from_proto(message: pb.Launch) -> Assignment:
         message.suspend_deadline_seconds,
         message.identity,
         _sources_of(message),
+        message.result_checkpoint,
     )
 
 

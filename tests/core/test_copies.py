@@ -10,6 +10,7 @@ from hermesd.core.commands import Copy, Drop
 from hermesd.core.copies import rebuilt
 from hermesd.core.events import (
     Checkpointed,
+    Extended,
     FidelityKnown,
     NodeDrained,
     NodeJoined,
@@ -18,7 +19,8 @@ from hermesd.core.events import (
     Removed,
 )
 from hermesd.core.file_events import Copied, NotCopied
-from hermesd.core.model import Checkpoint, Fidelity, Phase, RunId
+from hermesd.core.fold_copies import remembered
+from hermesd.core.model import Checkpoint, Fidelity, Phase, RunId, StopRule
 from hermesd.core.node_actions import Bring, Clear, Tell
 from hermesd.core.node_messages import Fetch, Shed
 from tests.core.node_talk import ONE, Told, order
@@ -269,3 +271,12 @@ def test_what_lay_on_one_disk_alone_is_gone_with_it() -> None:
     assert book.trial().step == 0
     book.tell(saved("s/0#2", 5)).expect()
     assert (book.trial().checkpoint or NOTHING).step == 5
+
+
+def test_what_an_extended_trial_had_come_to_is_kept_with_its_copy() -> None:
+    book = pool("m", "k").tell(saved("s/0#1", 9), copied("s/0#1", 9, "m")).expect()
+    book.tell(completed("s/0#1", 9), Extended("s", ("s/0",), StopRule(), (), ((),), "r1"))
+    book.tell(started("s/0#2", 9)).tell(saved("s/0#2", 20)).tell(NodeDrained("m", "r2"))
+    book.tell(not_copied("s/0#2", 20, "m")).at(60).heard()
+    book.tell(copied("s/0#2", 20, "k")).expect()  # nothing is dropped on m
+    assert {each.id for each in remembered(book.trial())} == {"s/0#1@9", "s/0#2@20"}

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 
-from hermesd.core.events import Cancelled, Event, Extended, Retried
-from hermesd.core.model import Phase, StopRule
+from hermesd.core.events import (
+    Cancelled,
+    Event,
+    Extended,
+    FidelityKnown,
+    Retried,
+    RunCompleted,
+    RunFailed,
+)
+from hermesd.core.history import Result
+from hermesd.core.model import Fidelity, Phase, StopRule
 from hermesd.head.ranking import Leaderboard
 from tests.core.playbook import (
     Playbook,
+    checkpoint,
+    checkpointed,
     completed,
     crashed,
     killed,
     play,
     reported,
+    run,
     started,
     written,
 )
 
+KEPT = [field.name for field in fields(Result)]
 LONGER = Extended("s", ("s/0",), StopRule(max_steps=99), (("epochs", 2),), (("x",),), "r1")
 
 
@@ -46,8 +61,8 @@ def test_a_trial_that_cannot_be_extended_is_as_it_was(book: Playbook, phase: Pha
     book.tell(reported("s/0#2", 9, [7.0], metrics=(("loss", 7.0),)))
     book.tell(crashed("s/0#2", 9))
     after = book.trial()
-    assert after.reason == "not extended: it broke (no tries left)"
-    kept = ("phase", "spec", "step", "curve", "metrics", "checkpoint", "finished")
+    assert after.reason == "not extended: it broke"
+    kept = KEPT
     assert {n: getattr(after, n) for n in kept} == {n: getattr(before, n) for n in kept}
     assert (rank(book), after.result) == (1, None)
     assert [each.detail for each in after.failures] == ["it broke"]
@@ -61,12 +76,89 @@ def test_an_extension_that_ends_is_the_new_result() -> None:
     assert trial.metrics["loss"].last == 0.25
 
 
-def test_a_cancelled_extension_that_then_fails_is_as_it_was_before_both() -> None:
+def test_an_extension_that_is_cancelled_before_it_got_further_is_none() -> None:
     book = finished(completed("s/0#1", 5)).tell(LONGER).tell(Cancelled(("s/0",), "r2"))
     book.tell(killed("s/0#2"))
-    assert book.trial().phase is Phase.CANCELLED
-    book.tell(Retried(("s/0",), "r3")).tell(started("s/0#3")).tell(crashed("s/0#3"))
     assert (book.trial().phase, rank(book)) == (Phase.COMPLETED, 1)
+    assert book.trial().reason == "not extended: stopped by a person"
+
+
+def test_an_extension_that_is_cancelled_when_it_has_got_further_may_go_on() -> None:
+    book = exact().tell(LONGER).tell(started("s/0#2", 5)).tell(checkpointed("s/0#2", 8))
+    book.tell(reported("s/0#2", 8, [0.25])).tell(Cancelled(("s/0",), "r2"))
+    book.tell(killed("s/0#2", 8))
+    assert (book.trial().phase, book.trial().step) == (Phase.CANCELLED, 8)
+    book.tell(Retried(("s/0",), "r3")).tell(started("s/0#3", 8))
+    for attempt in (3, 4, 5):
+        book.tell(crashed(f"s/0#{attempt}", 8))
+    assert (book.trial().phase, book.trial().step, rank(book)) == (Phase.COMPLETED, 5, 1)
+
+
+def exact() -> Playbook:
+    """A trial that completed at step 5 of 5, has a checkpoint there and goes on exactly."""
+    book = play(max_failures=3).tell(started("s/0#1", planned=5))
+    book.tell(FidelityKnown(run("s/0#1"), Fidelity.EXACT, "", "keras"))
+    book.tell(reported("s/0#1", 5, [0.5], metrics=(("loss", 0.5),)))
+    return book.tell(RunCompleted(run("s/0#1"), 5, checkpoint("s/0#1", 5)))
+
+
+def unable(kind: str, detail: str) -> RunFailed:
+    return RunFailed(run("s/0#2"), kind, detail, "exit status 2", 0)
+
+
+@pytest.mark.parametrize("kind", ["restore", "exit", "exception"])
+def test_an_extension_ends_at_its_programs_first_failure(kind: str) -> None:
+    book = exact()
+    before = book.trial()
+    book.heard()
+    book.tell(LONGER).expect("launch s/0#2 on n/0 from s/0#1@5")
+    book.tell(FidelityKnown(run("s/0#2"), Fidelity.PARK_ONLY, "no boundaries seen yet", "none"))
+    book.tell(unable(kind, "the program called sys.exit(2)\nfit.py: error: no --nosuch"))
+    book.expect()
+    after = book.trial()
+    assert after.reason == "not extended: fit.py: error: no --nosuch"
+    assert {n: getattr(after, n) for n in KEPT} == {n: getattr(before, n) for n in KEPT}
+    assert (after.planned_steps, after.fidelity, rank(book)) == (5, Fidelity.EXACT, 1)
+
+
+def test_a_machine_that_fails_under_an_extension_is_tried_again() -> None:
+    book = exact().tell(LONGER)
+    book.heard()
+    book.tell(unable("lost", "its host died")).expect("launch s/0#3 on n/0 from s/0#1@5")
+    book.tell(started("s/0#3", 5)).tell(reported("s/0#3", 9, [0.25])).tell(completed("s/0#3", 9))
+    assert (book.trial().phase, book.trial().step) == (Phase.COMPLETED, 9)
+
+
+@pytest.mark.parametrize("further", [0, 4, 76])
+def test_an_extension_that_begins_anew_is_none(further: int) -> None:
+    """However far it comes until it hears that it is to stop."""
+    book = exact()
+    before = book.trial()
+    book.tell(LONGER)
+    book.heard()
+    book.tell(started("s/0#2", 0)).expect("stop s/0#2")
+    if further:
+        book.tell(reported("s/0#2", further, [9.0], metrics=(("loss", 9.0),)))
+        book.tell(checkpointed("s/0#2", further))
+    book.tell(completed("s/0#2", further)).expect()
+    after = book.trial()
+    assert {n: getattr(after, n) for n in KEPT} == {n: getattr(before, n) for n in KEPT}
+    assert "its checkpoint of step 5 could not be used" in after.reason
+
+
+def test_an_extension_that_has_got_further_has_its_tries() -> None:
+    book = exact().tell(LONGER).tell(started("s/0#2", 5)).tell(checkpointed("s/0#2", 8))
+    book.heard()
+    book.tell(crashed("s/0#2", 9)).expect("launch s/0#3 on n/0 from s/0#2@8")
+
+
+def test_an_extension_without_anything_more_to_do_is_none() -> None:
+    book = exact()
+    before = book.trial()
+    book.tell(LONGER).tell(started("s/0#2", 5)).tell(completed("s/0#2", 5))
+    after = book.trial()
+    assert {n: getattr(after, n) for n in KEPT} == {n: getattr(before, n) for n in KEPT}
+    assert after.reason == "not extended: its program had nothing more to do"
 
 
 def test_a_failed_trial_that_fails_again_is_failed() -> None:

@@ -212,6 +212,31 @@ def test_a_quantum_of_steps_or_of_loss(quantum: Quantum) -> None:
     assert len(node.says(progress(ONE, 6, 0.4))) == 1
 
 
+def test_a_quantum_of_steps_ends_with_a_report_at_its_step() -> None:
+    """However short its iterations are: the program is told where to report, and goes on."""
+    node = Told()
+    begun = order(ONE, quantum=Quantum(until_step=20))
+    assert node.says(begun) == [Spawn(begun, None, None), AskReport(ONE, 20)]
+    node.says(Started(ONE, 0))
+    assert events(node.says(progress(ONE, 20, 0.5)))[1:] == [QuantumEnded(ONE, 0, 20)]
+    assert node.says(Renew(ONE, 1, Quantum(until_step=60), "promoted")) == [AskReport(ONE, 60)]
+    assert node.says(Renew(ONE, 2, Quantum(until_step=80, exact=True), "a longer one")) == []
+    node.all(suspend(ONE), Parked(ONE, 61))
+    again = order(TWO, quantum=Quantum(until_step=180), parked=ONE)
+    assert node.says(again) == [LetGo(again, None), AskReport(TWO, 180)]
+
+
+def test_a_program_that_has_done_its_steps_is_let_end_by_a_quantum_of_steps() -> None:
+    node = Told()
+    node.running(quantum=Quantum(until_step=20))
+    node.says(Planned(ONE, 50))
+    node.now += 10
+    assert len(events(node.says(progress(ONE, 50, 0.5)))) == 1, "its last report, and no end"
+    assert node.later(9) == [], "it saves, or evaluates"
+    assert node.later(1) == [AskReport(ONE)], "others wait: its plan may have been wrong"
+    assert events(node.later(1)) == [QuantumEnded(ONE, 0, 50)]
+
+
 def test_a_nan_passes_no_milestone() -> None:
     node = Told()
     node.running(quantum=Quantum(loss=0.5, milestones=(Milestone(10, 0.9),)))

@@ -43,6 +43,7 @@ from hermesd.core.events import (
     Unpaused,
 )
 from hermesd.core.file_events import Copied, NotCopied
+from hermesd.core.history import Result
 from hermesd.core.model import (
     Checkpoint,
     Fidelity,
@@ -134,6 +135,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.launched: set[RunId] = set()
         self.ended: dict[TrialId, Phase] = {}
         self.reopened: set[TrialId] = set()
+        self.won: dict[TrialId, Result] = {}
         self.swapped: Plugin | None = None
         self.start_scheduler()
 
@@ -164,9 +166,12 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.doubled(event)
         if isinstance(event, Retried | Extended):
             self.reopened |= set(event.trials)
+            results = {t: self.state.trials[t].result for t in event.trials}
+            self.won |= {t: result for t, result in results.items() if result is not None}
         if isinstance(event, Removed):
             for trial in [t for t in self.ended if t.startswith(f"{event.study}/")]:
                 del self.ended[trial]
+                self.won.pop(trial, None)
 
     def doubled(self, event: RunEvent) -> None:
         """A node that does not know whether it was heard says it again."""
@@ -515,6 +520,17 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert now is phase or trial in self.reopened, f"{trial} was {phase}, is {now}"
         self.reopened.clear()
         self.ended = {t.id: t.phase for t in self.state.trials.values() if t.phase.final}
+
+    @invariant()
+    def an_extension_loses_nothing(self) -> None:
+        """A trial that was asked to go on has come to more in the end, or to what it had."""
+        for trial, won in self.won.items():
+            now = self.state.trials[trial]
+            if now.phase.final and now.step <= won.step and now.phase is not Phase.COMPLETED:
+                same = ("phase", "spec", "step", "planned_steps", "curve", "metrics", "finished")
+                assert [getattr(now, n) for n in same] == [getattr(won, n) for n in same]
+            assert not now.phase.final or now.step >= won.step
+            assert not now.phase.final or now.checkpoint or not won.checkpoint
 
     @invariant()
     def no_device_is_idle_while_a_trial_wants_it(self) -> None:

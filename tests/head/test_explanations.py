@@ -10,7 +10,7 @@ from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.policy import POLICIES
-from tests.head.heads import Node, world
+from tests.head.heads import Node, World, world
 from tests.study_specs import plugin, spec
 
 # What each policy says of the trial that has had its turn.
@@ -87,4 +87,66 @@ async def test_a_trial_that_keeps_its_device_for_now_is_first_in_a_plan(tmp_path
         assert [each.trial for each in told.ranking][:2] == [launch.trial, "digits/2"]
         assert told.ranking[0].words == "step 0, first rung at 20"
         assert told.ranking[1].words == "below the first rung: step 0, first rung at 20"
+        node.call.cancel()
+
+
+async def why(head: World, trial: str) -> pb.ExplainTrialResponse:
+    return await head.control.ExplainTrial(pb.ExplainTrialRequest(trial=trial))
+
+
+async def test_a_waiting_trial_is_told_who_has_the_devices(tmp_path: Path) -> None:
+    one = {"lr": {"value": 1.0}}
+    async with world(tmp_path) as head:
+        node = Node(head)
+        await node.hello()
+        await head.submit(spec(name="long"))
+        await node.start()
+        await node.settle()
+        await head.submit(spec(one, name="sdk"))
+        await head.submit(spec(one, name="gpus", resources=types.Resources(device_kind="gpu")))
+        assert (await why(head, "sdk/1")).summary == (
+            "sdk/1 is waiting; best_first ranks it 1 of 1: not probed yet;"
+            " box/cpu:0 has long/1 (of study long)"
+        )
+        told = (await why(head, "long/2")).summary
+        assert told.endswith("; box/cpu:0 has long/1 (of its own study)")
+        assert "has long" not in (await why(head, "long/1")).summary, "it runs"
+        assert "has long" not in (await why(head, "gpus/1")).summary, "it would not run there"
+        node.call.cancel()
+
+
+async def test_studies_share_devices_as_the_documentation_says(tmp_path: Path) -> None:
+    """The study with the fewest devices has the next turn; of equals, the one submitted first."""
+    async with world(tmp_path) as head:
+        node = Node(head, slots=2)
+        await node.hello()
+        await head.submit(spec(name="first"))
+        launches = [await node.start(), await node.start()]
+        await node.settle()
+        await head.submit(spec(name="second"))
+        one, other = ({"trial": each.trial, "attempt": each.attempt} for each in launches)
+        await node.report(launches[0], 1, [2.0, 1.0])
+        await node.say(quantum_ended=node_pb2.QuantumEnded(**one, step=2))
+        assert (await node.expect("suspend")).suspend.successor == "second/1"
+        await node.say(run_suspended=node_pb2.RunSuspended(**one, tier=types.TIER_PARK, step=2))
+        second = await node.start()
+        assert second.trial == "second/1"
+        await node.report(launches[1], 1, [2.0, 1.0])
+        await node.say(quantum_ended=node_pb2.QuantumEnded(**other, step=2))
+        assert (await node.expect("suspend")).suspend.successor.startswith("first/")
+        node.call.cancel()
+
+
+async def test_one_device_stays_with_the_study_that_was_first(tmp_path: Path) -> None:
+    async with world(tmp_path) as head:
+        node = Node(head)
+        await node.hello()
+        await head.submit(spec(name="first"))
+        launch = await node.start()
+        await node.settle()
+        await head.submit(spec(name="second"))
+        run = {"trial": launch.trial, "attempt": launch.attempt}
+        await node.report(launch, 1, [2.0, 1.0])
+        await node.say(quantum_ended=node_pb2.QuantumEnded(**run, step=2))
+        assert (await node.expect("renew")).renew.trial == "first/1"
         node.call.cancel()

@@ -73,6 +73,43 @@ async def test_the_same_study_is_recognised_unless_it_is_wanted_again(head: Worl
     assert (await head.submit(again=True)).study == "digits-2"
 
 
+async def stored(head: World, content: bytes) -> str:
+    async def chunks() -> AsyncIterator[pb.PutBlobRequest]:
+        yield pb.PutBlobRequest(data=content)
+
+    return (await head.control.PutBlob(chunks())).sha256
+
+
+async def test_another_study_file_beside_the_same_code_is_the_same_study(head: World) -> None:
+    code = hashlib.sha256(b"code").hexdigest()
+    first = {"code_sha256": await stored(head, b"code + file"), "code_identity_sha256": code}
+    await head.submit(**first)
+    second = first | {"code_sha256": await stored(head, b"code + other file")}
+    assert (await head.submit(**second)).identical_to == "digits"
+    assert (await head.submit(code_sha256=await stored(head, b"code"))).identical_to == "digits"
+    refused, words = await status(head.submit(code_identity_sha256="code"))
+    assert refused is CODE.INVALID_ARGUMENT
+    assert "code_identity_sha256" in words
+
+
+async def test_a_study_that_differs_by_its_code_alone_is_told_of_the_other(head: World) -> None:
+    given = {"given_environment": variables(FOO="1"), "submit_directory": "/home/me"}
+    made = await head.submit(code_sha256=await stored(head, b"one"), **given)
+    assert not made.notes
+    changed = {**given, "code_sha256": await stored(head, b"two")}
+    made = await head.submit(**changed)
+    (note,) = made.notes
+    assert made.study == "digits-2"
+    assert note.startswith("as digits, but for the files of its directory: ")
+    assert ".hermesignore" in note
+    assert not (await head.submit(**changed, again=True)).notes
+    third = {**changed, "code_sha256": await stored(head, b"three")}
+    (note,) = (await head.submit(**third)).notes
+    assert note.startswith("as digits-3, "), "the newest"
+    assert not (await head.submit(**third | {"given_environment": variables(FOO="2")})).notes
+    assert not (await head.submit(spec(seed=1), **third)).notes
+
+
 def variables(**texts: str) -> list[types.NamedValue]:
     return [types.NamedValue(name=n, value=types.Value(string_value=v)) for n, v in texts.items()]
 

@@ -331,3 +331,61 @@ async def test_a_trial_whose_loss_is_not_finite_is_not_extended(head: World, nod
     assert code is CODE.FAILED_PRECONDITION
     assert "not finite" in words
     assert (await head.trial("digits/1")).state != types.TRIAL_STATE_WAITING
+
+
+async def completed(head: World, node: Node, kept: types.Checkpoint | None) -> None:
+    """A trial that has done 10 steps in half a second."""
+    await head.submit(spec(ONE))
+    launch = await node.start()
+    await node.report(launch, 1, [0.5])
+    run = {"trial": launch.trial, "attempt": launch.attempt}
+    level = types.FIDELITY_EXACT if kept else types.FIDELITY_PARK_ONLY
+    known = node_pb2.FidelityKnown(**run, fidelity=level, reason="no boundaries seen")
+    await node.say(fidelity_known=known)
+    await node.say(run_completed=node_pb2.RunCompleted(**run, step=10, checkpoint=kept))
+    await node.settle()
+
+
+KEPT = types.Checkpoint(id="digits/1@c10", trial="digits/1", attempt=1, step=10, nodes=["box"])
+
+
+@pytest.mark.parametrize(
+    ("stop", "words"),
+    [
+        (types.Stop(max_steps=10), "stop.max_steps = 10: expected more than 10, the steps that"),
+        (types.Stop(max_seconds=0.25), "stop.max_seconds = 0.25: expected more than 0.5, the sec"),
+    ],
+)
+async def test_a_trial_is_not_extended_to_less_than_it_has_done(
+    head: World, node: Node, stop: types.Stop, words: str
+) -> None:
+    await completed(head, node, KEPT)
+    change = pb.ExtendStudyRequest(request_id=request_id(), selection=ALL, stop=stop)
+    code, said = await status(head.control.ExtendStudy(change))
+    assert code is CODE.INVALID_ARGUMENT
+    assert words in said
+    assert (await head.trial("digits/1")).state == types.TRIAL_STATE_COMPLETED
+
+
+async def test_a_trial_without_an_end_to_go_on_from_is_not_extended(
+    head: World, node: Node
+) -> None:
+    await completed(head, node, None)
+    change = pb.ExtendStudyRequest(
+        request_id=request_id(), selection=ALL, stop=types.Stop(max_steps=99)
+    )
+    code, said = await status(head.control.ExtendStudy(change))
+    assert code is CODE.FAILED_PRECONDITION
+    assert "1 of 1 trials have no checkpoint to go on from" in said
+    assert "digits/1 is park-only: no boundaries seen" in said
+    assert (await head.trial("digits/1")).state == types.TRIAL_STATE_COMPLETED
+
+
+async def test_an_extension_tells_its_node_which_checkpoint_stays(head: World, node: Node) -> None:
+    await completed(head, node, KEPT)
+    change = pb.ExtendStudyRequest(
+        request_id=request_id(), selection=ALL, stop=types.Stop(max_steps=99)
+    )
+    assert (await head.control.ExtendStudy(change)).trials == ["digits/1"]
+    again = (await node.expect("launch")).launch
+    assert (again.checkpoint.id, again.result_checkpoint) == (KEPT.id, KEPT.id)

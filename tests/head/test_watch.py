@@ -266,3 +266,40 @@ def exporting(head: World) -> AsyncIterator[str]:
     reader = Watching()
     reader.head = head.running.head
     return reader._export("digits")
+
+
+async def failed(node: Node) -> None:
+    """Take the next launch and fail."""
+    launch = await node.start()
+    run = {"trial": launch.trial, "attempt": launch.attempt}
+    words = f"ECC error {launch.trial}"
+    await node.say(
+        run_failed=node_pb2.RunFailed(
+            **run, error_kind="exception", detail=words, error_signature=words, step=1
+        )
+    )
+    await node.settle()
+
+
+async def test_a_quarantine_is_told_to_the_studies_that_it_keeps_waiting(head: World) -> None:
+    node, spare = Node(head), Node(head, "spare")
+    await node.hello()
+    await head.submit(spec(ONE, name="before"))
+    await node.complete(await node.start())
+    await node.settle()
+    await head.submit(spec({"lr": {"values": [1.0, 2.0, 3.0]}}, name="during"))
+    await spare.hello()
+    await spare.start()
+    await failed(node)
+    await failed(node)
+    release = pb.ReleaseNodeRequest(request_id=request_id(), node="box", device="cpu:0")
+    await head.control.ReleaseNode(release)
+    await head.submit(spec(ONE, name="after"))
+
+    async def told(study: str) -> list[str]:
+        request = pb.WatchJournalRequest(study=study, once=True)
+        seen = [event async for part in head.control.WatchJournal(request) for event in part.events]
+        return [kind for kind in kinds(seen) if kind in ("quarantined", "trusted")]
+
+    assert await told("during") == ["quarantined", "trusted"]
+    assert await told("before") == await told("after") == []

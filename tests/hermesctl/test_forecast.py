@@ -147,6 +147,8 @@ def test_a_policy_keeps_the_settings_of_the_study() -> None:
         "asha:eta=2,min_rung=0.25,winner=true,marks=25:50:"
     )
     assert label_of("fifo", spec()) == "fifo"
+    schedule = types.Schedule(policy=settings, placement=plugin("homes", G_thres=2))
+    assert label_of("asha", spec(schedule=schedule)).endswith(",G_thres=2,placement=homes")
 
 
 def test_it_says_on_what_it_counts() -> None:

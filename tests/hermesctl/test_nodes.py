@@ -5,17 +5,18 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from hermesctl import async_upkeep
+from hermesctl import async_upkeep, live
 from hermesctl.errors import ExitCode
 from hermesctl.records import Explanation, LeftOut
 from hermesctl.views import explanation_view
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
-from tests.hermesctl.fake_head import FakeHead
+from tests.hermesctl.fake_head import FakeHead, event, trial
 from tests.hermesctl.test_cli import hermesctl
 
 
@@ -160,3 +161,43 @@ def test_why_says_what_a_trial_is_kept_from() -> None:
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert "not on box/1 until 2023-11-14 22:13:20Z: others failed there" in lines
     assert "not on x: it" in lines
+
+
+IN_QUARANTINE = "box/1 is in quarantine until 2023-11-14 22:13:20Z: digits/1, digits/2 failed there"
+
+
+def test_a_quarantine_is_said_wherever_a_study_is_looked_at(head: FakeHead) -> None:
+    head.nodes = [suspect_box()]
+    head.add_study("digits", trial(1, state=types.TRIAL_STATE_RUNNING))
+    for words in (["status", "digits"], ["doctor"]):
+        said = " ".join(hermesctl(*words).output.split())
+        assert IN_QUARANTINE in said
+        assert "hermesctl node release box/1" in said
+        assert "waits for a device" not in said
+    head.studies["digits"].finished = True
+    assert "quarantine" not in hermesctl("status", "digits").output
+
+
+def test_a_study_without_a_device_says_who_has_them(head: FakeHead) -> None:
+    head.nodes = [suspect_box()]
+    head.add_study("fit", trial(1, "fit"))
+    for words in (["status", "fit"], ["doctor"]):
+        assert "fit waits for a device: box/0 has digits/1" in hermesctl(*words).output
+    head.studies["fit"].spec.resources.device_kind = "gpu"
+    assert "fit waits" not in hermesctl("status", "fit").output
+    head.studies["fit"].spec.resources.device_kind = "cpu"
+    head.studies["fit"].paused = True
+    assert "fit waits" not in hermesctl("status", "fit").output
+
+
+def test_follow_says_soon_and_once_what_keeps_a_study_waiting(
+    head: FakeHead, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "HEED_SECONDS", 0.0)
+    head.nodes = [suspect_box()]
+    head.nodes[0].devices[0].trial = "long/1"
+    head.asked_before = 5
+    head.at_last = [event(5, pb.PUBLIC_EVENT_KIND_STUDY_FINISHED)]
+    said = hermesctl("submit", str(project / "study.yaml"), "--follow").stderr
+    assert said.count("digits waits for a device: box/0 has long/1") == 1
+    assert said.count(IN_QUARANTINE) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -258,6 +259,20 @@ def test_a_study_tells_which_trials_failed() -> None:
         assert any(line.startswith("digits/2  lost") for line in lines)
         assert "… and 2 trials more" in lines
     assert "failed" not in shown(status_view(detail(trial(1)), {}))
+
+
+def test_a_study_tells_which_trials_were_not_extended() -> None:
+    why = "not extended: fit.py: error: unrecognized arguments: --nosuch=10"
+    kept = [trial(n, state=types.TRIAL_STATE_COMPLETED, reason=why) for n in range(1, 8)]
+    study = detail(*kept, finished=True)
+    for view in (status_view(study, {}), final_view(study, study.trials, {})):
+        lines = shown(view).splitlines()
+        words = "fit.py: error: unrecognized arguments: --nosuch=10"
+        assert f"digits/1  {words}  hermesctl trial show digits/1" in [
+            re.sub("   +", "  ", line) for line in lines
+        ]
+        assert any(line.startswith("not extended") for line in lines)
+        assert "… and 2 trials more" in lines
 
 
 def test_a_trial_that_only_exited_is_told_by_its_last_words() -> None:

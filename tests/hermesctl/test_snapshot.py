@@ -41,6 +41,23 @@ def test_the_same_content_is_the_same_bytes(tmp_path: Path) -> None:
         assert first.sha256 != second.sha256
 
 
+def test_the_study_s_own_file_travels_and_is_no_part_of_the_code_s_identity(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, "train.py", "lib/net.py")
+    with snapshot(tmp_path) as bare:
+        assert bare.identity == bare.sha256
+    write(tmp_path, "study.yaml")
+    own = [tmp_path / "lib" / ".." / "study.yaml"]
+    with snapshot(tmp_path, own_files=own) as packed, tarfile.open(fileobj=packed.tar) as tar:
+        assert "study.yaml" in tar.getnames()
+        assert packed.sha256 != bare.sha256
+        assert packed.identity == bare.sha256
+    write(tmp_path, "lib/more.py")
+    with snapshot(tmp_path, own_files=own) as packed:
+        assert packed.identity not in (bare.sha256, packed.sha256)
+
+
 def test_what_is_rebuilt_and_what_is_named_stays_behind(tmp_path: Path) -> None:
     write(tmp_path, "train.py", "lib/net.py", "lib/notes.txt", "keep.log", "run.log", "data/big")
     write(tmp_path, ".git/HEAD", "lib/__pycache__/x.pyc", "my env/pyvenv.cfg", "my env/bin/python")

@@ -120,3 +120,35 @@ def test_printed_commands_name_the_head_where_another_would_be_found(
 
 async def started(environment: Mapping[str, str]) -> None:
     """The fake head runs already."""
+
+
+def identities(head: FakeHead) -> list[str]:
+    """What each submit so far said of its code."""
+    return [request.code_identity_sha256 for request in head.of(pb.SubmitStudyRequest)]
+
+
+def test_what_a_study_was_saved_as_makes_no_other_study(head: FakeHead, project: Path) -> None:
+    script = [project / "train.py", "--grid", "lr=1e-3,5e-4"]
+    (project / "study.yaml").unlink()
+    saved = project / "saved.yaml"
+    assert submit(*script, "--save", saved).exit_code == 0
+    assert submit(*script).exit_code == 0
+    assert submit(*script, "--save", saved, "--yes").exit_code == 0
+    assert submit(saved).exit_code == 0
+    saved.write_text("# a word\n" + saved.read_text())
+    assert submit(saved).exit_code == 0
+    assert submit(*script).exit_code == 0
+    assert len(set(identities(head))) == 1
+    assert submit(*script, "--grid", "layers=1,2").exit_code == 0
+    assert len(set(identities(head))) == 2, "for that study the file is one like any other"
+    (project / "train.py").write_text("print('changed')\n")
+    assert submit(saved).exit_code == 0
+    assert len(set(identities(head))) == 3
+
+
+def test_files_that_are_no_study_are_a_part_of_the_code(head: FakeHead, project: Path) -> None:
+    assert submit(project / "study.yaml").exit_code == 0
+    for text in ("a: [1", "learning_rate: 1\n"):
+        (project / "settings.yaml").write_text(text)
+        assert submit(project / "study.yaml").exit_code == 0
+    assert len(set(identities(head))) == 3

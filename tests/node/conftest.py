@@ -279,6 +279,7 @@ def launch(head: Head, tmp_path: Path) -> Callable[..., RunId]:
         python: str = sys.executable,
         identity: str = "",
         sources: tuple[Source, ...] = (),
+        result: str = "",
     ) -> RunId:
         code = blob({"train.py": program})
         name = hashlib.sha256(code).hexdigest()
@@ -294,7 +295,7 @@ def launch(head: Head, tmp_path: Path) -> Callable[..., RunId]:
         )
         source = Program(argv, python, name, str(tmp_path), (), data)
         work = Work(source, (("lr", 0.1),), "loss", goal, 7)
-        head.send(Assignment(order, checkpoint, work, 60.0, 10.0, identity, sources))
+        head.send(Assignment(order, checkpoint, work, 60.0, 10.0, identity, sources, result))
         return run
 
     return send

@@ -1,5 +1,7 @@
 """A checkpoint counts only if every byte is what its manifest says; two of those are kept."""
 
+import errno
+import fcntl
 import json
 from pathlib import Path
 
@@ -98,3 +100,31 @@ def test_the_last_good_one_is_never_removed(tmp_path: Path) -> None:
         (tmp_path / name / "weights.bin").write_bytes(b"")
     checkpoints.prune(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s10", "s15", "s5"]
+
+
+def test_the_checkpoint_of_a_result_stays_however_far_the_trial_gets(tmp_path: Path) -> None:
+    result, *later = [build(tmp_path, f"s{step}", step) for step in (5, 6, 7, 8)]
+    checkpoints.prune(tmp_path, "s5")
+    assert [path.exists() for path in (result, *later)] == [True, False, True, True]
+    assert checkpoints.is_as_far(later[2], result)
+    assert checkpoints.is_as_far(result, result)
+    assert not checkpoints.is_as_far(result, later[2])
+    checkpoints.drop_further(tmp_path, result)
+    assert [path.name for path in tmp_path.iterdir()] == ["s5"]
+
+
+def test_how_checkpoints_are_written_is_tried_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refusing(file: object, command: int, flags: int = 0) -> int:
+        if command == fcntl.F_SETFL:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return 0
+
+    assert checkpoints.disk_fact(tmp_path).startswith("checkpoints are written ")
+    monkeypatch.setattr(fcntl, "fcntl", refusing)
+    assert f"by the page cache, at more cost to the training ({tmp_path}" in checkpoints.disk_fact(
+        tmp_path
+    )
+    assert "No such file" in checkpoints.disk_fact(tmp_path / "gone")
+    assert list(tmp_path.iterdir()) == []

@@ -43,6 +43,7 @@ async def test_hello_says_what_this_machine_has(head: Head, node: Node) -> None:
     assert [device.id for device in joined.devices] == [CPU0, CPU1]
     assert joined.live == ()
     assert any("CPU slots" in fact for fact in joined.facts)
+    assert any("checkpoints are written" in fact for fact in joined.facts)
     await head.until(lambda: bool(head.usage))
     assert {usage.device for usage in head.usage[0].devices} == {CPU0, CPU1}
 
@@ -116,6 +117,10 @@ async def test_quanta_end_and_exact_ones_park_by_themselves(
     parked = await head.hears(RunSuspended, exactly)
     assert (parked.tier, parked.step, parked.cause) == (Tier.PARK, 30, "limit")
     assert head.steps("digits/2")[-1] == 30
+    rung = launch(trial="digits/3", device=CPU1, quantum=Quantum(until_step=20))
+    assert (await head.hears(QuantumEnded, rung)).step == 20, "long before its second is over"
+    head.send(Renew(rung, 1, Quantum(until_step=400), "promoted"))
+    assert (await head.hears(QuantumEnded, rung, count=2)).step == 400
 
 
 async def test_an_exact_limit_moved_while_the_program_runs_is_kept_exactly(

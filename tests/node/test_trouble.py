@@ -23,7 +23,7 @@ from hermesd.core.model import RunId, Tier
 from hermesd.node import hostlink, processes
 from hermesd.node.outbox import ROOM
 
-from .conftest import CPU1, Head, Node, becomes
+from .conftest import CPU1, PROGRAM, Head, Node, becomes
 from .test_daemon import SHORT, daemon_process, worker_of
 
 Launch = Callable[..., RunId]
@@ -226,3 +226,40 @@ async def test_a_host_that_answers_late_holds_up_no_other(
                 assert {(one.run, one.condition) for one in joined.live} == {
                     (run, "running") for run in runs
                 }
+
+
+async def test_what_was_won_is_there_for_the_next_try_and_nothing_begins_anew(
+    head: Head, node: Node, launch: Launch, running: Running, suspended: Suspended
+) -> None:
+    """A trial that is to go on from its result, by a program that cannot."""
+    first = await running(program=EITHER)
+    kept = (await suspended(first, Tier.CHECKPOINT)).checkpoint
+    assert kept is not None
+    other = ("python", "train.py", "other")
+    for attempt in (2, 3, 4):
+        run = launch(attempt=attempt, program=EITHER, argv=other, checkpoint=kept, result=kept.id)
+        failed = await head.hears(RunFailed, run)
+        assert (failed.error_kind, failed.detail) == ("restore", "it is asked for other data")
+    going = await running(attempt=5, program=EITHER, checkpoint=kept, result=kept.id)
+    for started in head.events:
+        assert not isinstance(started, RunStarted) or started.run != going or started.step > 0
+    later = (await suspended(going, Tier.CHECKPOINT)).checkpoint
+    assert later is not None
+    checkpoints = folder_of(node.config) / "checkpoints"
+    assert (checkpoints / kept.id.rpartition("@")[2]).is_dir()
+    for path in checkpoints.iterdir():
+        (path / "manifest.json").write_text("")
+    run = launch(attempt=6, program=EITHER, checkpoint=later, result=kept.id)
+    lost = await head.hears(RunFailed, run)
+    assert lost.error_kind == "restore"
+    assert lost.detail.startswith("the checkpoint of its result cannot be used: ")
+
+
+EITHER = f"""
+import os, sys
+from trainer_shim import reach
+if sys.argv[1] == "other":
+    reach.claim().failed("restore", "it is asked for other data", "OtherProgram")
+    os._exit(1)
+{PROGRAM}
+"""

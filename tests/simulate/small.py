@@ -19,8 +19,8 @@ SLOW, STEEP = (10.0, 9.0, 8.0, 7.0), (10.0, 4.0, 2.0, 1.0)
 GOAL = Goal(theta=4.0, start=10.0, best=1.0)
 
 
-def job(losses: Sequence[float], seconds: float = 1.0, planned: int = 0) -> Job:
-    return Job(tuple(losses), seconds, planned or len(losses), smoothing=1)
+def job(losses: Sequence[float], seconds: float = 1.0, diverges: bool = False) -> Job:
+    return Job(tuple(losses), seconds, len(losses) + diverges, smoothing=1, diverges=diverges)
 
 
 def order(*curves: Sequence[float], goal: Goal = GOAL, switch: float = 1.0) -> Order:

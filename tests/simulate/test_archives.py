@@ -84,7 +84,7 @@ def test_a_training_ends_where_its_loss_breaks(tmp_path: Path) -> None:
     base[3, 0] = np.nan
     jobs = read(recorded(tmp_path, base=base)).jobs
     assert len(jobs) == 5, "one that never had a loss is left out"
-    assert (jobs[2].steps, jobs[2].planned, jobs[2].diverges) == (7, 30, True)
+    assert (jobs[2].steps, jobs[2].announced, jobs[2].diverges) == (7, 30, True)
     assert not jobs[1].diverges
 
 

@@ -88,6 +88,16 @@ def test_a_rung_ends_a_stay_at_its_very_step() -> None:
     assert [(s.trial, s.first, s.last) for s in outcome.stays][:2] == [(0, 0, 3), (1, 0, 4)]
 
 
+@pytest.mark.parametrize(("announced", "rung"), [(None, 20), (480, 30)])
+def test_policies_know_the_announced_length_alone(announced: int | None, rung: int) -> None:
+    """That trials end after 40 iterations nobody knows: rungs are shares of what is told."""
+    curves = [tuple(10.0 - step / 10 for step in range(40))] * 2
+    jobs = tuple(replace(job(losses), announced=announced) for losses in curves)
+    outcome = play(replace(order(*curves), jobs=jobs), Plugin("asha"))
+    assert stays(outcome)[0][:3] == (0, 0, rung)
+    assert len(outcome.finished) == 2
+
+
 def test_a_milestone_lengthens_the_quantum_in_progress() -> None:
     """Trial 0 falls by half in its second quantum of 2 s, which then is one of 5 s."""
     falling = (10.0, 9.0, 4.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0)
@@ -106,7 +116,7 @@ def test_a_milestone_lengthens_the_quantum_in_progress() -> None:
 
 
 def test_a_trial_whose_loss_breaks_is_stopped_there() -> None:
-    broken = replace(EXAMPLE, jobs=(job((3.0, 2.0), planned=4), EXAMPLE.jobs[1]))
+    broken = replace(EXAMPLE, jobs=(job((3.0, 2.0), diverges=True), EXAMPLE.jobs[1]))
     outcome = play(broken, Plugin("fifo"))
     assert stays(outcome)[0] == (0, 0, 2, [0, 0.64, 2.64, 3.0])
     assert outcome.finished == pytest.approx((3.0, 7.64))

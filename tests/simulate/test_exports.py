@@ -67,6 +67,21 @@ def test_a_maximised_signal_is_turned_and_a_broken_one_ends_there(tmp_path: Path
     assert (second.losses, second.diverges) == ((-0.1, -0.2), True)
 
 
+def test_only_an_announced_length_is_told_and_one_that_stopped_early_is_not_broken(
+    tmp_path: Path,
+) -> None:
+    path = exported(
+        tmp_path / "s.jsonl",
+        study(),
+        [with_stages(trial(0, 2, busy=2.0, planned_steps=1000)), with_stages(trial(1, 2, 2.0))],
+        points(0, 1, [1, 2], [4.0, 3.0]),
+        points(1, 1, [1, 2], [5.0, 5.0]),
+    )
+    told, silent = read(path).jobs
+    assert (told.steps, told.announced, told.diverges) == (2, 1000, False)
+    assert (silent.steps, silent.announced, silent.diverges) == (2, None, False)
+
+
 def test_the_costs_of_switching_and_starting_are_those_that_were_measured(tmp_path: Path) -> None:
     costs = {Tier.PARK: SwitchCost(0.25, 0.5)}
     one = with_stages(trial(0, 1, busy=1.0, costs=costs))

@@ -109,8 +109,9 @@ def curves(draw_: st.DrawFn) -> Curves:
     jobs = []
     for recorded in draw_(st.lists(losses, min_size=1, max_size=6)):
         seconds = draw_(st.floats(0.05, 3))
-        planned = len(recorded) + draw_(st.sampled_from([0, 0, 0, 2]))
-        jobs.append(Job(tuple(recorded), seconds, planned, smoothing))
+        announced = draw_(st.sampled_from([len(recorded), len(recorded) + 2, 1, None]))
+        diverges = draw_(st.sampled_from([False, False, True]))
+        jobs.append(Job(tuple(recorded), seconds, announced, smoothing, diverges=diverges))
     return Curves("drawn", tuple(jobs), switch)
 
 

@@ -113,6 +113,14 @@ def test_asha_would_have_ended_the_best_and_regretted_it(tmp_path: Path) -> None
     assert given_up.seconds < asha.figures.makespan
 
 
+def test_the_last_one_goes_on_though_its_rung_lets_nobody_pass(tmp_path: Path) -> None:
+    words = contenders("asha:eta=3,min_rung=2,max_rung=8")
+    (asha,) = replay(ran(tmp_path / "s.jsonl"), words, None).policies
+    steps = {each.trial: (each.step, each.held_back) for each in asha.given_up.trials}
+    # One of four passes the rung at 2; of one, a third is none.
+    assert steps == {"s/0": (2, True), "s/1": (8, False), "s/2": (2, True), "s/3": (2, True)}
+
+
 @pytest.mark.parametrize("policy", ["successive_halving", "hyperband"])
 def test_rounds_of_halving_end_trials_as_well(policy: str, tmp_path: Path) -> None:
     words = f"{policy}:eta=2,min_rung=2,max_rung=8"

@@ -74,11 +74,10 @@ def orders(draw: st.DrawFn) -> Order:
     curves = st.lists(st.floats(0, 10), min_size=1, max_size=25)
     jobs = []
     for losses in draw(st.lists(curves, min_size=1, max_size=6)):
-        planned = len(losses) + draw(st.sampled_from([0, 0, 0, 2]))
-        batch = draw(st.sampled_from([16, 50]))
-        jobs.append(
-            Job(tuple(losses), draw(st.floats(0.05, 3)), planned, 1, (("batch_size", batch),))
-        )
+        announced = draw(st.sampled_from([len(losses), len(losses) + 2, None]))
+        setting = ("batch_size", draw(st.sampled_from([16, 50])))
+        seconds, diverges = draw(st.floats(0.05, 3)), draw(st.sampled_from([False, False, True]))
+        jobs.append(Job(tuple(losses), seconds, announced, 1, (setting,), diverges=diverges))
     lows = [min(each.losses) for each in jobs]
     goal = Goal(float(np.median(lows)), 10.0, min(lows))
     good = tuple(place for place, low in enumerate(lows) if low <= goal.theta)

@@ -149,6 +149,14 @@ def test_a_missed_deadline_ends_the_run_at_its_last_checkpoint(make_trial: MakeT
 OUTCOMES = {
     "print('fine')": ("completed", {"exit_code": 0}),
     "raise SystemExit(0)": ("completed", {"exit_code": 0}),
+    "import sys; print('one', file=sys.stderr); print('\\x1b[1mtwo\\x1b[0m\\n'); sys.exit(2)": (
+        "failed",
+        {"error_kind": "exit", "detail": "the program called sys.exit(2): two"},
+    ),
+    "import os; os.write(2, b'late\\n'); os._exit(2)": (
+        "failed",
+        {"detail": "exit status 2: late"},
+    ),
     "raise SystemExit(3)": ("failed", {"error_kind": "exit", "exit_code": 3}),
     "1 / 0": (
         "failed",
@@ -265,6 +273,17 @@ def test_a_trial_that_nobody_looks_after_rests_at_a_checkpoint(
     ended = trial.until("suspended")
     assert (ended["tier"], ended["cause"]) == ("checkpoint", cause)
     assert ended["checkpoint"]["step"] == ended["step"] > 0
+
+
+def test_a_program_reports_at_a_mark_and_goes_on(make_trial: MakeTrial) -> None:
+    trial = make_trial(LOOP, "20").launch()
+    trial.start(limit=3)
+    trial.until("parked")
+    trial.send("report", at_step=5)
+    trial.resume(limit=8)
+    assert trial.until("reported")["last_step"] == 5, "within its first second"
+    assert trial.until("reported", "parked")["last_step"] == 8
+    assert trial.until("parked")["cause"] == "limit"
 
 
 def test_a_corrupt_checkpoint_fails_the_restore_and_an_older_one_serves(

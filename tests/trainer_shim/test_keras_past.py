@@ -10,8 +10,8 @@ import pytest
 
 from tests.trainer_shim import keras_programs as programs
 from tests.trainer_shim.driving import Event, Trial, Zygote, ending
-from tests.trainer_shim.suspending import Runs, fidelity, suspend
-from trainer_shim.snapshot import newest_verified
+from tests.trainer_shim.suspending import Runs, fidelity, outcome, suspend
+from trainer_shim import snapshot
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(300)]
 
@@ -71,7 +71,39 @@ def test_a_fit_before_the_last_is_not_extended_and_nothing_is_lost(
         "fit 1 is asked for 2 epochs, at the checkpoint it was for 1; it cannot be trained "
         "further, since a later fit began from where it had ended"
     )
-    assert newest_verified(str(trial.checkpoints)) == end
+    assert snapshot.newest_verified(str(trial.checkpoints)) == end
+
+
+_MANY = """
+model = keras.Sequential([layers.Dense(4), layers.Dropout(0.3), layers.Dense(1)])
+model.compile("adam", "mse")
+seen = []
+for number in range(5):
+    seen.append(model.fit(x, y, batch_size=20, epochs=1, verbose=0).history)
+    seen.append(model.evaluate(x, y, verbose=0))
+final(model, seen)
+"""
+
+
+def test_what_ended_fits_came_to_is_written_once(zygote: Zygote, tmp_path: Path) -> None:
+    """Each checkpoint has it, and goes on exactly from it: by names of the same files."""
+    runs = Runs(zygote, tmp_path, programs.program(_MANY, seeded=True))
+    losses, final = runs.undisturbed()
+    steps = len(losses) // 5
+    with runs.trial("many") as trial:
+        trial.start(limit=3 * steps + 2)
+        trial.until("parked")
+        trial.start(restore=suspend(trial)["checkpoint"]["path"])
+        end = Path(trial.until("completed")["checkpoint"]["path"])
+        assert outcome(trial) == (losses, final)
+        for kind in ("state", "arrays"):
+            for number, checkpoints in ((1, 5), (2, 4), (3, 3), (4, 1)):
+                name = f"keras.fit-{number}.{kind}"
+                found = [path.stat().st_ino for path in trial.checkpoints.glob(f"*/{name}")]
+                assert (end / name).exists()
+                assert len(found) == checkpoints, name
+                assert len(set(found)) == 1, name
+        assert snapshot.verify(str(end))["step"] == 5 * steps
 
 
 _UNSAVEABLE = """

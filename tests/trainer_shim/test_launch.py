@@ -85,6 +85,34 @@ def test_forms_of_a_command(make_trial: MakeTrial, words: list[str], printed: st
     assert f"RAN {printed}" in suspended_and_resumed(trial)
 
 
+@pytest.mark.parametrize("ends", ["before", "after"])
+def test_a_program_that_is_over_without_its_checkpoint_has_not_completed(
+    make_trial: MakeTrial, ends: str
+) -> None:
+    """Started through a shell, it finds what it did before and takes that for all; one that was
+    where its checkpoint was taken, and has nothing left to do, has completed."""
+    early = "if os.path.exists('done'):\n    raise SystemExit(0)\nopen('done', 'w').close()\n"
+    late = "if trial.resume:\n    raise SystemExit(0)\n"
+    lines = PROGRAM.splitlines(keepends=True)
+    at = 1 + next(n for n, line in enumerate(lines) if "attach()" in line)
+    program = "".join([*lines[:at], late, *lines[at:]]) if ends == "after" else PROGRAM
+    trial = make_trial(
+        "import os\n" + (early if ends == "before" else "") + program,
+        argv=["/bin/sh", "-c", f"exec {PYTHON} -B train.py"],
+    )
+    trial.launch().start(limit=2)
+    trial.until("parked")
+    trial.suspend("checkpoint")
+    path = trial.until("suspended")["checkpoint"]["path"]
+    trial.start(restore=path)
+    event = trial.until("completed", "failed")
+    if ends == "after":
+        assert event["kind"] == "completed"
+    else:
+        assert (event["kind"], event["error_kind"]) == ("failed", "restore")
+        assert "before it came to where its checkpoint was taken" in event["detail"]
+
+
 @pytest.mark.parametrize("ours", [True, False], ids=["ours", "another"])
 @pytest.mark.parametrize("by", ["itself", "shell", "exec"])
 def test_a_console_script(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -74,28 +74,29 @@ def test_files_of_the_program_are_taken_over_with_their_folders(tmp_path: Path) 
     assert list(snapshot.verify(summary["path"])["files"]) == ["sub/w"]
 
 
+def test_a_file_is_shared_with_the_checkpoint_before_and_outlives_it(tmp_path: Path) -> None:
+    old = Path(write(tmp_path, "old", 3)["path"])
+    builder = snapshot.Builder(str(tmp_path), "new")
+    assert builder.link("state", str(old))
+    assert not builder.link("nothing", str(old))
+    assert not builder.link("state", str(tmp_path / "gone"))
+    new = Path(builder.finish({**FIELDS, "step": 5, "output_bytes": 0})["path"])
+    assert (new / "state").samefile(old / "state")
+    shutil.rmtree(old)
+    assert snapshot.verify(str(new))["step"] == 5
+
+
+def test_what_is_written_in_place_of_a_shared_file_leaves_the_other_one(tmp_path: Path) -> None:
+    old = write(tmp_path, "old", 3)["path"]
+    builder = snapshot.Builder(str(tmp_path), "new")
+    assert builder.link("state", old)
+    builder.add("state", [b"another"])
+    builder.finish({**FIELDS, "step": 5, "output_bytes": 0})
+    assert snapshot.verify(old)["step"] == 3
+    assert (tmp_path / "new" / "state").read_bytes() == b"another"
+
+
 @pytest.mark.parametrize("id", ["", "a/b", ".x", "c.partial"])
 def test_an_id_that_is_no_plain_name_is_refused(tmp_path: Path, id: str) -> None:
     with pytest.raises(snapshot.SnapshotError, match="plain file name"):
         snapshot.Builder(str(tmp_path), id)
-
-
-def test_no_call_writes_or_syncs_more_than_a_piece(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A thread in one of them cannot be stopped: a suspend would wait for the whole file."""
-    synced: list[int] = []
-    sync = os.fdatasync
-
-    def noting(fd: int) -> None:
-        synced.append(os.fstat(fd).st_size)
-        sync(fd)
-
-    monkeypatch.setattr(os, "fdatasync", noting)
-    builder = snapshot.Builder(str(tmp_path), "large")
-    body = os.urandom(1 << 20) * 21
-    builder.add("state", [memoryview(body)[: 10 << 20], body[10 << 20 :], b"end"])
-    assert synced == [part << 20 for part in (4, 8, 12, 16, 20)]
-    builder.finish({"step": 1})
-    assert snapshot.verify(str(tmp_path / "large"))["step"] == 1
-    assert (tmp_path / "large" / "state").read_bytes() == body + b"end"

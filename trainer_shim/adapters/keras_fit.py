@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from trainer_shim.adapters import keras_files as files
 from trainer_shim.adapters import keras_state as state
 from trainer_shim.adapters.keras_callbacks import Kept, Uncopyable
 from trainer_shim.adapters.keras_graph import Watched
@@ -110,7 +111,7 @@ class Fit:
         try:
             self.end = self.copy()
         except Exception as error:  # whatever the framework raises: this run is well
-            self.not_kept = state.in_a_line(error)
+            self.not_kept = files.in_a_line(error)
 
     def _boundary(self, done: int) -> None:
         session, watched = self._session, self._watched

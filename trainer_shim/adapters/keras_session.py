@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from trainer_shim.adapters import keras_files as files
 from trainer_shim.adapters import keras_graph as graph
 from trainer_shim.adapters import keras_private as private
 from trainer_shim.adapters import keras_state as state
@@ -32,7 +33,7 @@ class Session:
         self._trained: Any = None
         self.steps = 0
         self.batch_size = 0
-        self._records: list[state.State] = []
+        self._fits = files.Fits()
         self._obstacles: list[str] = []
         self._doubts: list[str] = []
         self._lost: str | None = None  # why data that a fit has read could not be read again
@@ -43,7 +44,7 @@ class Session:
             self.obstacle(untested)
         if agent.restore is not None:
             with self.restoring():
-                past = state.load(agent.restore)
+                past = files.load(agent.restore)
             self._past = Past(past or NOTHING)
             agent.is_returning = past is not None
 
@@ -76,12 +77,14 @@ class Session:
         else:
             agent.fidelity("exact", "arrays, on the CPU or with deterministic operations")
 
-    def _capture(self) -> state.Snapshot:
+    def _capture(self) -> files.Snapshot:
         try:
             fit = None if self.fit is None else self.fit.copy()
             model = self._trained if self.fit is None else None
-            whole = {"records": self._records, "fit": fit, "end": self._end}
-            return state.Snapshot(whole, model, self._says_unsaved)
+            records = self._fits.records
+            count = len(records) if self._end is None else len(records) - 1
+            whole = {"records": records[count:], "fit": fit, "end": self._end}
+            return files.Snapshot(whole, self._fits.parts(count), model, self._says_unsaved)
         except Uncopyable as error:
             self.obstacle(str(error))
             raise CannotCapture(str(error)) from error
@@ -95,7 +98,7 @@ class Session:
 
     def open(self, model: Any, arguments: inspect.BoundArguments) -> Fit:
         """A fit begins."""
-        number, epochs = len(self._records), arguments.arguments["epochs"]
+        number, epochs = len(self._fits.records), arguments.arguments["epochs"]
         with self.restoring():
             ended, position = self._past.of(number, epochs)
         self._end = None
@@ -126,9 +129,9 @@ class Session:
         if fit.ended is not None:
             fit.put_in_place(fit.ended)
             fit.model._initial_epoch = fit.ended["initial_epoch"]
-            self._records.append(fit.ended)
+            self._fits.append(fit.ended, self.agent.restore)
             self.fit = None
-            if self._past.is_over_after(self._records):
+            if self._past.is_over_after(self._fits.records):
                 self.restored()
             return
         self.fit, self._trained = None, fit.model
@@ -151,7 +154,7 @@ class Session:
         if fit.end is not None:
             self._end = fit.end
             state.share_arrays(record["variables"], fit.end["variables"])
-        self._records.append(record)
+        self._fits.append(record)
         self._bound_records()
 
     def abandon(self, error: BaseException) -> None:
@@ -161,10 +164,11 @@ class Session:
         self.agent.loop(False)
 
     def _bound_records(self) -> None:
-        arrays = (array for record in self._records for _, array in record["variables"])
+        records = self._fits.records
+        arrays = (array for record in records for _, array in record["variables"])
         size = sum(array.nbytes for array in arrays)
         if size > _RECORDS_BYTES:
-            count = len(self._records)
+            count = len(records)
             self.obstacle(f"the outcomes of {count} fits take {size >> 20} MiB in each checkpoint")
 
     def seen(self, model: Any, watched: graph.Watched, spec: Any) -> None:

@@ -6,88 +6,18 @@ Python's is pickled on the spot.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import pickle
 import random
 from collections.abc import Iterable
-from typing import Any, Callable
+from typing import Any
 
 from trainer_shim.adapters import keras_private as private
 from trainer_shim.adapters import seeds
-from trainer_shim.snapshot import Builder
 
-_VERSION = 3
-_STATE, _ARRAYS = "keras.state", "keras.arrays"
 State = dict[str, Any]
 
 
 class OtherProgram(Exception):
     """Run again, the program made something else than it did before the checkpoint."""
-
-
-class Snapshot:
-    """A state to be written: pickled already, with the arrays beside the pickle.
-
-    A `model` whose fit is over is written too, as `model.keras`, which loads without Hermes;
-    `unsaved` is told why Keras could not do that, or None.
-    """
-
-    def __init__(self, state: State, model: Any, unsaved: Callable[[str | None], None]) -> None:
-        self._model, self._unsaved = model, unsaved
-        self._arrays: list[pickle.PickleBuffer] = []
-        whole = {"version": _VERSION, "state": state}
-        self._pickled = pickle.dumps(whole, protocol=5, buffer_callback=self._keep)
-
-    def _keep(self, buffer: pickle.PickleBuffer) -> bool:
-        self._arrays.append(buffer)
-        return False
-
-    def prepare(self, builder: Builder) -> None:
-        """Save the trained model; all else was copied when this was made."""
-        if self._model is None:
-            return
-        path = os.path.join(builder.partial, "model.keras")
-        try:
-            self._model.save(path)
-        except Exception as error:  # a model that Keras cannot save is resumed all the same
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
-            self._unsaved(in_a_line(error))
-        else:
-            self._unsaved(None)
-
-    def write(self, builder: Builder) -> None:
-        """Write the pickle, and the arrays one after the other."""
-        raws = [array.raw() for array in self._arrays]
-        sizes = pickle.dumps([raw.nbytes for raw in raws])
-        builder.add(_STATE, [len(sizes).to_bytes(8, "big"), sizes, self._pickled])
-        builder.add(_ARRAYS, [raw for raw in raws if raw.nbytes])
-        builder.adopt()
-
-
-def in_a_line(error: Exception) -> str:
-    """An exception as part of a sentence."""
-    return f"{type(error).__name__}: {error}".splitlines()[0]
-
-
-def load(folder: str) -> State | None:
-    """What a Snapshot wrote; None if the checkpoint is of another kind."""
-    if not os.path.exists(os.path.join(folder, _STATE)):
-        return None
-    with open(os.path.join(folder, _STATE), "rb") as file:
-        sizes = pickle.loads(file.read(int.from_bytes(file.read(8), "big")))
-        pickled = file.read()
-    buffers = []
-    with open(os.path.join(folder, _ARRAYS), "rb") as file:
-        for size in sizes:
-            buffers.append(bytearray(size))  # writable, as the arrays were
-            file.readinto(buffers[-1])
-    whole = pickle.loads(pickled, buffers=buffers)
-    if whole["version"] != _VERSION:
-        raise OtherProgram(f"a Keras checkpoint of version {whole['version']}, not {_VERSION}")
-    state: State = whole["state"]
-    return state
 
 
 # -- variables -----------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any, Callable
+from typing import Any
 
 from trainer_shim.adapters import tf_graph, tf_optional
 from trainer_shim.adapters import tf_private as private
@@ -43,6 +43,7 @@ class Loop(Replay):
         self._held: dict[Plan, list[Any]] = {}  # variables that live to the program's end
         self._last: tuple[Plan, Sequence[Any]] | None = None
         self._op_error: Any = None
+        self._call: Any = None  # TensorFlow's own, of a context's function
 
     def hook(self) -> None:
         """Watch what the program does from here on."""
@@ -54,21 +55,23 @@ class Loop(Replay):
         self.traces.hook(self.is_on, self._eager_gradient)
         self.counters.hook(self._is_tracing_a_step)
         owner = private.find(private.CONTEXT, "Context")
-        original = owner.call_function
+        self._call = original = owner.call_function
+        # What every call meets is written out here and below: a step may take microseconds.
+        plans, variables = self._plans, self.variables
 
         @functools.wraps(original)
         def call_function(context: Any, name: bytes, inputs: Any, count: int) -> Any:
-            if not self.is_on():
+            if self.is_off or threading.get_ident() != self._thread:
                 return original(context, name, inputs, count)
-            plan = self._plans.get(name)
+            plan = plans.get(name)
             if plan is None:
-                plan = self._plans[name] = self._planned(context, name)
+                plan = plans[name] = self._planned(context, name)
             others = plan.given and plan.is_given_others(inputs)
-            if others or plan.changes != self.variables.changes:
+            if others or plan.changes != variables.changes:
                 self._look_at(plan, inputs)
             if not plan.is_skipped:
                 return original(context, name, inputs, count)
-            return self._step(plan, inputs, lambda: original(context, name, inputs, count))
+            return self._step(plan, context, inputs, count)
 
         owner.call_function = call_function
 
@@ -88,7 +91,9 @@ class Loop(Replay):
         except Exception as error:  # whatever the framework raises: the program trains on
             definition = tf_graph.Definition()
             self.standing.obstacle(f"a function cannot be looked into: {error}")
-        return Plan(name, definition, self.traces.optionals.get(name, {}), self.traces.given(name))
+        traces = self.traces
+        optionals, scalars = traces.optionals.get(name, {}), traces.scalars.get(name)
+        return Plan(name, definition, optionals, traces.given(name), scalars)
 
     def _look_at(self, plan: Plan, inputs: Sequence[Any]) -> None:
         """Find out which variables are meant, and whether the call will be run again."""
@@ -134,7 +139,7 @@ class Loop(Replay):
         variable = self.variables.get(number)
         return variable is not None and bool(variable.trainable)
 
-    def _step(self, plan: Plan, inputs: Sequence[Any], run: Callable[[], Any]) -> Any:
+    def _step(self, plan: Plan, context: Any, inputs: Sequence[Any], count: int) -> Any:
         """A call that is not run again: run it now, or tell what it returned."""
         plan.ran = self.steps
         if self.journal.is_telling:
@@ -146,22 +151,28 @@ class Loop(Replay):
             elif not self.standing.has_begun:
                 self._begin()
             try:
-                outputs = run()
+                outputs = self._call(context, plan.name, inputs, count)
             except self._op_error as error:
                 self.journal.raised(plan.label, type(error).__name__)
                 self._outdate(plan)
                 raise
             if not self.standing.is_obstructed:
-                values = outputs or ()
-                if plan.optionals:
-                    values = tf_optional.take_apart(values, plan.optionals)
-                self.journal.answered(plan.label, values, plan.size(values))
-        self._outdate(plan)
+                self._journal(plan, outputs or ())
+        if plan.outdated != self.variables.changes:
+            self._outdate(plan)
         if plan.trains:
             self._trained(plan, inputs, outputs)
         if self._position is not None:
             self.look_whether_all_is_told()
         return outputs
+
+    def _journal(self, plan: Plan, values: Sequence[Any]) -> None:
+        if plan.answer is not plan.label:
+            self.journal.answered(plan.answer, values)
+            return
+        if plan.optionals:
+            values = tf_optional.take_apart(values, plan.optionals)
+        self.journal.answered(plan.label, values, plan.size(values))
 
     def _told(self, plan: Plan) -> Any:
         import tensorflow as tf
@@ -177,9 +188,8 @@ class Loop(Replay):
         return tf_optional.put_together(iter(answer.values), plan.optionals) or None
 
     def _outdate(self, plan: Plan) -> None:
-        if plan.outdated != self.variables.changes:
-            self.variables.outdate(plan.written)
-            plan.outdated = self.variables.changes
+        self.variables.outdate(plan.written)
+        plan.outdated = self.variables.changes
 
     def _trained(self, plan: Plan, inputs: Sequence[Any], outputs: Any) -> None:
         self._last = (plan, inputs)

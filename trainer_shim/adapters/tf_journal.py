@@ -8,6 +8,8 @@ costs four bytes and its values; nothing is kept that the program was not given.
 from __future__ import annotations
 
 import array
+import itertools
+import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -21,6 +23,19 @@ _WAITING, _WAITING_BYTES = 256, 16 << 20
 
 # What was asked (a step's name, a variable), the exception if one was the answer, else the kinds.
 Row = tuple[str, str, tuple[Kind, ...]]
+
+
+class Scalars:
+    """What a step that returns single numbers, always of these kinds, is journaled as.
+
+    `size` is theirs in bytes.
+    """
+
+    __slots__ = ("row", "size")
+
+    def __init__(self, asked: str, kinds: tuple[Kind, ...], size: int) -> None:
+        self.row: Row = (asked, "", kinds)
+        self.size = size
 
 
 class Answer:
@@ -43,7 +58,9 @@ class Journal:
         self._sizes = array.array("I")  # in bytes, of the answers of this process
         self._values = [values]
         self._tail = bytearray()
-        self._waiting: list[tuple[str, Sequence[Any]]] = []
+        # Not in pairs: whatever is made for a step, Python's collector of garbage looks through.
+        self._asked: list[str | Scalars] = []
+        self._answers: list[Sequence[Any]] = []
         self._waiting_bytes = 0
         self._past = memoryview(values)
         self._told = 0
@@ -53,13 +70,10 @@ class Journal:
             self._code((asked, error, tuple((name, tuple(shape)) for name, shape in kinds)))
         self._codes.frombytes(codes)
         self._again = len(self._codes)
+        self.is_telling = self._again > 0  # whether there are answers of before the checkpoint left
+        self.count = 0  # how many answers the program has been given
 
     # -- telling again ---------------------------------------------------------------------------
-
-    @property
-    def is_telling(self) -> bool:
-        """Whether there are answers of before the checkpoint left."""
-        return self._told < self._again
 
     @property
     def next_asked(self) -> str:
@@ -73,6 +87,8 @@ class Journal:
             place = f"answer {self._told + 1} of {self._again}"
             raise OtherProgram(f"the program asked for {asked}, before for {then} ({place})")
         self._told += 1
+        self.count += 1
+        self.is_telling = self._told < self._again
         values = []
         for kind in kinds:
             value, size = store.from_bytes(kind, self._past[self._told_bytes :])
@@ -82,29 +98,33 @@ class Journal:
 
     # -- keeping ---------------------------------------------------------------------------------
 
-    @property
-    def count(self) -> int:
-        """How many answers the program has been given."""
-        return self._told + len(self._sizes) + len(self._waiting)
-
-    def answered(self, asked: str, values: Sequence[Any], size: int = 0) -> None:
+    def answered(self, asked: str | Scalars, values: Sequence[Any], size: int = 0) -> None:
         """The program was given these values, arrays or tensors, of about `size` bytes."""
-        self._waiting.append((asked, values))
+        self.count += 1
+        self._asked.append(asked)
+        self._answers.append(values)
         self._waiting_bytes += size
-        if len(self._waiting) >= _WAITING or self._waiting_bytes >= _WAITING_BYTES:
+        if len(self._asked) >= _WAITING or self._waiting_bytes >= _WAITING_BYTES:
             self.settle()
 
     def raised(self, asked: str, error: str) -> None:
         """The program was given an exception."""
         self.settle()
+        self.count += 1
         self._keep((asked, error, ()), ())
 
     def settle(self) -> None:
         """Turn into bytes what came in since the last time."""
-        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
-        for asked, values in waiting:
-            pairs = [store.kind_and_bytes(value) for value in values]
-            self._keep((asked, "", tuple([kind for kind, _ in pairs])), [one for _, one in pairs])
+        waiting = zip(self._asked, self._answers)
+        self._asked, self._answers, self._waiting_bytes = [], [], 0
+        for asked, group in itertools.groupby(waiting, operator.itemgetter(0)):
+            if isinstance(asked, Scalars):
+                self._keep_scalars(asked, [values for _, values in group])
+                continue
+            for _, values in group:
+                pairs = [store.kind_and_bytes(value) for value in values]
+                row = (asked, "", tuple([kind for kind, _ in pairs]))
+                self._keep(row, [one for _, one in pairs])
 
     def copy(self, count: int) -> tuple[list[Row], bytes, bytes]:
         """What makes this journal again, less what came after the first `count` answers."""
@@ -115,6 +135,15 @@ class Journal:
         self._values = [b"".join(self._values)]
         values, later = self._values[0], sum(self._sizes[count - self._again :])
         return list(self._listed), self._codes[:count].tobytes(), values[: len(values) - later]
+
+    def _keep_scalars(self, scalars: Scalars, answers: list[Sequence[Any]]) -> None:
+        """Keep many answers to one question: the bytes of tensors, taken as they lie there."""
+        values = b"".join([value for answer in answers for value in answer])
+        count = len(answers)
+        self._codes.extend([self._code(scalars.row)] * count)
+        self._sizes.extend([scalars.size] * count)
+        self._tail += values
+        self.bytes += 4 * count + len(values)
 
     def _keep(self, row: Row, values: Iterable[Any]) -> None:
         self._codes.append(self._code(row))

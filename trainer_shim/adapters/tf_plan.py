@@ -13,17 +13,28 @@ from typing import Any
 
 from trainer_shim.adapters import tf_store as store
 from trainer_shim.adapters.tf_graph import Definition
+from trainer_shim.adapters.tf_journal import Scalars
+from trainer_shim.adapters.tf_store import Kind
 
 
 class Plan:
     """What is known of one traced function."""
 
     def __init__(
-        self, name: bytes, definition: Definition, optionals: dict[int, Any], given: int | None
+        self,
+        name: bytes,
+        definition: Definition,
+        optionals: dict[int, Any],
+        given: int | None,
+        scalars: tuple[Kind, ...] | None,
     ) -> None:
         self.name = name
         self.optionals = optionals
         self.label = _label(name)
+        # What an answer of its is journaled as, and its bytes, where that is always the same.
+        self.answer: str | Scalars = self.label
+        if scalars is not None:
+            self.answer = Scalars(self.label, scalars, store.size_of(scalars))
         self.definition = definition
         self.trains = False
         self.is_skipped = False  # run again, the program is only told what it returned
@@ -36,7 +47,6 @@ class Plan:
         every = definition.resources
         self.given = [one for one in every if given is None or one < given]
         self._last: list[Any] = []
-        self._returns_scalars = False
 
     def is_given_others(self, inputs: Sequence[Any]) -> bool:
         """Whether these are other resources than the last time."""
@@ -48,11 +58,7 @@ class Plan:
 
     def size(self, values: Sequence[Any]) -> int:
         """About how many bytes it returned."""
-        if self._returns_scalars:
-            return 0
-        sizes = [value.shape.num_elements() * value.dtype.size for value in values]
-        self._returns_scalars = all(value.shape.rank == 0 for value in values)
-        return sum(sizes)
+        return sum(value.shape.num_elements() * value.dtype.size for value in values)
 
     def examples(self, inputs: Sequence[Any]) -> int:
         """The size of the batch, as far as the step is given one."""

@@ -66,7 +66,10 @@ class Replay(ABC):
 
     def _boundary(self, loss: Any, examples: int = 0) -> None:
         """Between two steps, not on the way back."""
-        self.agent.record(self.steps, {} if loss is None else {self.agent.signal: loss}, examples)
+        if loss is None:
+            self.agent.record(self.steps, {}, examples)
+        else:
+            self.agent.record_signal(self.steps, loss, examples)
         if self.journal.bytes > LIMIT_BYTES and not self.standing.is_obstructed:
             size = self.journal.bytes >> 20
             self.standing.obstacle(f"what its steps returned takes {size} MiB in each checkpoint")

@@ -31,14 +31,10 @@ class Standing:
         self._capture, self._end = capture, end
         self._level, self._reason = "exact", exact
         self.has_begun = False
+        self.is_obstructed = False  # whether checkpoints are out of the question
         untested = private.untested()
         if untested is not None:
             self.lower("park-only", untested)
-
-    @property
-    def is_obstructed(self) -> bool:
-        """Whether checkpoints are out of the question."""
-        return self._level == "park-only"
 
     @property
     def repeats(self) -> bool:
@@ -49,6 +45,7 @@ class Standing:
         """From here on a resume is no better than `level`."""
         if LEVELS.index(level) > LEVELS.index(self._level):
             self._level, self._reason = level, reason
+            self.is_obstructed = level == "park-only"
             if self.has_begun:
                 self._say()
 

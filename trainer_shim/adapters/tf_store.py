@@ -10,6 +10,7 @@ import functools
 import json
 import math
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,6 +86,13 @@ def kind_and_bytes(value: Any) -> tuple[Kind, Any]:
 def kind_of(array: Any) -> Kind:
     """The name of an array's type, as TensorFlow calls it, and its shape."""
     return _name_of(array.dtype), tuple(array.shape)
+
+
+def size_of(kinds: Iterable[Kind]) -> int:
+    """How many bytes values of these kinds, none of them strings, take."""
+    import tensorflow as tf
+
+    return sum(tf.as_dtype(name).size * math.prod(shape) for name, shape in kinds)
 
 
 @functools.lru_cache(maxsize=64)

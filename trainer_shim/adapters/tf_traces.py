@@ -13,6 +13,7 @@ from typing import Any, Callable
 
 from trainer_shim.adapters import tf_optional
 from trainer_shim.adapters import tf_private as private
+from trainer_shim.adapters.tf_store import Kind
 from trainer_shim.adapters.tf_variables import of_ours
 
 
@@ -23,6 +24,8 @@ class Traces:
         self._names = (signal, "loss")
         self._peek = peek  # reads a variable without the program noticing
         self.optionals: dict[bytes, dict[int, Any]] = {}  # among the outputs of each function
+        # The kinds of the outputs of each function that returns single numbers alone.
+        self.scalars: dict[bytes, tuple[Kind, ...]] = {}
         self.is_in_a_step = False  # what is traced now is of a function that the program called
         self._outputs: dict[bytes, int] = {}
         self._given: dict[bytes, int] = {}
@@ -65,6 +68,8 @@ class Traces:
             if not graph.deferred_internal_captures:
                 self._given[name] = len(graph.inputs) - len(graph.internal_captures)
             self.optionals[name] = tf_optional.find(graph.structured_outputs)
+            if all(_is_number(output) for output in graph.outputs):
+                self.scalars[name] = tuple([(one.dtype.name, ()) for one in graph.outputs])
             return concrete
 
         module["_create_concrete_function"] = create_concrete
@@ -162,6 +167,16 @@ def _is_scalar(leaf: Any) -> bool:
     import tensorflow as tf
 
     return bool(tf.is_tensor(leaf) and leaf.shape.rank == 0 and leaf.dtype.is_floating)
+
+
+def _is_number(output: Any) -> bool:
+    """Whether the output of a graph is always a single number of a type that NumPy has, too."""
+    import numpy as np
+
+    if output.shape.rank != 0 or not output.dtype.is_numpy_compatible:
+        return False
+    plain = np.dtype(output.dtype.as_numpy_dtype)
+    return plain.isbuiltin == 1 and plain.kind in "biufc"
 
 
 def _named(result: Any, names: Iterable[str]) -> list[Any]:

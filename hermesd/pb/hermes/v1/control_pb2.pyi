@@ -90,7 +90,7 @@ class FieldErrors(_message.Message):
     def __init__(self, errors: _Optional[_Iterable[_Union[FieldError, _Mapping]]] = ...) -> None: ...
 
 class SubmitStudyRequest(_message.Message):
-    __slots__ = ("request_id", "spec", "code_sha256", "submit_directory", "validate_only", "again", "environment", "given_environment", "environment_of")
+    __slots__ = ("request_id", "spec", "code_sha256", "submit_directory", "validate_only", "again", "environment", "given_environment", "environment_of", "code_identity_sha256")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
     CODE_SHA256_FIELD_NUMBER: _ClassVar[int]
@@ -100,6 +100,7 @@ class SubmitStudyRequest(_message.Message):
     ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
     GIVEN_ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
     ENVIRONMENT_OF_FIELD_NUMBER: _ClassVar[int]
+    CODE_IDENTITY_SHA256_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     spec: _types_pb2.StudySpec
     code_sha256: str
@@ -109,7 +110,8 @@ class SubmitStudyRequest(_message.Message):
     environment: _containers.RepeatedCompositeFieldContainer[_types_pb2.NamedValue]
     given_environment: _containers.RepeatedCompositeFieldContainer[_types_pb2.NamedValue]
     environment_of: str
-    def __init__(self, request_id: _Optional[str] = ..., spec: _Optional[_Union[_types_pb2.StudySpec, _Mapping]] = ..., code_sha256: _Optional[str] = ..., submit_directory: _Optional[str] = ..., validate_only: bool = ..., again: bool = ..., environment: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., given_environment: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., environment_of: _Optional[str] = ...) -> None: ...
+    code_identity_sha256: str
+    def __init__(self, request_id: _Optional[str] = ..., spec: _Optional[_Union[_types_pb2.StudySpec, _Mapping]] = ..., code_sha256: _Optional[str] = ..., submit_directory: _Optional[str] = ..., validate_only: bool = ..., again: bool = ..., environment: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., given_environment: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., environment_of: _Optional[str] = ..., code_identity_sha256: _Optional[str] = ...) -> None: ...
 
 class SubmitStudyResponse(_message.Message):
     __slots__ = ("study", "trials", "identical_to", "notes")
