@@ -277,6 +277,6 @@ def test_what_an_extended_trial_had_come_to_is_kept_with_its_copy() -> None:
     book = pool("m", "k").tell(saved("s/0#1", 9), copied("s/0#1", 9, "m")).expect()
     book.tell(completed("s/0#1", 9), Extended("s", ("s/0",), StopRule(), (), ((),), "r1"))
     book.tell(started("s/0#2", 9)).tell(saved("s/0#2", 20)).tell(NodeDrained("m", "r2"))
-    book.tell(not_copied("s/0#2", 20, "m")).at(60).heard()
+    assert book.heard()[-1] == "copy s/0#2@20 from n to k"
     book.tell(copied("s/0#2", 20, "k")).expect()  # nothing is dropped on m
     assert {each.id for each in remembered(book.trial())} == {"s/0#1@9", "s/0#2@20"}
