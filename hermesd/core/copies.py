@@ -47,14 +47,14 @@ def rebuilt(state: Tables) -> CopyIndex:
 def note(state: Tables, before: Trial | None, trial: Trial) -> None:
     """A trial has changed: keep the index true."""
     old, new = before.checkpoint if before else None, trial.checkpoint
-    if old is None and new is None:
+    flight = before.copying if before else None
+    if old is None and new is None and flight is None and trial.copying is None:
         return
     if old is not new:
         for node in old.nodes if old else ():
             _take_out(state.copies.lying, node, trial.id)
         for node in new.nodes if new else ():
             state.copies.lying.setdefault(node, {})[trial.id] = None
-    flight = before.copying if before else None
     if flight is not trial.copying:
         if flight is not None:
             del state.copies.giving[flight.source], state.copies.taking[flight.target]

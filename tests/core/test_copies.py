@@ -280,3 +280,14 @@ def test_what_an_extended_trial_had_come_to_is_kept_with_its_copy() -> None:
     assert book.heard()[-1] == "copy s/0#2@20 from n to k"
     book.tell(copied("s/0#2", 20, "k")).expect()  # nothing is dropped on m
     assert {each.id for each in remembered(book.trial())} == {"s/0#1@9", "s/0#2@20"}
+
+
+def test_a_copy_of_what_could_not_be_used_ends_like_any_other() -> None:
+    book = pool("m").tell(saved("s/0#1", 9)).tell(NodeSilent("n", "cut"), joined(1, boot="b2"))
+    book.tell(started("s/0#2", 0)).heard()
+    assert book.trial().checkpoint is None
+    assert book.trial().copying is not None
+    book.tell(copied("s/0#1", 9))
+    assert book.state.copies == rebuilt(book.state)
+    assert not book.state.copies.taking
+    book.tell(saved("s/0#2", 5)).expect("copy s/0#2@5 from n to m")
