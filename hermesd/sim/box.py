@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hermesd.core.model import Checkpoint, Device, Fidelity, NodeId, TrialId
 from hermesd.core.node_machine import NodeTerms
@@ -43,7 +43,7 @@ class Site:
             box = self.giver(source.node) if source.address else None
             found = box.folder(checkpoint.trial).give(checkpoint.id) if box else None
             if found is not None:
-                folder.checkpoints[found.id] = found
+                folder.checkpoints[found.id] = replace(found, nodes=(folder.node,))
                 return True
         return False
 
