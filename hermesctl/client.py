@@ -6,6 +6,7 @@ nothing is decided here.
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
@@ -262,3 +263,16 @@ class Client:
 
     def _iterate(self, start: Callable[[], AsyncGenerator[Answer, None]]) -> Iterator[Answer]:
         return self._thread.iterate(start)
+
+
+def _say_all() -> None:
+    """Have `help` of each method say what is said of AsyncClient's."""
+    for name, method in vars(Client).items():
+        here = f"See AsyncClient.{name}"
+        if (words := method.__doc__) and words.startswith(here):
+            whole = inspect.getdoc(getattr(AsyncClient, name)) or words
+            rest = words.removeprefix(here).strip(" ;.\n")
+            method.__doc__ = f"{whole}\n\n{rest}." if rest else whole
+
+
+_say_all()

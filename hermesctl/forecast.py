@@ -27,13 +27,14 @@ from hermesd.pb.hermes.v1.types_pb2 import StudySpec
 PATIENCE_SECONDS = 20.0
 # As few curves as these say nothing of a leaderboard.
 FEWEST_TRIALS = 3
-# How alike parameter names must be where the program is another one.
+# How alike parameter names must be where the program is another one. Of a program of the same
+# file name one must be the same: it may be another one all the same.
 ALIKE = 0.5
 # Draws of the earlier study's trials: ten, or fewer where a study has many trials.
 MOST_DRAWS, MOST_TRIALS = 10, 160
 NONE_EARLIER = (
-    "no forecast: this head has no earlier study of this program or with such parameters"
-    f" of which {FEWEST_TRIALS} trials were trained"
+    "no forecast: this head has no earlier study with such parameters of which"
+    f" {FEWEST_TRIALS} trials were trained"
 )
 
 
@@ -100,7 +101,7 @@ def nearest(studies: Sequence[Study], spec: Mapping[str, Any]) -> tuple[Study, s
     for study in studies:
         trained = study.counts.get(TrialState.COMPLETED, 0)
         same, shared = program(study.spec) == program(spec), overlap(study.spec, spec)
-        if trained < FEWEST_TRIALS or not (same or shared >= ALIKE):
+        if trained < FEWEST_TRIALS or not (shared >= ALIKE or (same and shared > 0)):
             continue
         rank = (same, shared, trained, study.submitted_unix_seconds)
         if best is None or rank > best[0]:

@@ -33,7 +33,7 @@ HEED_SECONDS = 5.0
 # A study that is large asks for less of the head's time.
 _REFRESH_SHARE = 5
 _TRAILS_FETCHED = 64
-_LEADERBOARD_LENGTH = 10
+LEADERBOARD_LENGTH = 10
 
 
 async def follow_to_the_end(
@@ -54,7 +54,7 @@ async def follow_to_the_end(
 async def show_end(client: AsyncClient, study: str, console: Console) -> StudyDetail:
     """Show how a finished study ended."""
     detail = await client.study(study)
-    best = await client.best(detail.study, _LEADERBOARD_LENGTH)
+    best = await client.best(detail.study, LEADERBOARD_LENGTH)
     console.print(final_view(detail, best, await said_last(client, detail)))
     return detail
 

@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from hermesctl.tables import cell, grid
+from hermesctl.records import Study
+from hermesctl.tables import best_value, cell, grid
 from hermesctl.text import count, duration, number, percent, printable
 
 Said: TypeAlias = Mapping[str, Any]
@@ -16,9 +17,9 @@ Said: TypeAlias = Mapping[str, Any]
 NEAR = 0.02
 
 
-def replay_view(replay: Said, wide: bool) -> RenderableType:
-    """Times under each policy beside the real ones, and what each would have ended."""
-    parts: list[RenderableType] = [_head(replay), Text(), _times(replay)]
+def replay_view(replay: Said, study: Study, wide: bool) -> RenderableType:
+    """Times under each policy beside the real ones, and what each would have ended, of a study."""
+    parts: list[RenderableType] = [_head(replay, study), Text(), _times(replay)]
     if (error := replay["happened"]["error"]) is not None:
         words = f"simulated, a trial ends {percent(error)} off its real end (median)"
         parts.append(cell(words, "dim"))
@@ -42,6 +43,8 @@ def verdict(replay: Said, policy: Said) -> str:
     if not given_up["held_back"]:
         return f"{name} holds no trial back: it would have ended none"
     ended = f"{name} would have ended {given_up['held_back']} of {replay['trials']}"
+    if given_up["held_back"] == replay["trials"]:
+        ended = f"{name} would have let none of {replay['trials']} train to its end"
     if given_up["pick"] == replay["best"]:
         fate = "though not to its end" if given_up["best_held_back"] else "trained to its end"
         return f"{ended}; right: the best, {replay['best']}, stands first, {fate}"
@@ -56,10 +59,14 @@ def verdict(replay: Said, policy: Said) -> str:
     )
 
 
-def _head(replay: Said) -> RenderableType:
+def _head(replay: Said, study: Study) -> RenderableType:
     trials, devices = count(replay["trials"], "trial"), count(replay["devices"], "device")
-    best = f"{replay['best']}, {replay['signal']} {number(replay['best_loss'])}"
-    lines = [cell(f"{replay['study']}: {trials} on {devices}; the best is {best}", "bold")]
+    best = f"{replay['best']}, {replay['signal']} {number(replay['best_loss'])}, smoothed"
+    found = f"{trials} on {devices}; by the signal the best is {best}"
+    lines = [cell(f"{replay['study']}: {found}", "bold")]
+    if study.best_trial not in ("", replay["best"]):
+        words = f"the leaderboard goes by {best_value(study)} of {study.best_trial}; policies and"
+        lines.append(cell(f"{words} all that follows, by the signal", "dim"))
     if replay["untrained"]:
         words = f"{count(replay['untrained'], 'trial')} without a loss so far: left out"
         lines.append(cell(words, "yellow"))

@@ -171,6 +171,7 @@ def _parse_text(text: str, source: str, *, located: bool = True) -> Document:
         root = reader.document()
     except yaml.MarkedYAMLError as error:
         words = (error.problem or "it can't be read").strip()
+        words = "a tab: indent with spaces" if "'\\t'" in words else words
         place = reader.place(error.problem_mark or error.context_mark)
         problem = Problem(f"valid YAML ({words})", place=place)
         raise StudyFileError([*reader.problems, problem]) from None

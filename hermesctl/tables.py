@@ -183,9 +183,15 @@ def checkpoints_table(saved: Sequence[tuple[str, Checkpoint]]) -> Table:
 
 def counts_text(study: Study) -> str:
     """`16: 2 running, 14 waiting`, and whether a person holds it back."""
-    parts = [f"{study.counts[s]} {s}" for s in TrialState if study.counts.get(s)]
+    parts = [f"{study.counts[s]} {_held(study, s)}" for s in TrialState if study.counts.get(s)]
     words = f"{study.trial_count}: {', '.join(parts)}" if parts else "0"
-    return f"{words} (paused)" if study.paused else words
+    # The last of them may be on its way from its device.
+    waits = study.counts.get(TrialState.WAITING)
+    return f"{words} (paused)" if study.paused and not waits else words
+
+
+def _held(study: Study, state: TrialState) -> str:
+    return "paused" if study.paused and state is TrialState.WAITING else str(state)
 
 
 def ranking_table(explanation: Explanation, wide: bool) -> Table:

@@ -18,7 +18,7 @@ from hermesctl.invocation import command
 from hermesctl.live_table import SPARK_WIDTH, live_trials
 from hermesctl.node_records import Node
 from hermesctl.node_views import devices_table
-from hermesctl.records import Explanation, Study, StudyDetail, Trial
+from hermesctl.records import Explanation, Study, StudyDetail, Trial, TrialState
 from hermesctl.tables import (
     best_value,
     cell,
@@ -181,6 +181,8 @@ def final_view(
         Text(f"{printable(study.id)}: {counts_text(study)}", style="bold"),
         Text(),
         leaderboard(best, study.metric, wide=False),
+        *more_trials(study, len(best)),
+        *_unmeasured(detail),
         Text(),
     ]
     if best and best[0].metric is not None:
@@ -197,6 +199,35 @@ def final_view(
     )
     further = next_commands(study.id, best[0] if best else None, ended=True)
     return Group(*parts, Text(), further)
+
+
+def more_trials(study: Study, shown: int) -> list[RenderableType]:
+    """How many trials a leaderboard of so many leaves out, and how to see them; nothing if none."""
+    more = study.trial_count - shown
+    if more <= 0:
+        return []
+    everyone = command(f"best {study.id} -n {study.trial_count}")
+    return [cell(f"… {more} more: {everyone}", "dim")]
+
+
+def _unmeasured(detail: StudyDetail) -> list[RenderableType]:
+    """What to do about a study that trained and has no value of its metric; nothing otherwise."""
+    trials = detail.trials
+    trained = [t for t in trials if t.state.final and t.state is not TrialState.FAILED]
+    if not trained or any(t.metric is not None for t in trials):
+        return []
+    reported = list(dict.fromkeys(m.name for t in trained for m in t.metrics))
+    if reported:
+        words = (
+            f"{detail.study.metric} was never reported; {', '.join(reported)} "
+            f"{'was' if len(reported) == 1 else 'were'}: name one with `metric:`, or --metric"
+        )
+    else:
+        words = (
+            "no metric was seen: Hermes sees into loops of Keras, TensorFlow and PyTorch; any other"
+            " program reports by itself, trainer_shim.attach().report(step, loss=...)"
+        )
+    return [Text(), cell(words, "yellow")]
 
 
 def explanation_view(explanation: Explanation, wide: bool) -> RenderableType:
@@ -234,8 +265,11 @@ def next_commands(study: str, best: Trial | None = None, *, ended: bool = False)
         longer = command(f"study extend {study} --set epochs={_more_epochs(best)}")
         rows += [(longer, "train on, where the program takes --epochs")]
     if ended:
-        rows += [(command(f"study replay {study}"), "what another policy would have made of it")]
-        rows += [(command(f"study export {study} --to {study}.json"), "everything, as JSON Lines")]
+        if best is not None and best.signal is not None:
+            replay = command(f"study replay {study}")
+            rows += [(replay, "what another policy would have made of it")]
+        everything = command(f"study export {study} --to {study}.jsonl")
+        rows += [(everything, "everything, as JSON Lines")]
     else:
         rows += [(command(f"study stop {study}"), "end it; the results stay")]
     table = grid("look further", "")

@@ -190,6 +190,12 @@ def simulate(
     metric_loss: Annotated[
         str, typer.Option(help="What policies see and figures mean: base or total.")
     ] = "base",
+    good: Annotated[
+        str,
+        typer.Option(
+            help="A good loss: 90 % of the way from the start to the best, or of the optimum."
+        ),
+    ] = "way",
     seed: Annotated[int, typer.Option(help="Decides the orders.")] = 0,
     processes: Annotated[
         int | None, typer.Option(min=1, help="Default: the cores.", show_default=False)
@@ -207,8 +213,8 @@ def simulate(
     files = [*(curves or ()), *(more or ())]
     cores = processes or len(os.sched_getaffinity(0))
     words = command.Words(
-        files, policy, devices, bins, trials, orders, switch_cost, metric_loss, seed, cores,
-        output, charts,
+        files, policy, devices, bins, trials, orders, switch_cost, metric_loss, good, seed,
+        cores, output, charts,
     )  # fmt: skip
     try:
         command.simulate(words)

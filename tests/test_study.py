@@ -270,6 +270,15 @@ def test_early_terminate_is_asha_unless_a_policy_is_given() -> None:
     assert any("not used" in note for note in both.notes)
 
 
+def test_a_command_that_leaves_the_parameters_out_is_noted() -> None:
+    bare = draft(spec(command=["python", "train.py"]))
+    assert any("command has no ${args}" in note for note in bare.notes)
+    for macro in ("${args}", "${args_no_hyphens}", "${args_no_boolean_flags}", "${args_json}"):
+        assert not draft(spec(command=["python", "train.py", macro])).notes
+    assert not draft(spec()).notes
+    assert not draft(spec({}, command=["python", "train.py"])).notes
+
+
 def test_rungs_of_hyperband_by_s() -> None:
     early = pb.EarlyTerminate(type="hyperband", max_iter=27, s=2)
     assert dict(draft(spec(early_terminate=early)).study.policy.settings)["min_rung"] == 1 / 9

@@ -286,11 +286,12 @@ def replay(
     flags = ["--policy", policy] + (["--devices", str(devices)] if devices else [])
 
     async def body(client: AsyncClient) -> None:
-        found = (await client.study(study)).study.id
-        with progress(f"replaying {printable(found)}"):
-            told = await simulated(found, client.export(found), "replay", *flags)
+        found = (await client.study(study)).study
+        with progress(f"replaying {printable(found.id)}"):
+            told = await simulated(found.id, client.export(found), "replay", *flags)
         # The answer has a version of its own; the document's is the command line's.
         document = {key: value for key, value in told.items() if key != "version"}
-        emit(stdout(), output, document, replay_rows(told), lambda wide: replay_view(told, wide))
+        rows = replay_rows(told)
+        emit(stdout(), output, document, rows, lambda wide: replay_view(told, found, wide))
 
     run(body, head=head)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.text import Text
 
 from hermesctl.async_client import AsyncClient
@@ -35,13 +35,13 @@ from hermesctl.options import (
     YesOption,
 )
 from hermesctl.output import Format, emit
-from hermesctl.records import Submission
+from hermesctl.records import StudyDetail, Submission
 from hermesctl.running import outcome, run
 from hermesctl.study_writer import study_text
 from hermesctl.submission import Prepared
 from hermesctl.terminal import say, stdout
 from hermesctl.text import count, printable
-from hermesctl.views import next_commands
+from hermesctl.views import next_commands, progress_line
 from hermesd.pb.hermes.v1.types_pb2 import StudySpec
 
 
@@ -96,10 +96,7 @@ def submit(
     Example: hermesctl submit study.yaml --set schedule.policy=fifo --dry-run
     """
     prepared = prepare(file, grid, settings, metric, name)
-    saved = ""
-    if save is not None:
-        saved = _to_save(save, prepared, yes)
-        prepared = replace(prepared, own_files=(*prepared.own_files, save))
+    prepared, saved = _saving(save, prepared, yes)
     environment = _environment(env or [])
     progress = _Progress(local)
 
@@ -124,7 +121,7 @@ def submit(
             say(f"note: {reason}")
         if not output.for_people:
             return await _report(client, submission, output, wait=wait or follow)
-        _announce(console, submission)
+        there = await _announce(client, console, submission)
         if follow:
             detail = await follow_to_the_end(client, submission.study, console, before)
         elif wait:
@@ -133,11 +130,21 @@ def submit(
             detail = await show_end(client, submission.study, console)
         else:
             console.print()
-            console.print(next_commands(submission.study))
+            console.print(await _look_further(client, submission, there))
             return None
         return outcome(detail)
 
     run(body, head=head, local=local, interrupted=lambda: _interrupted(progress))
+
+
+async def _look_further(
+    client: AsyncClient, submission: Submission, there: StudyDetail | None
+) -> RenderableType:
+    """Where to look at a study: one that was there before may have ended."""
+    if there is None or not there.study.finished:
+        return next_commands(submission.study)
+    best = await client.best(there.study, 1)
+    return next_commands(submission.study, best[0] if best else None, ended=True)
 
 
 def _environment(flags: list[str]) -> dict[str, str]:
@@ -148,6 +155,14 @@ def _environment(flags: list[str]) -> dict[str, str]:
             raise UsageError(f"--env {printable(flag)}: expected NAME=VALUE")
         variables[name] = value
     return variables
+
+
+def _saving(path: Path | None, prepared: Prepared, yes: bool) -> tuple[Prepared, str]:
+    """The study with the file that it is to be saved as, and that file's text."""
+    if path is None:
+        return prepared, ""
+    text = _to_save(path, prepared, yes)
+    return replace(prepared, own_files=(*prepared.own_files, path)), text
 
 
 def _to_save(path: Path, prepared: Prepared, yes: bool) -> str:
@@ -197,7 +212,7 @@ async def _report(
     if wait:
         say(_summary(submission))
         detail = await client.wait(submission)
-        best = await client.best(submission)
+        best = await client.best(submission, max(1, len(detail.trials)))
         document |= ending_document(detail, best)
         rows = [best_columns(trial, detail.study.metric) for trial in best]
         code = outcome(detail)
@@ -205,13 +220,20 @@ async def _report(
     return code
 
 
-def _announce(console: Console, submission: Submission) -> None:
+async def _announce(
+    client: AsyncClient, console: Console, submission: Submission
+) -> StudyDetail | None:
+    """Say what came of it; of a study that was there before also how far it is, and return it."""
     summary = _summary(submission)
-    if submission.identical_to:
-        again = Text("Add --again to run it once more.", style="dim")
-        console.print(Text(f"{summary}\n") + again)
-    else:
+    if not submission.identical_to:
         console.print(Text(summary, style="bold"))
+        return None
+    again = Text("Add --again to run it once more.", style="dim")
+    console.print(Text(f"{summary}\n") + again)
+    there = await client.study(submission)
+    if not there.study.finished:
+        console.print(progress_line(there), soft_wrap=True)
+    return there
 
 
 def _summary(submission: Submission) -> str:

@@ -85,8 +85,9 @@ def show(
         detail = await client.trial(trial)
         document = row(detail)
         cpu_use = await _cpu_use(client, trial) if output.for_people else ()
+        signal = (await client.curve(trial, max_points=1)).metric if output.for_people else ""
         rows = [row(detail.trial)]
-        emit(stdout(), output, document, rows, lambda _: trial_view(detail, cpu_use))
+        emit(stdout(), output, document, rows, lambda _: trial_view(detail, cpu_use, signal))
 
     run(body, head=head)
 
@@ -115,6 +116,8 @@ def curve(
         rows = [row({"step": step, found.metric or "signal": value}) for step, value in pairs]
         width = min(_PLOT_WIDTH_MAX, max(20, console.width - 14))
         lines = plot(found.steps, found.values, width, _PLOT_HEIGHT)
+        if not found.steps and (await client.trial(trial)).trial.state.final:
+            lines = ["no points: it ended and none was seen"]
         others = ", ".join(found.metrics_available)
         view = Group(
             cell(f"{found.metric or 'signal'}, {count(len(found.steps), 'point')}", "bold"),
@@ -193,10 +196,13 @@ async def _cpu_use(client: AsyncClient, trial: str) -> Sequence[float]:
         return ()
 
 
-def trial_view(detail: TrialDetail, cpu_use: Sequence[float] = ()) -> RenderableType:
-    """Everything about one trial, with its use of the CPU over time."""
+def trial_view(
+    detail: TrialDetail, cpu_use: Sequence[float] = (), signal: str = "loss"
+) -> RenderableType:
+    """Everything about one trial, with its use of the CPU over time; `signal` is the name of what
+    policies read."""
     trial = detail.trial
-    facts = _facts(trial, sparkline(cpu_use, _USAGE_WIDTH))
+    facts = _facts(trial, sparkline(cpu_use, _USAGE_WIDTH), signal)
     if trial.state is TrialState.FAILED and trial.failures and trial.failures[-1].untold:
         facts.insert(2, ("it said", last_line(detail.output_tail) or "-"))
     known = [(name, words) for name, words in facts if words != "-"]
@@ -209,7 +215,7 @@ def trial_view(detail: TrialDetail, cpu_use: Sequence[float] = ()) -> Renderable
     return Group(*parts)
 
 
-def _facts(trial: Trial, cpu_over_time: str) -> list[tuple[str, str]]:
+def _facts(trial: Trial, cpu_over_time: str, signal: str) -> list[tuple[str, str]]:
     metrics = ", ".join(map(_metric_text, trial.metrics))
     # Only of the metric that ranks it is known which value is best.
     ranking = next((m.name for m in trial.metrics if m.best is not None), "metric")
@@ -217,7 +223,7 @@ def _facts(trial: Trial, cpu_over_time: str) -> list[tuple[str, str]]:
     kept = f"{trial.kept_tier} on {trial.kept_node}" if trial.kept_tier else "-"
     fidelity = trial.fidelity or "not known yet"
     checkpoint = trial.checkpoint
-    saved = "none yet"
+    saved = "none" if trial.state.final else "none yet"
     if checkpoint is not None:
         saved = f"{checkpoint.id} at step {checkpoint.step}, {size(checkpoint.size_bytes)}"
     rate = f"{trial.steps_per_second:.3g} steps/s"
@@ -229,7 +235,7 @@ def _facts(trial: Trial, cpu_over_time: str) -> list[tuple[str, str]]:
         ("last run", one_line(trial.last_run_reason) or "-"),
         ("parameters", params_text(trial.params)),
         ("step", step_text(trial)),
-        ("signal", number(trial.signal)),
+        ("signal", _signal_text(trial, signal)),
         (ranking, number(trial.metric) if trial.metric is not None else "no metric seen"),
         ("metrics", metrics or "-"),
         ("rank", str(trial.rank or "-")),
@@ -237,7 +243,7 @@ def _facts(trial: Trial, cpu_over_time: str) -> list[tuple[str, str]]:
         ("quantum", quantum_text(trial.quantum) if trial.quantum else "-"),
         ("milestone", f"{trial.milestone_percent:g} %" if trial.milestone_percent else "-"),
         ("kept", kept),
-        ("resumes", f"{fidelity}: {trial.fidelity_reason}" if trial.fidelity_reason else fidelity),
+        ("fidelity", f"{fidelity}: {trial.fidelity_reason}" if trial.fidelity_reason else fidelity),
         ("checkpoint", saved),
         ("attempts", f"{trial.attempt} ({count(trial.preemptions, 'preemption')})"),
         (
@@ -250,6 +256,14 @@ def _facts(trial: Trial, cpu_over_time: str) -> list[tuple[str, str]]:
         ("framework", trial.framework or "-"),
         ("command", " ".join(trial.argv)),
     ]
+
+
+def _signal_text(trial: Trial, name: str) -> str:
+    """What policies read of it, and what that is: the core's `Trial.loss`."""
+    if trial.signal is None:
+        return "-"
+    what = f"{name} without penalties" if name == "loss" else name
+    return f"{number(trial.signal)}, what policies read: {what}, the mean of the last tenth so far"
 
 
 def _metric_text(metric: MetricValue) -> str:

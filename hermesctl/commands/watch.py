@@ -7,6 +7,7 @@ from contextlib import aclosing
 from typing import Annotated
 
 import typer
+from rich.console import Group
 
 from hermesctl import scalars
 from hermesctl.async_client import AsyncClient
@@ -15,7 +16,7 @@ from hermesctl.errors import ExitCode, Unreachable, UsageError
 from hermesctl.event_lines import event_line
 from hermesctl.events import Plain
 from hermesctl.idle import hindrances
-from hermesctl.live import said_last, show_top
+from hermesctl.live import LEADERBOARD_LENGTH, said_last, show_top
 from hermesctl.options import HeadOption, LatestStudyArgument, OutputOption, TrialArgument
 from hermesctl.output import Format, emit, json_line, row, write
 from hermesctl.program_output import TerminalFilter
@@ -23,10 +24,18 @@ from hermesctl.running import chosen_study, outcome, run
 from hermesctl.tables import leaderboard
 from hermesctl.terminal import say, stdout, write_bytes
 from hermesctl.text import printable
-from hermesctl.views import explanation_view, others_view, status_view
+from hermesctl.views import explanation_view, more_trials, others_view, status_view
 
 CountOption = Annotated[
-    int, typer.Option("-n", "--count", min=1, max=scalars.INT32_MAX, help="How many trials.")
+    int | None,
+    typer.Option(
+        "-n",
+        "--count",
+        min=1,
+        max=scalars.INT32_MAX,
+        help=f"How many trials; default: {LEADERBOARD_LENGTH} in a table, else all.",
+        show_default=False,
+    ),
 ]
 
 
@@ -175,18 +184,19 @@ def logs(
 
 def best(
     study: LatestStudyArgument = None,
-    count: CountOption = 10,
+    count: CountOption = None,
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Show the leaderboard.
+    """Show the leaderboard: its first trials, and all of them with -o wide, json, yaml or csv.
 
     Example: hermesctl best digits -n 1 -o json | jq .trials[0].params
     """
 
     async def body(client: AsyncClient) -> None:
         chosen = (await client.study(await chosen_study(client, study))).study
-        trials = await client.best(chosen, count)
+        many = LEADERBOARD_LENGTH if output is Format.TABLE else max(1, chosen.trial_count)
+        trials = await client.best(chosen, count or many)
         document = best_document(chosen, trials)
         rows = [best_columns(trial, chosen.metric) for trial in trials]
         emit(
@@ -194,7 +204,9 @@ def best(
             output,
             document,
             rows,
-            lambda wide: leaderboard(trials, chosen.metric, wide),
+            lambda wide: Group(
+                leaderboard(trials, chosen.metric, wide), *more_trials(chosen, len(trials))
+            ),
         )
 
     run(body, head=head)

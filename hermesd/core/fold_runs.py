@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, assert_never
 
 from hermesd.core import progress, strikes
@@ -55,6 +56,8 @@ def fold_run_event(state: Tables, event: RunEvent, now: Time) -> None:
             _measure(state, trial, suspend_seconds=event.release_seconds)
             state.put(progress.suspended(trial, event, now))
         case RunCompleted():
+            if trial.run and trial.failures:
+                strikes.got_further(state, trial, trial.run.devices[0], math.inf)
             state.free_slots(trial, now)
             step = max(trial.step, event.step)
             ending = Ending(Phase.COMPLETED, "" if trial.metrics else "no metric seen")
@@ -151,6 +154,8 @@ def _reported(state: Tables, trial: Trial, event: Reported) -> None:
         facts = state.facts[trial.spec.study]
         speeds = learned(facts.speeds, trial, kind)
         state.facts[trial.spec.study] = replace(facts, speeds=speeds)
+    if trial.failures:
+        strikes.got_further(state, trial, run.devices[0], trial.step)
     state.put(trial)
 
 

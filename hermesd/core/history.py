@@ -76,7 +76,10 @@ class Failure:
 
 
 class Strike(NamedTuple):
-    """A trial's failure on a device; `mark` tells its error from others."""
+    """A trial's failure on a device after `step`; `mark` tells its error from others.
+
+    `further` is the other device on which the trial has trained past that since; empty: on none.
+    """
 
     trial: TrialId
     study: StudyId
@@ -84,6 +87,8 @@ class Strike(NamedTuple):
     detail: str
     mark: str
     at: Time
+    step: int
+    further: DeviceId = ""
 
 
 class Exclusion(NamedTuple):

@@ -3,7 +3,9 @@
 A trial's failure is a strike against its device; its second one, on another device of the same
 node, is one against the node. A place with strikes of several trials is suspect, each weighing
 half as much after every half-life. What the same study met with elsewhere in the same way tells
-nothing of a place, and a trial whose failures proved to be its own takes its strikes back.
+nothing of a place, and a trial whose failures proved to be its own takes its strikes back. The same
+error of several trials of a study counts once, until one of them has trained past it elsewhere: so
+far it may be the study's own.
 """
 
 from __future__ import annotations
@@ -52,13 +54,33 @@ def _without(state: Tables, device: DeviceId, trial: TrialId) -> tuple[Strike, .
 def _strike(trial: Trial, failure: Failure) -> Strike:
     detail = one_line(failure.detail)
     mark = failure.signature[:DETAIL_LETTERS] or detail
-    return Strike(trial.id, trial.spec.study, failure.error_kind, detail, mark, failure.at)
+    return Strike(
+        trial.id, trial.spec.study, failure.error_kind, detail, mark, failure.at, failure.step
+    )
 
 
 def one_line(detail: str) -> str:
     """The last line of an error, which says what it was."""
     lines = [line.strip() for line in detail.splitlines() if line.strip()]
     return lines[-1][:DETAIL_LETTERS] if lines else ""
+
+
+def got_further(state: Tables, trial: Trial, here: DeviceId, step: float) -> None:
+    """Note of a trial that is at `step` on a device, or has ended well there, that it has trained
+    past its failures on others."""
+    changed = {}
+    for place in dict.fromkeys(old.device for old in trial.failures):
+        before = state.strikes.get(place, ())
+        past = tuple(
+            strike._replace(further=here)
+            if (strike.trial, strike.further) == (trial.id, "") and strike.step < step
+            else strike
+            for strike in before
+        )
+        if place != here and past != before:
+            changed[place] = past
+    if changed:
+        state.strikes = {**state.strikes, **changed}
 
 
 def struck(state: Tables) -> list[Place]:
@@ -68,7 +90,7 @@ def struck(state: Tables) -> list[Place]:
 
 
 def against(state: Tables, place: Place) -> dict[TrialId, Strike]:
-    """The strikes that count against a place: the latest of each trial."""
+    """The strikes that count against a place: the latest of each trial, or of several for one."""
     if place in state.slots:
         here = [(place, strike) for strike in state.strikes.get(place, ())]
     else:
@@ -84,7 +106,26 @@ def against(state: Tables, place: Place) -> dict[TrialId, Strike]:
         if known is None or known.at <= strike.at:
             latest[strike.trial] = strike
     fewest = 1 if place in state.slots else 2
-    return {trial: strike for trial, strike in latest.items() if len(where[trial]) >= fewest}
+    proven = {_error(strike) for _, strike in here if _left_behind(state, place, strike)}
+    counted: dict[object, Strike] = {}
+    for trial, strike in latest.items():
+        if len(where[trial]) >= fewest:
+            one = trial if _error(strike) in proven else _error(strike)
+            if one not in counted or counted[one].at <= strike.at:
+                counted[one] = strike
+    return {strike.trial: strike for strike in counted.values()}
+
+
+def _error(strike: Strike) -> tuple[str, str, str]:
+    """What makes strikes the same error: of one study, of one kind, with one mark."""
+    return (strike.study, strike.error_kind, strike.mark)
+
+
+def _left_behind(state: Tables, place: Place, strike: Strike) -> bool:
+    """Whether the trial has trained past its failure away from the place."""
+    if not strike.further:
+        return False
+    return place in state.slots or state.slots[strike.further].device.node != place
 
 
 def _elsewhere(state: Tables, place: Place, strike: Strike) -> bool:

@@ -18,7 +18,7 @@ from hermesd.core.losses import Chunk
 
 # The loss at a step is the mean over a half of the steps so far, then over these, then a tenth.
 SETTLING = 20
-_SIZE = itemgetter(Chunk._fields.index("size"))
+_LAST, _SIZE, _TOTAL = map(itemgetter, map(Chunk._fields.index, ("last_step", "size", "total")))
 
 
 def window(count: float) -> float:
@@ -102,16 +102,18 @@ class Track:
 
 def track(curve: Sequence[Chunk]) -> Track:
     """The track of a curve of one chunk or more, all of whose losses are finite."""
-    sums = list(accumulate((chunk.total for chunk in curve), initial=0.0))
-    counts = list(accumulate((chunk.size for chunk in curve), initial=0))
+    totals, sizes = list(map(_TOTAL, curve)), list(map(_SIZE, curve))
     losses = []
-    behind = 0
-    for end in range(1, len(counts)):
-        wanted = window(counts[end])
-        begin = max(0.0, counts[end] - wanted)
-        while counts[behind + 1] <= begin:
+    behind = reached = 0
+    for end, count in enumerate(accumulate(sizes), 1):
+        # How much of the window is in the chunk where it begins, then in those after it. Few chunks
+        # are in a window; a difference of sums from the beginning on would carry the rounding of
+        # the largest loss ever seen into each that follows.
+        wanted = min(window(count), count)
+        begin = count - wanted
+        while reached + sizes[behind] <= begin:
+            reached += sizes[behind]
             behind += 1
-        share = (begin - counts[behind]) / curve[behind].size
-        before = sums[behind] + share * curve[behind].total
-        losses.append((sums[end] - before) / (counts[end] - begin))
-    return Track([float(chunk.last_step) for chunk in curve], list(accumulate(losses, min)))
+        share = (reached + sizes[behind] - begin) / sizes[behind]
+        losses.append(sum(totals[behind + 1 : end], share * totals[behind]) / wanted)
+    return Track(list(map(float, map(_LAST, curve))), list(accumulate(losses, min)))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, TypeVar, cast, get_args
+from typing import TypeVar, cast, get_args
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -26,12 +26,13 @@ from hermesd.simulate.compare import (
 )
 from hermesd.simulate.contenders import FIFO, contenders
 from hermesd.simulate.curves import Loss
-from hermesd.simulate.orders import ALL, BINS
+from hermesd.simulate.orders import ALL, BINS, Good
 from hermesd.simulate.report import as_json, tables
 from hermesd.simulate.rows import Row, rows_of, summaries_of
 
 T = TypeVar("T")
 LOSSES: tuple[str, ...] = get_args(Loss)
+GOODS: tuple[str, ...] = get_args(Good)
 OUTPUTS = ("table", "json")
 BOTH = "1,2"
 NO_CHARTS = "matplotlib, which draws them: install hermes-scheduler[plots]"
@@ -54,6 +55,7 @@ class Words:
     orders: int
     switch_cost: str
     metric_loss: str
+    good: str
     seed: int
     processes: int
     output: str
@@ -116,7 +118,8 @@ def _progress() -> Progress:
 
 def _scenes(words: Words) -> list[Scene]:
     """Every file with every number of devices and bin; each is tried, so that all can be drawn."""
-    loss = cast(Literal["base", "total"], _one_of("metric_loss", words.metric_loss, LOSSES))
+    loss = cast(Loss, _one_of("metric_loss", words.metric_loss, LOSSES))
+    good = cast(Good, _one_of("good", words.good, GOODS))
     switch = None if words.switch_cost == "paper" else _seconds(words.switch_cost)
     if not words.curves:
         raise Refused(FieldError("curves", "", "at least one file of recorded curves"))
@@ -127,7 +130,7 @@ def _scenes(words: Words) -> list[Scene]:
         raise Refused(FieldError("seed", str(words.seed), "0 or more"))
     scenes = []
     for path in dict.fromkeys(words.curves):
-        recorded = Recorded(path, loss, switch)
+        recorded = Recorded(path, loss, switch, good)
         whole = opened(recorded)[0].whole
         bins = [ALL] if words.bins is None and whole else _list("bin", words.bins or BOTH, _bin)
         for devices in _list("devices", words.devices, _devices):

@@ -21,7 +21,7 @@ from hermesd.simulate.contenders import FIFO, Contender
 from hermesd.simulate.curves import Curves, Loss, Switch
 from hermesd.simulate.drive import Drive, Outcome
 from hermesd.simulate.figures import Effort, Figures, effort_of, figures_of, gaps_at
-from hermesd.simulate.orders import Goal, Order, draw, goal_of
+from hermesd.simulate.orders import Goal, Good, Order, draw, goal_of
 from hermesd.simulate.reading import read
 
 ORDERS_PER_PIECE = 10
@@ -31,11 +31,15 @@ SAMPLED = np.linspace(0.0, 1.2, 121)
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A file of curves and how it is read; `switch_seconds` None: as the file says."""
+    """A file of curves and how it is read; `switch_seconds` None: as the file says.
+
+    `good` says what makes a trial of it good.
+    """
 
     path: Path
     loss: Loss
     switch_seconds: float | None
+    good: Good = "way"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,7 @@ def opened(recorded: Recorded) -> tuple[Curves, Goal]:
     curves = read(recorded.path, recorded.loss)
     if recorded.switch_seconds is not None:
         curves = replace(curves, switch=Switch.split(recorded.switch_seconds))
-    return curves, goal_of(curves)
+    return curves, goal_of(curves, recorded.good)
 
 
 def order_of(scene: Scene, number: int) -> Order:

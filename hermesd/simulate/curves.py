@@ -89,10 +89,14 @@ class Curves:
 
 def smoothed(losses: Floats, window: int) -> Floats:
     """The mean of the last `window` losses at each iteration; of all so far before that many."""
-    sums = np.concatenate(([0.0], np.cumsum(losses)))
-    ends = np.arange(1, len(losses) + 1)
-    starts = np.maximum(ends - window, 0)
-    means: Floats = (sums[ends] - sums[starts]) / (ends - starts)
+    count = len(losses)
+    blocks = np.zeros((-(-count // window), window))
+    blocks.flat[:count] = losses
+    # A window is the end of one block and the beginning of the next: sums of its own losses alone,
+    # since in a difference of longer sums the rounding of a spike would outlast its window.
+    sums = np.cumsum(blocks, axis=1)
+    sums[1:, :-1] += np.cumsum(blocks[:-1, :0:-1], axis=1)[:, ::-1]
+    means: Floats = sums.flat[:count] / np.minimum(np.arange(1, count + 1), window)
     return means
 
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from hermesd.refusal import FieldError, Refused
 from hermesd.simulate.curves import Curves, Job, Switch
 
+# What makes a loss good: 90 % of the way from the start to the best, or 90 % of the best itself.
+Good: TypeAlias = Literal["way", "optimum"]
 WITHIN = 0.1
 FEWEST_GOOD = 16
 LARGEST_GOOD_SHARE, LOWERED_TO = 0.4, 0.25
@@ -44,15 +47,21 @@ class Order:
     switch: Switch
 
 
-def goal_of(curves: Curves) -> Goal:
+def goal_of(curves: Curves, good: Good = "way") -> Goal:
     """Within 10 % of (start - best) above the best smoothed loss of the whole file.
 
-    Raised until 16 trials are good; lowered to the 25 % quantile if more than 40 % are.
+    Or at least 90 % of the optimum, as the Hermes paper's words can be read: `best / 0.9`. Raised
+    until 16 trials are good; lowered to the 25 % quantile if more than 40 % are.
     """
     lows = np.sort([job.smoothed.min() for job in curves.jobs])
     start = float(np.median([job.smoothed[0] for job in curves.jobs]))
     best = float(lows[0])
-    theta = max(best + WITHIN * (start - best), float(lows[min(FEWEST_GOOD, len(lows)) - 1]))
+    if good == "way":
+        wanted = best + WITHIN * (start - best)
+    else:
+        # A signal that was maximised is below zero here.
+        wanted = best / (1 - WITHIN) if best > 0 else best * (1 - WITHIN)
+    theta = max(wanted, float(lows[min(FEWEST_GOOD, len(lows)) - 1]))
     if (lows <= theta).mean() > LARGEST_GOOD_SHARE:
         theta = float(np.quantile(lows, LOWERED_TO))
     return Goal(theta, start, best)

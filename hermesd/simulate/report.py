@@ -48,6 +48,7 @@ def _row(row: Row) -> dict[str, Any]:
         "devices": row.scene.devices,
         **_speeds(row.scene),
         "bin": row.scene.bin_type or "all",
+        "good": row.scene.recorded.good,
         "policy": row.policy,
         "orders": row.scene.orders,
         **compared,

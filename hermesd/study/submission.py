@@ -290,5 +290,11 @@ def _notes(section: StudySection) -> Iterable[str]:
     for name, value in ignored.items():
         if value:
             yield f"{name} was kept but has no effect"
+    given = {"${args}", "${args_no_boolean_flags}", "${args_no_hyphens}", "${args_json}"}
+    if section.command and section.parameters and not given & set(section.command):
+        yield (
+            "command has no ${args}: the program is not given the parameters, but for the"
+            " variable HERMES_PARAMETERS"
+        )
     if section.method == "random" and not section.seed:
         yield "the points are those of seed 0; give another `seed` for others"

@@ -168,15 +168,16 @@ def test_a_trial_that_can_never_be_restored_does_not_begin_anew_for_ever() -> No
 
 
 def test_one_broken_device_ends_no_trial_that_another_would_run() -> None:
-    """Whatever starts on n/1 dies there, until it is suspect; n/0 is busy for long."""
+    """Whatever starts on n/1 dies there; n/0 is busy for long, and then they do well there."""
     book = play(trials=4, devices=2).tell(started("s/0#1"), started("s/1#1"))
     for step in range(9):
         if holder := book.busy("n/1"):
             book.tell(crashed(holder, step))
     assert book.busy("n/1") is None
-    assert [len(book.trial(f"s/{number}").failures) for number in range(4)] == [0, 1, 1, 0]
-    for name in ("s/0#1", "s/1#2", "s/2#2", "s/3#1"):
+    assert [len(book.trial(f"s/{number}").failures) for number in range(4)] == [0, 1, 1, 1]
+    for name in ("s/0#1", "s/1#2", "s/2#2", "s/3#2"):
         assert book.busy("n/0") == name
+        assert ("n/1" in book.state.quarantined) == (name in ("s/2#2", "s/3#2"))
         book.tell(completed(name))
     assert {trial.phase for trial in book.state.trials.values()} == {Phase.COMPLETED}
 

@@ -186,6 +186,62 @@ def test_what_a_study_meets_with_on_two_nodes_is_held_against_neither() -> None:
     assert book.state.quarantined == {}
 
 
+def test_one_error_of_a_study_is_no_evidence_while_it_is_met_nowhere_else() -> None:
+    """Two trials are called wrongly and end at once, both on n/1; another study has n/0."""
+    book = Playbook().tell(submitted(1, "t")).tell(joined(2)).tell(started("t/0#1"))
+    book.tell(submitted(2)).expect("launch t/0#1 on n/0", "launch s/0#1 on n/1")
+    for name in ("s/0#1", "s/1#1"):
+        book.tell(failed(name, "exit status 2", "no argument --nosuch", 0))
+    assert [strike.trial for strike in book.state.strikes["n/1"]] == ["s/0", "s/1"]
+    assert book.state.quarantined == {}
+    book.heard()
+    book.tell(submitted(1, "u")).expect("launch u/0#1 on n/1")
+    book.tell(failed("u/0#1", "exit status 2", "no argument --nosuch", 0))
+    assert book.state.quarantined["n/1"].reason == "s/1, u/0 failed there: no argument --nosuch"
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_a_device_is_suspect_once_what_failed_there_gets_further_elsewhere(steps: int) -> None:
+    """Ten trials of one study meet with the same on n/1 after a step."""
+    book = play(11, devices=2, max_failures=9).tell(started("s/0#1"))
+    for _ in range(10):
+        book.tell(failed(str(book.busy("n/1")), "CUDA error"))
+    assert book.state.quarantined == {}
+    assert book.busy("n/1") is None
+    book.tell(completed("s/0#1", 9))
+    other = str(book.busy("n/0"))
+    book.tell(started(other))
+    if steps:
+        book.tell(reported(other, steps, [1.0]))
+    assert ("n/1" in book.state.quarantined) == (steps > 1)
+    if steps > 1:
+        assert {strike.further for strike in book.state.strikes["n/1"]} == {"", "n/0"}
+    book.tell(completed(other, 9))
+    assert "n/1" in book.state.quarantined
+
+
+def test_what_gets_further_on_the_same_device_tells_nothing_of_it() -> None:
+    book = play(2, max_failures=9).tell(failed("s/0#1", "CUDA")).tell(started("s/0#2"))
+    book.tell(reported("s/0#2", 9, [1.0])).tell(completed("s/0#2", 9))
+    book.tell(failed("s/1#1", "CUDA"))
+    assert [strike.trial for strike in book.state.strikes["n/0"]] == ["s/0", "s/1"]
+    assert book.state.quarantined == {}
+
+
+def test_a_node_is_suspect_once_what_failed_there_gets_further_on_another() -> None:
+    """Two trials meet with the same on both devices of n; then one of them goes on at m."""
+    book = play(3, devices=2, max_failures=9).tell(joined(1, node="m"))
+    for _ in range(2):
+        for holder in (str(book.busy("n/0")), str(book.busy("n/1"))):
+            book.tell(failed(holder, "CUDA"))
+    assert [len(strikes) for strikes in book.state.strikes.values()] == [2, 2]
+    assert book.state.quarantined == {}
+    book.tell(completed("s/2#1")).tell(started("s/0#3"))
+    assert book.busy("m/0") == "s/0#3"
+    book.tell(reported("s/0#3", 9, [1.0]))
+    assert list(book.state.quarantined) == ["n/0", "n/1", "n"]
+
+
 def test_a_trial_that_fails_for_good_takes_its_strikes_back() -> None:
     book = suspect_device().tell(completed("s/1#1")).expect("launch s/0#2 on m/0")
     book.tell(failed("s/0#2", "A")).expect("trust n/0", "launch s/2#2 on m/0")

@@ -53,6 +53,8 @@ class FakeHead(control_pb2_grpc.ControlServiceServicer):
         self.break_after: list[int] = []  # journal streams break after so many events
         self.output = b""
         self.metrics = ["loss", "accuracy"]
+        self.signal = "loss"
+        self.curve = {1: 3.0, 2: 2.0, 3: float("nan")}
         self.checkpoint: list[pb.DownloadCheckpointResponse] = []
         self.exported = [b'{"study": 1}\n', b'{"trial": 1}\n']
         self.nodes = [pb.Node(id="box", connected=True)]
@@ -172,9 +174,9 @@ class FakeHead(control_pb2_grpc.ControlServiceServicer):
     async def GetCurve(self, request: Any, context: Any) -> pb.GetCurveResponse:
         await self._begin(request, context)
         return pb.GetCurveResponse(
-            metric=request.metric or "loss",
-            steps=[1, 2, 3],
-            values=[3.0, 2.0, float("nan")],
+            metric=request.metric or self.signal,
+            steps=list(self.curve),
+            values=list(self.curve.values()),
             metrics_available=self.metrics,
         )
 

@@ -403,11 +403,11 @@ def test_what_is_not_there_is_said(head: FakeHead) -> None:
 
 def test_a_pause_is_seen_everywhere(head: FakeHead) -> None:
     head.add_study("digits", trial(1, paused=True), paused=True)
-    assert "1: 1 waiting (paused)" in hermesctl("study", "ls").stdout
+    assert "1: 1 paused" in hermesctl("study", "ls").stdout
     status = hermesctl("status").stdout
-    assert "1: 1 waiting (paused)" in status
+    assert "1: 1 paused" in status
     assert "ends         paused; hermesctl study resume digits" in status
-    assert "(paused)" in hermesctl("top").stdout
+    assert "1: 1 paused" in hermesctl("top").stdout
     assert json.loads(hermesctl("status", "-o", "json").stdout)["paused"]
     head.add_study("half", trial(1, "half", paused=True), trial(2, "half"))
     assert "2: 2 waiting; 1 paused" in hermesctl("status", "half").stdout

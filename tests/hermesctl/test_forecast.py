@@ -75,6 +75,7 @@ async def test_without_an_earlier_study_it_says_so(tmp_path: Path, project: Path
 
 def before(head: FakeHead) -> None:
     head.add_study("digits", *(trial(n, state=COMPLETED) for n in (1, 2, 3)))
+    head.studies["digits"].spec.parameters.add(name="lr")
 
 
 def previewed(project: Path) -> str:
@@ -109,14 +110,14 @@ WANTED = {"program": "code/train.py", "parameters": {"lr": {}, "batch": {}}}
 
 def test_the_program_counts_before_the_parameters_and_these_before_the_number() -> None:
     other_program = earlier("a", 9, 4.0, program="other.py")
-    other_names = earlier("b", 9, 3.0, parameters={"momentum": {"value": 0.9}})
+    other_names = earlier("b", 9, 3.0, parameters={"lr": {"value": 1}, "momentum": {"value": 1}})
     same, fewer = earlier("c", 5, 1.0), earlier("d", 4, 2.0)
     everyone = [other_program, other_names, same, fewer]
     found = nearest(everyone, WANTED)
     assert found == (same, "the same program, the same parameters")
     assert nearest(everyone[:2], WANTED) == (
         other_names,
-        "the same program, 0 % of the parameters' names",
+        "the same program, 33 % of the parameters' names",
     )
     assert nearest(everyone[:1], WANTED) == (
         other_program,
@@ -132,6 +133,16 @@ def test_of_two_alike_the_newer_counts_and_hardly_trained_ones_do_not() -> None:
     assert nearest([barely], WANTED) is None
     strange = earlier("d", 9, 1.0, program="other.py", parameters={"depth": {"value": 3}})
     assert nearest([strange], WANTED) is None
+
+
+def test_a_program_of_the_same_file_name_without_a_common_parameter_is_another() -> None:
+    namesake = earlier("a", 9, 1.0, parameters={"momentum": {"value": 0.9}})
+    assert nearest([namesake], WANTED) is None
+    without = earlier("b", 9, 1.0, parameters={})
+    assert nearest([without], {"program": "train.py"}) == (
+        without,
+        "the same program, the same parameters",
+    )
 
 
 def test_names_of_parameters_overlap_by_their_share() -> None:

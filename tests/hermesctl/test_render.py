@@ -431,7 +431,7 @@ def test_the_end_names_the_best_parameters_only_if_there_are_any() -> None:
     assert "trial curve" not in shown(final_view(study, [best], {}))
     drawn = shown(final_view(study, [replace(best, signal=0.5)], {}))
     assert "hermesctl trial curve digits/1 " in drawn
-    assert "hermesctl study export digits --to digits.json " in drawn
+    assert "hermesctl study export digits --to digits.jsonl " in drawn
     saved = Checkpoint("c1", 40, "abc", 2048, ("box",))
     view = shown(final_view(study, [replace(best, checkpoint=saved)], {}))
     assert "hermesctl checkpoint download digits/1  " in view

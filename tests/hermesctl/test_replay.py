@@ -13,10 +13,13 @@ from typing import Any
 import psutil
 
 from hermesctl.errors import ExitCode
-from hermesctl.replay_views import verdict
+from hermesctl.replay_views import replay_view, verdict
+from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from tests.head.heads import Node, world
+from tests.hermesctl.fake_head import trial
 from tests.hermesctl.past_study import LATE, STEPS, falling, hermesctl, started, trained
+from tests.hermesctl.test_render import detail, shown
 from tests.study_specs import plugin, spec
 
 ASHA = "asha:eta=2,min_rung=5,max_rung=20"
@@ -28,7 +31,10 @@ async def test_what_asha_would_have_ended_and_that_it_would_have_been_wrong(tmp_
     async with trained(tmp_path, curves, schedule=FIFO) as head:
         told = await hermesctl(head, "study", "replay", "dig", "--policy", f"{ASHA},fifo")
         assert (told.code, told.stderr) == (ExitCode.OK, "")
-        assert "digits: 4 trials on 1 device; the best is digits/1, loss 1" in told.stdout
+        assert (
+            "digits: 4 trials on 1 device; by the signal the best is digits/1, loss 1"
+            in told.stdout
+        )
         assert "what happened (fifo)" in told.stdout
         assert f"{ASHA} would have ended" in told.stdout
         assert "wrong: the best, digits/1, is among them, and digits/2" in told.stdout
@@ -82,7 +88,25 @@ def test_the_verdict_says_whether_it_was_wrong() -> None:
     )
     assert "; nearly right: the best, s/1," in said(pick="s/2", regret=0.1, regret_share=0.02)
     assert said(pick="s/2", regret=None, regret_share=None).endswith("ends without a loss")
+    assert said(held_back=4, best_held_back=True).startswith(
+        "asha would have let none of 4 train to its end; right"
+    )
     assert said(held_back=0) == "asha holds no trial back: it would have ended none"
+
+
+def test_the_best_of_the_leaderboard_is_named_where_it_is_another() -> None:
+    figures = dict.fromkeys(("time_to_good", "near_best", "time_to_best", "makespan"), 1.0)
+    happened = {"policy": "fifo", "figures": figures, "switches": 1, "simulated": None}
+    replay = {"study": "digits", "trials": 2, "devices": 1, "best": "digits/2", "policies": []}
+    replay |= {"signal": "loss", "best_loss": 0.25, "untrained": 0, "partly": 0}
+    replay |= {"happened": happened | {"error": None}}
+    ranked = {"finished": True, "best_trial": "digits/1", "best_metric": 0.5}
+    ranked |= {"ranking": pb.Ranking(metric=types.Metric(name="val_loss"))}
+    other = shown(replay_view(replay, detail(trial(1), trial(2), **ranked).study, wide=False))
+    assert "by the signal the best is digits/2, loss 0.25, smoothed" in other
+    assert "the leaderboard goes by val_loss 0.5 of digits/1" in other
+    same = detail(trial(1), trial(2), **ranked | {"best_trial": "digits/2"}).study
+    assert "leaderboard" not in shown(replay_view(replay, same, wide=False))
 
 
 async def test_a_study_that_goes_on_is_replayed_as_far_as_it_has_come(tmp_path: Path) -> None:
@@ -98,7 +122,7 @@ async def test_a_study_that_goes_on_is_replayed_as_far_as_it_has_come(tmp_path: 
         told = await hermesctl(head, "study", "replay", "digits", "--policy", ASHA)
         node.call.cancel()
     assert told.code == ExitCode.OK, told.stderr
-    assert "digits: 2 trials on 1 device; the best is digits/1" in told.stdout
+    assert "digits: 2 trials on 1 device; by the signal the best is digits/1" in told.stdout
     assert "1 trial without a loss so far: left out" in told.stdout
     assert "1 of them not trained to their end" in told.stdout
 

@@ -155,7 +155,7 @@ REFUSED = {
     "tag": ("name: !!python/object:os.system x", "name", "no tags", ""),
     "two documents": ("name: a\n---\nname: b", "", "a single document", ""),
     "syntax": ("a: b: c", "", "valid YAML", ""),
-    "tab": ("a:\n\t- b", "", "valid YAML", ""),
+    "tab": ("a:\n\t- b", "", "valid YAML (a tab: indent with spaces)", ""),
     "list as key": ("? [a]\n: b", "", "a plain word as key", ""),
     "impossible escape": ('name: "\\UFFFFFFFF"', "", "valid YAML", ""),
     "half a surrogate": ('name: "\\ud800"', "name", "characters", ""),

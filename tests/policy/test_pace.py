@@ -36,6 +36,13 @@ def test_a_track_says_the_lowest_present_loss_so_far(values: list[float], quantu
         assert path.loss_at(chunk.last_step) == pytest.approx(lowest, abs=1e-9)
 
 
+def test_one_spike_does_not_blur_what_comes_after_its_window() -> None:
+    chunks = tuple(chunk for step in range(1, 61) for chunk in chunked(step, [2.3]))
+    spiked = (*chunked(1, [1e17]), *chunks[1:])
+    assert track(spiked).losses[-1] == pytest.approx(2.3)
+    assert min(track(spiked).losses) == pytest.approx(2.3), "none was lower"
+
+
 def test_a_track_is_read_both_ways() -> None:
     path = Track([10.0, 20.0, 40.0], [4.0, 2.0, 1.0])
     assert [path.loss_at(step) for step in (5, 10, 15, 30, 99)] == [4.0, 4.0, 3.0, 1.5, 1.0]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from hermesd.core.model import Plugin
-from hermesd.simulate.curves import Job, Switch
+from hermesd.simulate.curves import Floats, Job, Switch
 from hermesd.simulate.drive import Drive, Outcome
 from hermesd.simulate.orders import Goal, Order
 
@@ -37,10 +37,12 @@ def play(jobs: Order, policy: Plugin, devices: int = 1, placement: Plugin = FREE
     return Drive(jobs, devices, policy, placement).run()
 
 
-def trainings(path: Path, trials: int = 48, steps: int = 60, seed: int = 5) -> Path:
+def trainings(
+    path: Path, trials: int = 48, steps: int = 60, seed: int = 5, lows: Floats | None = None
+) -> Path:
     """An archive of trainings that fall to a floor of their own; a few fall far."""
     chance = np.random.default_rng(seed)
-    floors = np.sort(chance.uniform(0.1, 2.5, trials))
+    floors = np.sort(chance.uniform(0.1, 2.5, trials)) if lows is None else lows
     falls = np.exp(-np.arange(steps) / chance.uniform(3, 30, (trials, 1)))
     base = floors[:, None] + (3 - floors[:, None]) * falls
     settings = [(i % 4, (16, 24, 32, 50)[i // 4 % 4], 1e-3, 0.01) for i in range(trials)]

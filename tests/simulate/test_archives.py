@@ -199,3 +199,11 @@ def test_pickles_are_never_loaded(tmp_path: Path) -> None:
 def test_logged_runs_have_one_loss(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="metric_loss = total: expected base"):
         read(logged(tmp_path), "total")
+
+
+def test_one_spike_is_in_no_mean_but_those_of_its_window() -> None:
+    losses = np.full(100, 2.3)
+    losses[30] = 1e17
+    means = smoothed(losses, 20)
+    assert means[50:].tolist() == pytest.approx([2.3] * 50)
+    assert means.min() == pytest.approx(2.3), "it is the worst trial, not the best"

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 from typer.testing import CliRunner, Result
@@ -119,6 +120,17 @@ def test_the_switch_cost_and_the_loss_can_be_chosen(file: Path) -> None:
     assert rows(*words, "--metric-loss", "total")
 
 
+def test_what_is_good_can_be_chosen(tmp_path: Path) -> None:
+    """Losses from 4 down to 3: good is what is below 3.3, or below about 3.1."""
+    lows = np.concatenate((np.full(16, 2.0), np.full(8, 2.2), np.full(36, 2.9)))
+    file = trainings(tmp_path / "small.npz", trials=60, lows=lows)
+    words = (file, "--policy", "fifo", "--orders", "3", "--devices", "1", "--bin", "1")
+    total = (*words, "--metric-loss", "total")
+    usual, literal = rows(*total)[0], rows(*total, "--good", "optimum")[0]
+    assert (usual["good"], literal["good"]) == ("way", "optimum")
+    assert literal["time_to_good"]["mean"] < usual["time_to_good"]["mean"]
+
+
 def test_the_table_is_whole_wherever_it_goes(file: Path) -> None:
     settings = "hermes:placement=homes,g_thres=4,quantum_seconds=1"
     result = hermesd(file, "--policy", settings, "--orders", "2", "--processes", "1")
@@ -145,6 +157,7 @@ def test_the_table_is_whole_wherever_it_goes(file: Path) -> None:
             ["--metric-loss", "totl"],
             "metric_loss = totl: expected one of base, total (did you mean",
         ),
+        (["--good", "best"], "good = best: expected one of optimum, way"),
         (["-o", "yaml"], "output = yaml: expected one of json, table"),
     ],
 )

@@ -38,6 +38,15 @@ def test_the_goal_is_lowered_if_more_than_two_fifths_are_good() -> None:
     assert len(good_jobs(curves, goal)) == 25
 
 
+@pytest.mark.parametrize(("best", "expected"), [(0.9, 1.0), (-0.9, -0.81), (0.0, 0.0)])
+def test_good_may_be_nine_tenths_of_the_optimum(best: float, expected: float) -> None:
+    curves = stock(*[best] * 20, *np.linspace(1.1, 9, 80))
+    assert goal_of(curves, "optimum").theta == pytest.approx(expected)
+    assert goal_of(curves).theta == pytest.approx(best + 0.1 * (10 - best))
+    few = stock(best, *np.linspace(2, 3, 20), *np.linspace(4, 9, 80))
+    assert len(good_jobs(few, goal_of(few, "optimum"))) == 16, "raised, as the other is"
+
+
 @pytest.mark.parametrize(("bin_type", "good"), [(1, 4), (2, 12)])
 def test_an_order_is_drawn_as_documented(bin_type: int, good: int) -> None:
     curves = stock(*np.linspace(0, 0.9, 20), *np.linspace(1.1, 9, 80))
