@@ -190,6 +190,7 @@ def node(message: pb.Node) -> node_records.Node:
         parked=tuple(message.parked),
         stuck=tuple(message.stuck),
         only_copies=message.only_copies,
+        lacking=tuple(message.lacking),
         exclusions=tuple(node_records.Exclusion(e.study, e.reason) for e in message.exclusions),
         quarantine=quarantine(message.quarantine) if message.HasField("quarantine") else None,
     )

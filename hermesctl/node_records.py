@@ -76,7 +76,8 @@ class Node:
     `resting` says why its machine wants it back for now. Of such a one, and of one that is
     `draining`: the trials `parked` there, those on it that are `stuck` since no
     checkpoint would bring them back elsewhere, and how many unfinished trials have their
-    `only_copies` of a checkpoint there.
+    `only_copies` of a checkpoint there. `lacking` is what studies require and it has not, with the
+    reasons.
     """
 
     id: str
@@ -93,6 +94,7 @@ class Node:
     exclusions: tuple[Exclusion, ...] = ()
     pool: str = DEFAULT_POOL
     resting: str = ""
+    lacking: tuple[str, ...] = ()
 
     @property
     def running(self) -> tuple[str, ...]:

@@ -147,6 +147,11 @@ def quarantine_facts(node: Node) -> list[tuple[str, str]]:
     return facts
 
 
+def lacking_facts(node: Node) -> list[tuple[str, str]]:
+    """What studies require and the node has not."""
+    return [("lacks", one_line(words)) for words in node.lacking]
+
+
 def strikes_table(node: Node) -> Table | None:
     """The failures that are held against its devices, the newest first; None if none is."""
     strikes = [(device.id, strike) for device in node.devices for strike in device.strikes]

@@ -194,6 +194,15 @@ def _is_within(directory: Path, name: str) -> bool:
     return bool(name) and path.is_relative_to(directory) and path.is_file()
 
 
+def _requirements(path: Path) -> str | None:
+    """The text of a requirements file; None if it cannot be read, or wants nothing."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+    return f"{text.rstrip()}\n" if text.strip() else None
+
+
 def _checked_paths(spec: StudySpec, directory: Path, document: Document) -> list[Problem]:
     problems: list[Problem] = []
 
@@ -211,6 +220,12 @@ def _checked_paths(spec: StudySpec, directory: Path, document: Document) -> list
             refuse(f"a file below {directory}", "program", spec.program, near)
     if spec.python and _found_interpreter(spec.python, directory) is None:
         refuse(_AN_INTERPRETER, "python", spec.python)
+    # What has several lines is the requirements themselves, as a study from a head has them.
+    if spec.requirements and "\n" not in spec.requirements:
+        text = _requirements(directory / Path(spec.requirements).expanduser())
+        if text is None:
+            refuse(f"a requirements file in {directory}", "requirements", spec.requirements)
+        spec.requirements = text or spec.requirements
     for position, entry in enumerate(spec.data):
         target = directory / Path(entry).expanduser()
         if not target.exists():

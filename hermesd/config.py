@@ -107,7 +107,8 @@ Slots = Annotated[
     tuple[tuple[int, ...], ...], BeforeValidator(_slots), AfterValidator(_cores_exist)
 ]
 ServiceHours = Annotated[Hours | None, BeforeValidator(_hours)]
-FilePath = Annotated[Path, AfterValidator(Path.expanduser)]
+# Absolute: hosts of trials look for what they are told of from directories of their own.
+FilePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
 
 
 def _names_loopback(address: str) -> bool:

@@ -58,6 +58,14 @@ def test_cpu_slots_are_a_number_or_lists_of_cores(write, written: str, slots: in
     assert len(load_node(None, {"HERMES_NODE_CPU_SLOTS": written}, {}).cpu_slots) == slots
 
 
+def test_a_relative_path_is_one_of_where_the_daemon_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load_node(None, {}, {"state_dir": Path("n")}).runtime_path == tmp_path / "n" / "run"
+    assert load_head(None, {"HERMES_HEAD_SOCKET": "h.sock"}, {}).socket == tmp_path / "h.sock"
+
+
 def test_both_sides_look_in_the_same_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable, place in (("HERMES_STATE", tmp_path), ("XDG_STATE_HOME", tmp_path / "hermes")):
         monkeypatch.delenv("HERMES_STATE", raising=False)

@@ -45,6 +45,7 @@ def test_what_is_not_said_has_the_defaults() -> None:
     assert (plain.signal, plain.signal_goal) == ("loss", Goal.MINIMIZE)
     assert plain.stop == StopRule()
     assert (plain.tier, plain.durability_seconds, plain.max_failures) == (None, 60.0, 3)
+    assert plain.replicas == 1
     assert draft(pb.StudySpec(program="train.py")).points == ((),)
 
 
@@ -55,7 +56,9 @@ def test_every_section_reaches_the_study() -> None:
         schedule=pb.Schedule(policy=plugin("round_robin"), placement=plugin("homes", G_thres=2)),
         resources=pb.Resources(device_kind="cpu", memory_bytes=7),
         priority=-7,
-        suspend=pb.Suspend(tier=pb.TIER_CHECKPOINT, durability_seconds=30, deadline_seconds=20),
+        suspend=pb.Suspend(
+            tier=pb.TIER_CHECKPOINT, durability_seconds=30, deadline_seconds=20, replicas=2
+        ),
         retry=pb.Retry(
             max_failures=5,
             on_third_failure=pb.ON_THIRD_FAILURE_STUDY,
@@ -71,7 +74,7 @@ def test_every_section_reaches_the_study() -> None:
     assert made.policy.name == "round_robin"
     assert made.placement == Plugin("homes", (("G_thres", 2),))
     assert (made.device_kind, made.memory_bytes, made.priority) == ("cpu", 7, -7)
-    assert (made.tier, made.durability_seconds) == (Tier.CHECKPOINT, 30)
+    assert (made.tier, made.durability_seconds, made.replicas) == (Tier.CHECKPOINT, 30, 2)
     assert (made.suspend_deadline_seconds, made.max_failures) == (20, 5)
     assert made.on_third_failure is OnThirdFailure.STUDY
     assert made.retry_rules == (RetryRule("CUDA out of memory", RetryAction.NOT_HERE),)
@@ -402,6 +405,9 @@ BAD = [
     (spec(stop=pb.Stop(max_steps=-1)), r"^stop\.max_steps = -1"),
     (spec(stop=pb.Stop(target=math.nan)), r"^stop\.target = nan: expected a finite number"),
     (spec(suspend=pb.Suspend(durability_seconds=0)), r"^suspend\.durability_seconds = 0\.0"),
+    (spec(suspend=pb.Suspend(replicas=4)), r"^suspend\.replicas = 4"),
+    (spec(requires=pb.Requires(paths=["data"])), r"^requires\.paths\.0 = data: expected an abs"),
+    (spec(requires=pb.Requires(paths=["/a/../b"])), r"^requires\.paths\.0 = /a/\.\./b"),
     (spec(suspend=pb.Suspend(tier=9)), r"^suspend\.tier = 9: expected 'park', 'checkpoint' or"),
     (spec(retry=pb.Retry(max_failures=0)), r"^retry\.max_failures = 0"),
     (spec(retry=pb.Retry(rules=[pb.RetryRule(match="x")])), r"^retry\.rules.*do"),

@@ -18,6 +18,7 @@ from hermesctl.node_views import (
     devices_table,
     devices_text,
     drain_facts,
+    lacking_facts,
     node_state_cell,
     nodes_table,
     quarantine_facts,
@@ -67,6 +68,7 @@ def show(node: NodeArgument, head: HeadOption = None, output: OutputOption = For
             ("devices", devices_text(found.devices)),
             *drain_facts(found),
             *quarantine_facts(found),
+            *lacking_facts(found),
             *(("" if i else "machine", fact) for i, fact in enumerate(found.facts)),
         ]
         strikes = strikes_table(found)

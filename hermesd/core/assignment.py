@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from hermesd.core.commands import Bind, Command, Launch, Renew, Suspend
+from hermesd.core.fold_copies import to_restore
 from hermesd.core.model import DeviceId, Phase, Study, StudyId, Tier, Time, TrialId
 from hermesd.core.moves import Moves
 from hermesd.core.pools import PoolId
@@ -202,7 +203,8 @@ class Assignment:
         trial = choice.trial
         kept = trial.kept
         parked = kept.run if kept and kept.tier is Tier.PARK else None
-        checkpoint = trial.checkpoint.id if trial.checkpoint and parked is None else None
+        found = to_restore(self.state, trial) if parked is None else None
+        checkpoint = found.id if found else None
         issue(Launch(trial.next_run, (device,), choice.quantum, choice.words, parked, checkpoint))
 
     def _renew(self, choice: Choice, issue: Issue) -> None:

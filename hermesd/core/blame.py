@@ -28,6 +28,8 @@ def set_back(trial: Trial, run: Run, step: int, now: Time) -> Trial:
     trial = replace(trial, failures=(*trial.failures, failure), reason=detail)
     if trial.checkpoint is not None and trial.checkpoint.step == run.restored_step:
         trial = replace(trial, checkpoint=None)
+    if trial.copied is not None and trial.copied.step > step:
+        trial = replace(trial, copied=None)  # it did not do either, or is of a later past
     if trial.result is not None and step < trial.result.step:
         return _ended_if(trial, True, detail)
     return _ended_if(trial, _restores(trial) >= MOST_RESTORES, detail, "too often")

@@ -15,6 +15,7 @@ from hermesd.core.model import (
     Tier,
     Time,
     TrialId,
+    Venv,
 )
 
 
@@ -93,6 +94,34 @@ class WriteDown:
 
 
 @dataclass(frozen=True, slots=True)
+class Copy:
+    """Have a node fetch a copy of a trial's newest checkpoint from another that has it."""
+
+    trial: TrialId
+    checkpoint: CheckpointId
+    source: NodeId
+    target: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Nothing refers to the checkpoints of this trial that lie on this node."""
+
+    trial: TrialId
+    node: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Have a node say whether these paths are there, and again whenever that changes, and make
+    these environments if they are not."""
+
+    node: NodeId
+    paths: tuple[str, ...]
+    venvs: tuple[Venv, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Quarantine:
     """Keep a device or node, where different trials failed, from trials that can run elsewhere."""
 
@@ -119,5 +148,17 @@ class Release:
 
 
 Command: TypeAlias = (
-    Launch | Renew | Suspend | Stop | Kill | Bind | WriteDown | Quarantine | Trust | Release
+    Launch
+    | Renew
+    | Suspend
+    | Stop
+    | Kill
+    | Bind
+    | WriteDown
+    | Copy
+    | Drop
+    | Look
+    | Quarantine
+    | Trust
+    | Release
 )

@@ -8,8 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from hermesd.core.file_events import CopyEvent, Looked
 from hermesd.core.losses import Chunk
-from hermesd.core.machine_events import PoolsConfigured, Reclaimed, Yielded
+from hermesd.core.machine_events import (
+    Forgiven,
+    NodeDrained,
+    NodeUndrained,
+    PoolsConfigured,
+    Reclaimed,
+    TermsSet,
+    Yielded,
+)
 from hermesd.core.model import (
     Checkpoint,
     Device,
@@ -26,9 +35,7 @@ from hermesd.core.model import (
     Tier,
     TrialId,
     TrialSpec,
-    UserId,
 )
-from hermesd.core.sharing import Terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +106,8 @@ class Removed:
 class NodeJoined:
     """A node said Hello with everything it knows; what it does not name, it does not have.
 
-    `yields` are the places that it leaves to others now (see `Yielded`), and why.
+    `yields` are the places that it leaves to others now (see `Yielded`), and why. `disk` is of its
+    state directory: another one has none of the files of the one before.
     """
 
     node: NodeId
@@ -109,6 +117,7 @@ class NodeJoined:
     facts: tuple[str, ...] = ()
     version: str = ""
     yields: tuple[tuple[Place, str], ...] = ()
+    disk: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,43 +136,11 @@ class NodeLost:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeDrained:
-    """A person wants a node empty: nothing new for it, and it gives up what it has in time."""
-
-    node: NodeId
-    request_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class NodeUndrained:
-    """A node that was to be emptied may be used again."""
-
-    node: NodeId
-    request_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Forgiven:
-    """A person trusts a device again, or a node with all its devices; their strikes are gone."""
-
-    place: Place
-    request_id: str
-
-
-@dataclass(frozen=True, slots=True)
 class DeviceFailed:
     """A device is not to be used until its node says Hello again with it."""
 
     device: DeviceId
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class TermsSet:
-    """How users share was decided anew: who is not named has the usual terms."""
-
-    half_life_seconds: float
-    terms: tuple[tuple[UserId, Terms], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,5 +295,7 @@ Event: TypeAlias = (
     | Yielded
     | Reclaimed
     | PolicyFailed
+    | CopyEvent
+    | Looked
     | RunEvent
 )

@@ -19,6 +19,7 @@ from hermesd.core.model import (
 from hermesd.core.placement import avoided
 from hermesd.core.queues import Queues, Unanswered
 from hermesd.core.quotas import Quotas
+from hermesd.core.sights import lacking
 from hermesd.core.state import State
 from hermesd.core.strikes import one_line
 from hermesd.core.trial import Trial
@@ -145,6 +146,10 @@ def _left_out(state: State, trial: Trial) -> Iterator[LeftOut]:
     for device, slot in sorted(state.slots.items()):
         if not avoided(state, trial, device):
             continue
+        lack = lacking(state, state.studies[trial.spec.study], slot.device.node)
+        if lack and slot.device.node not in told:
+            told.add(slot.device.node)
+            yield LeftOut(slot.device.node, f"it lacks what the study requires: {lack}")
         for place in (slot.device.node, device):
             kept = state.quarantined.get(place)
             if kept is not None and place not in told:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 from hermesd.core.change import replace
 from hermesd.core.commands import (
     Bind,
-    Command,
     Kill,
     Launch,
     Quarantine,
@@ -18,12 +17,17 @@ from hermesd.core.commands import (
     Trust,
     WriteDown,
 )
+from hermesd.core.fold_copies import gone_back
 from hermesd.core.model import Phase, Quarantined, RunId, Time
 from hermesd.core.tables import Rejected, Tables
 from hermesd.core.trial import Run, Trial
 
+_Command: TypeAlias = (
+    Launch | Renew | Suspend | Stop | Kill | Bind | WriteDown | Quarantine | Trust | Release
+)
 
-def fold_command(state: Tables, command: Command, now: Time) -> None:
+
+def fold_command(state: Tables, command: _Command, now: Time) -> None:
     match command:
         case Launch():
             _launch(state, command, now)
@@ -94,6 +98,7 @@ def _launch(state: Tables, command: Launch, now: Time) -> None:
             raise Rejected(f"device {device!r} is not free")
         if not state.serves(state.slots[device].device, state.studies[trial.spec.study]):
             raise Rejected(f"device {device!r} is of another pool than {trial.id}")
+    trial = gone_back(state, trial, command.checkpoint)
     warm = command.parked is not None
     step = _restored_step(state, trial, command)
     devices, quantum = command.devices, command.quantum

@@ -8,7 +8,9 @@ from hermesd.core import progress
 from hermesd.core.aftermath import settle
 from hermesd.core.blame import blamed
 from hermesd.core.change import replace
+from hermesd.core.copies import node_changed
 from hermesd.core.events import DeviceFailed, NodeJoined, NodeLost, NodeSilent, RunFailed
+from hermesd.core.fold_copies import disk_lost
 from hermesd.core.fold_yields import fold_yields
 from hermesd.core.model import LiveRun, Node, NodeId, Phase, RunId, Slot, Time
 from hermesd.core.placement import prospects
@@ -26,11 +28,13 @@ def fold_node_event(
             node = state.node(node_id)
             state.nodes[node_id] = replace(node, connected=False, silent_since=now)
             state.index(node.devices)
+            node_changed(state, node_id)
         case NodeLost(node_id):
             node = state.node(node_id)
             if node.connected:
                 raise Rejected(f"node {node_id!r} is connected")
             state.nodes[node_id] = replace(node, boot_id="")
+            node_changed(state, node_id)
             _forget_runs(state, node_id, {}, f"node {node_id} was lost", now)
         case DeviceFailed(device_id, reason):
             if device_id not in state.slots:
@@ -52,7 +56,12 @@ def _joined(state: Tables, event: NodeJoined, now: Time) -> None:
         draining=before is not None and before.draining,
         pool=pool_of(event.node, state.pools.values()),
         resting=before.resting if before is not None else "",
+        disk=event.disk,
     )
+    if before is not None and before.disk and event.disk not in ("", before.disk):
+        disk_lost(state, event.node)
+    node_changed(state, event.node)
+    state.sights.pop(event.node, None)
     live = {item.run: item.condition for item in event.live}
     own = {item.run: item.condition for item in event.live if not _foreign(state, item)}
     _forget_runs(state, event.node, own, f"node {event.node} does not know the run", now)

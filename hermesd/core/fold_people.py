@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import assert_never, cast
 
-from hermesd.core import progress
+from hermesd.core import copies, progress
 from hermesd.core.change import replace
 from hermesd.core.events import (
     Cancelled,
@@ -43,6 +43,7 @@ def fold_study_event(
                 raise Rejected(f"study {study_id!r} has unfinished trials")
             state.request(request_id, ())
             for trial_id in state.members.pop(study_id):
+                copies.forget(state, state.trials[trial_id])
                 for node in state.nodes:
                     state.releases[trial_id, node] = True
                 del state.trials[trial_id]

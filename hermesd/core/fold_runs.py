@@ -21,6 +21,7 @@ from hermesd.core.events import (
     RunStarted,
     RunSuspended,
 )
+from hermesd.core.fold_copies import with_place
 from hermesd.core.history import Ending
 from hermesd.core.model import Phase, Tier, Time
 from hermesd.core.placement import prospects
@@ -121,7 +122,13 @@ def _started(state: Tables, trial: Trial, event: RunStarted, now: Time) -> None:
     tier = Tier.CHECKPOINT if tier is None and trial.checkpoint else tier
     if tier is not None:
         _measure(state, trial, resume_seconds=event.start_seconds)
-    state.put(progress.started(trial, event, tier, now))
+    began = progress.started(trial, event, tier, now)
+    restored = trial.checkpoint
+    if tier is Tier.CHECKPOINT and restored and 0 < restored.step == event.step:
+        # It was restored there: its files came with it.
+        node = state.slots[trial.run.devices[0]].device.node
+        began = with_place(state, began, restored, node)
+    state.put(began)
 
 
 def _measure(state: Tables, trial: Trial, **seconds: float) -> None:

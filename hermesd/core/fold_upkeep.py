@@ -6,8 +6,14 @@ from __future__ import annotations
 from typing import assert_never
 
 from hermesd.core.change import replace
-from hermesd.core.events import Forgiven, NodeDrained, NodeUndrained, TermsSet
-from hermesd.core.machine_events import PoolsConfigured
+from hermesd.core.copies import node_changed
+from hermesd.core.machine_events import (
+    Forgiven,
+    NodeDrained,
+    NodeUndrained,
+    PoolsConfigured,
+    TermsSet,
+)
 from hermesd.core.model import NodeId, Place, Time
 from hermesd.core.pools import Pool, pool_of
 from hermesd.core.tables import Rejected, Tables
@@ -50,6 +56,7 @@ def _drain(state: Tables, node_id: NodeId, draining: bool) -> None:
     node = state.nodes[node_id]
     state.nodes[node_id] = replace(node, draining=draining)
     state.index(node.devices)
+    node_changed(state, node_id)
     for trial in state.trials_on({node_id}):
         kept = trial.kept
         if draining and kept is not None:

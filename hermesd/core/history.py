@@ -11,6 +11,7 @@ from hermesd.core.model import (
     Checkpoint,
     DeviceId,
     Fidelity,
+    NodeId,
     Phase,
     RunId,
     StudyId,
@@ -146,6 +147,15 @@ class MetricSummary:
     def measured(self) -> bool:
         """Whether any number was seen."""
         return self.low <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Copying:
+    """A copy of a checkpoint that a node was asked to fetch from another."""
+
+    checkpoint: Checkpoint
+    source: NodeId
+    target: NodeId
 
 
 class Ending(NamedTuple):

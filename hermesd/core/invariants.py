@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from hermesd.core import copies
 from hermesd.core.model import DeviceId, Phase, Tier, TrialId
 from hermesd.core.tables import Tables
 from hermesd.core.trial import Trial
@@ -49,6 +50,9 @@ def check(state: Tables) -> None:
     for user, account in state.accounts.items():
         _require(account.devices == held.pop(user, 0), "{}: devices in use", user)
     _require(not held, "devices of users without an account: {}", held)
+    known = state.copies
+    _require(copies.rebuilt(state) == known, "the index of copies")
+    state.copies = known  # in the order in which it has grown
     for study_id, members in state.members.items():
         _require(study_id in state.studies, "members of the unknown study {}", study_id)
         unfinished = {t for t in members if not state.trials[t].phase.final}
@@ -114,6 +118,11 @@ def _check_trial(state: Tables, trial_id: TrialId, trial: Trial) -> None:
     if trial.kept is not None and trial.kept.tier is Tier.PARK and run is not None:
         parked = trial.phase in (Phase.STARTING, Phase.SUSPENDING)
         _require(parked, "{} runs, yet is parked", run.id)
+    if trial.copying is not None:
+        flight = trial.copying
+        there = all(state.nodes[node].connected for node in (flight.source, flight.target))
+        _require(there, "{} is to be copied where nobody is", flight.checkpoint.id)
+    _require(trial.copied is None or trial.copied.nodes != (), "{}: a copy on no node", trial_id)
     if trial.kept is not None and trial.kept.leaving:
         _require(trial.kept.tier is Tier.PARK, "{} is to be written down twice", trial_id)
     _require(trial.ending is None or trial.phase.on_device, "{} should have ended", trial_id)

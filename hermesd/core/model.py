@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
+from hermesd.core.program import Program as Program
+from hermesd.core.program import Venv as Venv
 from hermesd.core.retrying import OnThirdFailure, RetryRule
 
 Time: TypeAlias = float
@@ -170,22 +172,12 @@ class StopRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
-    """What a node needs to run a study's trials; each trial's argv is built from its parameters."""
-
-    argv: tuple[str, ...]
-    python: str
-    code_sha256: str
-    submit_directory: str
-    environment: tuple[tuple[str, str], ...] = ()
-    data: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Study:
     """One submitted search, as accepted. `source` is the study file's content for clones.
 
     `identity` tells it from any other that ever bears or bore its name, here or at another head.
+    So many `replicas` of each durable checkpoint are to lie on other nodes. Its trials run where
+    there are all `required_paths`.
     """
 
     id: StudyId
@@ -213,6 +205,14 @@ class Study:
     memory_bytes: int = 0
     identity: str = ""
     priority: int = 0
+    replicas: int = 0
+    required_paths: tuple[str, ...] = ()
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What nodes must have: paths, and the name of its virtual environment."""
+        venv = self.program.venv
+        return self.required_paths if venv is None else (*self.required_paths, venv.name)
 
 
 class Stage(NamedTuple):
@@ -296,6 +296,7 @@ class Node:
     draining: bool = False
     pool: str = DEFAULT_POOL
     resting: str = ""
+    disk: str = ""
 
     @property
     def open(self) -> bool:
@@ -306,3 +307,8 @@ class Node:
     def leaving(self) -> bool:
         """Whether it gives up what it has."""
         return self.draining or bool(self.resting)
+
+    @property
+    def lost(self) -> bool:
+        """Whether it was silent for so long that nothing is expected of it any more."""
+        return not self.boot_id

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from hermesd.core.events import DeviceFailed, RunEvent
-from hermesd.core.model import Checkpoint, RunId, Tier, Time, TrialId
-from hermesd.core.node_messages import Assignment, Series
+from hermesd.core.file_events import CopyEvent, Looked
+from hermesd.core.model import Checkpoint, RunId, Tier, Time, TrialId, Venv
+from hermesd.core.node_messages import Assignment, Fetch, Series
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +118,34 @@ class Forget:
 
 
 @dataclass(frozen=True, slots=True)
+class Bring:
+    """Fetch a copy of a checkpoint, and say what came of it."""
+
+    order: Fetch
+
+
+@dataclass(frozen=True, slots=True)
+class Clear:
+    """Remove the checkpoints of a trial that was never here, or is over here."""
+
+    trial: TrialId
+    identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Say what there is of these paths, and again whenever that changes; see that these
+    environments are there."""
+
+    paths: tuple[str, ...]
+    venvs: tuple[Venv, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Tell:
     """An event for the head; it is repeated until acknowledged. `identity` is that of the study."""
 
-    event: RunEvent | DeviceFailed
+    event: RunEvent | DeviceFailed | CopyEvent | Looked
     points: tuple[Series, ...] = ()
     identity: str = ""
 
@@ -139,5 +164,8 @@ Action: TypeAlias = (
     | Fence
     | Extend
     | Forget
+    | Bring
+    | Clear
+    | Watch
     | Tell
 )

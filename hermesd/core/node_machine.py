@@ -10,11 +10,21 @@ from __future__ import annotations
 import math
 
 from hermesd.core import node_facts, node_memory, node_orders
-from hermesd.core.commands import Kill, Release, Renew, Stop, Suspend, WriteDown
+from hermesd.core.commands import Kill, Look, Release, Renew, Stop, Suspend, WriteDown
 from hermesd.core.events import RunFailed
 from hermesd.core.model import DeviceId, LiveRun, RunId, Time, TrialId
-from hermesd.core.node_actions import Action, AskReport, Extend, Fence, LetGo, Save, Spawn
-from hermesd.core.node_messages import Assignment, Found, Input, Known, Leased, Leave, Upcoming
+from hermesd.core.node_actions import Action, AskReport, Extend, Fence, LetGo, Save, Spawn, Watch
+from hermesd.core.node_messages import (
+    Assignment,
+    Fetch,
+    Found,
+    Input,
+    Known,
+    Leased,
+    Leave,
+    Shed,
+    Upcoming,
+)
 from hermesd.core.node_stay import Condition, Stay
 from hermesd.core.node_table import NodeTable, NodeTerms, checkpoint_name
 
@@ -45,6 +55,10 @@ class NodeMachine:
                 node_orders.release(self.table, message, now)
             case Leave():
                 node_orders.leave(self.table, message, now)
+            case Fetch() | Shed():
+                node_orders.copies(self.table, message)
+            case Look(_, paths, venvs):
+                self.table.out.append(Watch(paths, venvs))
             case Upcoming(trials, turns):
                 self.table.upcoming, self.table.turns = trials, turns
             case Leased(expires):

@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from hermesd.core.commands import Kill, Launch, Release, Renew, Stop, Suspend, WriteDown
+from hermesd.core.commands import Kill, Launch, Look, Release, Renew, Stop, Suspend, WriteDown
 from hermesd.core.events import Reported
 from hermesd.core.model import (
     Checkpoint,
+    CheckpointId,
     Fidelity,
     Goal,
     NodeId,
@@ -83,6 +84,7 @@ def assignment(launch: Launch, study: Study, trial: Trial) -> Assignment:
         study.program.submit_directory,
         study.program.environment,
         study.program.data,
+        study.program.requirements,
     )
     work = Work(program, spec.parameters, study.signal, study.signal_goal, spec.seed)
     return Assignment(
@@ -108,7 +110,41 @@ class Upcoming:
     turns: int
 
 
-Order: TypeAlias = Assignment | Renew | Suspend | Stop | Kill | WriteDown | Release | Upcoming
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """A Copy for its node: fetch the checkpoint from a source, then keep no others but these.
+
+    `identity` is the study's.
+    """
+
+    checkpoint: Checkpoint
+    sources: tuple[Source, ...]
+    keep: tuple[CheckpointId, ...]
+    node: NodeId
+    identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shed:
+    """A Drop for its node: no checkpoint of this trial is to be kept there."""
+
+    trial: TrialId
+    identity: str
+
+
+Order: TypeAlias = (
+    Assignment
+    | Renew
+    | Suspend
+    | Stop
+    | Kill
+    | WriteDown
+    | Release
+    | Upcoming
+    | Fetch
+    | Shed
+    | Look
+)
 
 
 class Series(NamedTuple):

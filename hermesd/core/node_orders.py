@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from hermesd.core.commands import Kill, Release, Renew, Stop, Suspend, WriteDown
 from hermesd.core.events import ParkLost, QuantumEnded, RunStarted, RunSuspended
+from hermesd.core.file_events import NotCopied
 from hermesd.core.model import RunId, Tier, Time
-from hermesd.core.node_messages import Assignment, Leave
+from hermesd.core.node_actions import Bring, Clear, Tell
+from hermesd.core.node_messages import Assignment, Fetch, Leave, Shed
 from hermesd.core.node_stay import Condition, Stay
 from hermesd.core.node_table import NodeTable
 
@@ -181,3 +185,24 @@ def leave(node: NodeTable, order: Leave, now: Time) -> None:
         elif stay.condition in (Condition.PARKED, Condition.WAITING):
             stay.asked = now
             _end_waiting(node, stay, "the node daemon stops", now)
+
+
+def copies(node: NodeTable, order: Fetch | Shed) -> None:
+    """Keep what is wanted of the checkpoints of a trial that is elsewhere, and nothing else.
+
+    What is here of another study of that name is not to be touched before a launch says so.
+    """
+    trial = order.checkpoint.trial if isinstance(order, Fetch) else order.trial
+    stay = node.stays.get(trial)
+    match order:
+        case Fetch(checkpoint, _, _, name, identity):
+            if stay is None or stay.assignment.identity == identity:
+                node.out.append(Bring(order))
+            else:
+                reason = "a trial of another study of that name is here"
+                node.out.append(Tell(NotCopied(name, trial, checkpoint.id, reason, way=True)))
+        case Shed(_, identity):
+            if stay is None:
+                node.out.append(Clear(trial, identity))
+        case _:
+            assert_never(order)

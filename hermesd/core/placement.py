@@ -16,6 +16,7 @@ from hermesd.core.model import Device, DeviceId, Plugin, Study, Tier
 from hermesd.core.plugins import build
 from hermesd.core.policy import Facts
 from hermesd.core.retrying import RetryAction
+from hermesd.core.sights import lacking
 from hermesd.core.speeds import lead, rate
 from hermesd.core.tables import Tables
 from hermesd.core.trial import Trial
@@ -63,12 +64,15 @@ def doubtful(state: Tables, trial: Trial, device: DeviceId) -> bool:
 
 
 def barred(state: Tables, trial: Trial, device: DeviceId) -> bool:
-    """Whether a rule of its study keeps the trial from the device, whatever else there is.
+    """Whether its study keeps the trial from the device, by a rule or for want of something there,
+    whatever else there is.
 
     What is parked on a node of which its study is to have no more, and can be kept in no other way,
     may still go on there.
     """
     node = state.slots[device].device.node
+    if lacking(state, state.studies[trial.spec.study], node) and state.parked_on(trial) != node:
+        return True
     if (trial.spec.study, node) in state.excluded:
         return trial.fidelity.restorable or state.parked_on(trial) != node
     here = (old for old in trial.failures if old.device == device)

@@ -263,7 +263,10 @@ def with_checkpoint(trial: Trial, checkpoint: Checkpoint | None) -> Trial:
     if checkpoint is None or checkpoint.step < before:
         return trial
     misfortunes = 0 if checkpoint.step > before else trial.misfortunes
-    return replace(trial, checkpoint=checkpoint, misfortunes=misfortunes)
+    if (known := trial.checkpoint) is not None and known.id == checkpoint.id:  # said twice
+        places = tuple(dict.fromkeys((*known.nodes, *checkpoint.nodes)))
+        return replace(trial, checkpoint=replace(checkpoint, nodes=places))
+    return replace(trial, checkpoint=checkpoint, misfortunes=misfortunes, copy_after=0.0)
 
 
 def failed(trial: Trial, event: RunFailed, study: Study, left: Prospects, now: Time) -> Trial:

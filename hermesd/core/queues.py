@@ -136,5 +136,6 @@ class Queues:
         there = self.state.slots[device].device
         if not self.state.serves(there, study) or not fits(trial, study, there, node):
             return False
-        suspicious = trial.failures or self.state.quarantined or self.state.excluded
+        state = self.state
+        suspicious = trial.failures or state.quarantined or state.excluded or study.needs
         return not (suspicious and avoided(self.state, trial, device))

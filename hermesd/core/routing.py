@@ -7,8 +7,11 @@ from typing import assert_never
 from hermesd.core.commands import (
     Bind,
     Command,
+    Copy,
+    Drop,
     Kill,
     Launch,
+    Look,
     Quarantine,
     Release,
     Renew,
@@ -26,7 +29,15 @@ def addressee(state: Tables, command: Command) -> NodeId | None:
     match command:
         case Bind() | Quarantine() | Trust():
             return None
-        case Kill(node=node) | WriteDown(node=node) | Release(node=node):
+        case Copy(target=target):
+            return target
+        case (
+            Drop(node=node)
+            | Look(node=node)
+            | Kill(node=node)
+            | WriteDown(node=node)
+            | Release(node=node)
+        ):
             return node
         case Launch() | Renew() | Suspend() | Stop():
             trial = state.trials.get(command.run.trial)

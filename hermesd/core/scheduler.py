@@ -16,8 +16,11 @@ from hermesd.core.binding import bind
 from hermesd.core.commands import (
     Bind,
     Command,
+    Copy,
+    Drop,
     Kill,
     Launch,
+    Look,
     Quarantine,
     Release,
     Renew,
@@ -47,6 +50,8 @@ from hermesd.core.placement import Placement
 from hermesd.core.policy import Policy
 from hermesd.core.quarantine import judge, release
 from hermesd.core.queues import Queues, Unanswered
+from hermesd.core.sights import look
+from hermesd.core.spreading import spread
 from hermesd.core.state import State
 from hermesd.core.strikes import HALF_LIFE_SECONDS
 from hermesd.core.trial import Trial
@@ -90,6 +95,7 @@ class Scheduler:
         self._assignment = Assignment(state, self._queues)
         self._last: dict[TrialId, str] = {}
         self._later: dict[TrialId, Time] = {}
+        self._copy_at: Time | None = None
         state.dirty.update(dict.fromkeys(state.trials))
 
     def observe(self, event: Event, now: Time) -> None:
@@ -101,7 +107,8 @@ class Scheduler:
         """When to ask `due` and `decide` again if nothing happens before; None: never."""
         losses = [silent + self.lease.silence_seconds for _, silent in self._silent()]
         ends = [kept.until for kept in self.state.quarantined.values()]
-        return min([*losses, *self._later.values(), *ends], default=None)
+        copies = [] if self._copy_at is None else [self._copy_at]
+        return min([*losses, *self._later.values(), *ends, *copies], default=None)
 
     def _silent(self) -> list[tuple[NodeId, Time]]:
         return [
@@ -174,7 +181,9 @@ class Scheduler:
                 if not forget:
                     write_down_first(self.state, self.state.trials[trial_id], node, issue)
                 issue(Release(trial_id, node, forget))
-        check_trials(self.state, changed)
+        look(self.state, issue)
+        self._copy_at = spread(self.state, now, issue)
+        check_trials(self.state, changed | self.state.dirty)
         return commands
 
     def _remember(self, command: Command) -> None:
@@ -186,6 +195,8 @@ class Scheduler:
             case Suspend(run, reason=reason) | Stop(run, reason=reason):
                 self._last[run.trial] = f"asked to give its device back: {reason}"
             case Kill() | Bind() | WriteDown() | Quarantine() | Trust() | Release():
+                pass
+            case Copy() | Drop() | Look():
                 pass
 
     def _settle(self, trial: Trial, issue: Issue, now: Time) -> None:

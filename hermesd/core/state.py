@@ -9,8 +9,11 @@ from __future__ import annotations
 from hermesd.core.commands import (
     Bind,
     Command,
+    Copy,
+    Drop,
     Kill,
     Launch,
+    Look,
     Quarantine,
     Release,
     Renew,
@@ -24,29 +27,36 @@ from hermesd.core.events import (
     DeviceFailed,
     Event,
     Extended,
-    Forgiven,
-    NodeDrained,
     NodeJoined,
     NodeLost,
     NodeSilent,
-    NodeUndrained,
     Paused,
     PolicyFailed,
     Removed,
     Retried,
     Submitted,
-    TermsSet,
     Unpaused,
 )
+from hermesd.core.file_events import Copied, Looked, NotCopied
 from hermesd.core.fold_commands import fold_command
+from hermesd.core.fold_copies import fold_copy_command, fold_copy_event
 from hermesd.core.fold_nodes import fold_node_event
 from hermesd.core.fold_people import fold_selection_event, fold_study_event
 from hermesd.core.fold_runs import fold_run_event
 from hermesd.core.fold_upkeep import fold_upkeep_event
 from hermesd.core.fold_yields import fold_yield_event
 from hermesd.core.invariants import check
-from hermesd.core.machine_events import PoolsConfigured, Reclaimed, Yielded
+from hermesd.core.machine_events import (
+    Forgiven,
+    NodeDrained,
+    NodeUndrained,
+    PoolsConfigured,
+    Reclaimed,
+    TermsSet,
+    Yielded,
+)
 from hermesd.core.model import Time
+from hermesd.core.sights import fold_look
 from hermesd.core.tables import Rejected, Tables
 
 __all__ = ["Rejected", "State"]
@@ -75,6 +85,12 @@ class State(Tables):
                 | Release()
             ):
                 fold_command(self, entry, now)
+            case Copy() | Drop():
+                fold_copy_command(self, entry)
+            case Copied() | NotCopied():
+                fold_copy_event(self, entry, now)
+            case Look() | Looked():
+                fold_look(self, entry)
             case Submitted() | Removed() | Extended() | Retried():
                 fold_study_event(self, entry, now)
             case Paused() | Unpaused() | Cancelled():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from hermesd.core import copies
 from hermesd.core.change import replace
 from hermesd.core.history import Exclusion, Strike
 from hermesd.core.model import (
@@ -49,7 +50,9 @@ class Tables:
     `quarantined` are the places that it is held against. `excluded` says which studies are to have
     no more of which nodes, and why. `terms` are those of users who have other than the usual ones,
     `accounts` what users have and had. `pools` are those of the configuration, in its order
-    (another dictionary after each change).
+    (another dictionary after each change). `copies` is an index, `severed` are the ways between
+    two nodes that no copy could go, until when that is believed, `leftover` is what nodes have of
+    checkpoints to which nothing refers, `sights` what each node says of paths (see `sights`).
     """
 
     def __init__(self) -> None:
@@ -73,6 +76,10 @@ class Tables:
         self.strikes: dict[DeviceId, tuple[Strike, ...]] = {}
         self.excluded: dict[tuple[StudyId, NodeId], Exclusion] = {}
         self.quarantined: dict[Place, Quarantined] = {}
+        self.severed: dict[tuple[NodeId, NodeId], Time] = {}
+        self.leftover: dict[tuple[TrialId, NodeId], None] = {}
+        self.sights: dict[NodeId, dict[str, str]] = {}
+        self.copies = copies.CopyIndex()
         self.dirty: dict[TrialId, None] = {}
         self.free: dict[DeviceId, None] = {}
         self.expired: dict[DeviceId, None] = {}
@@ -170,7 +177,9 @@ class Tables:
             self.put(self.trials[trial_id])
 
     def put(self, trial: Trial) -> None:
+        before = self.trials.get(trial.id)
         self.trials[trial.id] = trial
+        copies.note(self, before, trial)
         self.versions[trial.id] = self.versions.get(trial.id, 0) + 1
         self.dirty[trial.id] = None
         active = self.active[trial.spec.study]

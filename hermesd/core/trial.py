@@ -6,7 +6,16 @@ import math
 from dataclasses import dataclass, field
 
 from hermesd.core.commands import Stop, Suspend
-from hermesd.core.history import Ending, Failure, Kept, MetricSummary, Result, SwitchCost, Use
+from hermesd.core.history import (
+    Copying,
+    Ending,
+    Failure,
+    Kept,
+    MetricSummary,
+    Result,
+    SwitchCost,
+    Use,
+)
 from hermesd.core.losses import Chunk, QuantumLosses, recent
 from hermesd.core.model import (
     Checkpoint,
@@ -60,6 +69,8 @@ class Trial:
     `served_seconds` is device time from launch to release, `rested` when it last gave a device
     back (its submission before that). `reason` says why it ended, or why its last run did.
     `misfortunes` counts the failures that were the machine's since a checkpoint last moved on.
+    `checkpoint` is the newest; `copied` the last of which a copy came to another node, `copying`
+    the copy that is under way, `copy_after` when the next may be asked for if one was not made.
     `result` is what it had come to before it was extended, until that has ended some way.
     """
 
@@ -99,6 +110,9 @@ class Trial:
     fidelity_reason: str = ""
     framework: str = ""
     finished: Time | None = None
+    copied: Checkpoint | None = None
+    copying: Copying | None = None
+    copy_after: Time = 0.0
 
     @property
     def id(self) -> TrialId:

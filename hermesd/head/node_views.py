@@ -31,6 +31,9 @@ def node_view(
             if name == node.id
         ],
     )
+    view.lacking.extend(
+        f"{name}: {reason}" for name, reason in state.sights.get(node.id, {}).items() if reason
+    )
     if node.leaving:
         _add_what_is_left(view, state, node)
     for slot in state.slots.values():

@@ -16,15 +16,17 @@ import structlog
 
 import hermesd
 from hermesd import wire
-from hermesd.core.commands import Bind, Command, Launch, Quarantine, Trust
+from hermesd.core.commands import Bind, Command, Copy, Drop, Launch, Quarantine, Trust
 from hermesd.core.events import (
     NodeJoined,
     NodeSilent,
     Reported,
 )
+from hermesd.core.fold_copies import remembered
 from hermesd.core.model import Checkpoint, NodeId, StudyId
-from hermesd.core.node_messages import Order, Source, assignment
+from hermesd.core.node_messages import Fetch, Order, Shed, Source, assignment
 from hermesd.core.routing import addressee
+from hermesd.core.trial import Trial
 from hermesd.head.blobs import Blobs
 from hermesd.head.clock import boottime
 from hermesd.head.foresight import Foresight
@@ -111,10 +113,24 @@ class Sessions:
                 trial = state.trials[command.run.trial]
                 order = assignment(command, state.studies[trial.spec.study], trial)
                 return replace(order, sources=self._sources(command, order.checkpoint))
+            case Copy(trial_id, _, source):
+                return self._fetch(state.trials[trial_id], source)
+            case Drop(trial_id):
+                study = state.studies[state.trials[trial_id].spec.study]
+                return Shed(trial_id, study.identity)
             case Bind() | Quarantine() | Trust():
                 return None
             case _:
                 return command
+
+    def _fetch(self, trial: Trial, source: NodeId) -> Fetch | None:
+        """What the copy that is under way asks of its node; None if it has come to nothing."""
+        flight, study = trial.copying, self.head.state.studies[trial.spec.study]
+        if flight is None:
+            return None
+        keep = tuple(dict.fromkeys(each.id for each in remembered(trial)))
+        giver = self._source(source, flight.checkpoint)
+        return Fetch(flight.checkpoint, (giver,), keep, flight.target, study.identity)
 
     def _sources(self, launch: Launch, checkpoint: Checkpoint | None) -> tuple[Source, ...]:
         """Who else has the checkpoint that the launch restores. One that is away for now counts:
@@ -124,13 +140,14 @@ class Sessions:
         state = self.head.state
         target = state.slots[launch.devices[0]].device.node
         known = [node for node in checkpoint.nodes if node in state.nodes and node != target]
-        found = []
-        for node in (node for node in known if state.nodes[node].boot_id):
-            session = self.find(node)
-            address = session.transfer_address if session else ""
-            key = session.transfer_key if session else b""
-            found.append(Source(node, address, ticket(key, checkpoint.trial, checkpoint.id)))
-        return tuple(found)
+        there = (node for node in known if not state.nodes[node].lost)
+        return tuple(self._source(node, checkpoint) for node in there)
+
+    def _source(self, node: NodeId, checkpoint: Checkpoint) -> Source:
+        session = self.find(node)
+        address = session.transfer_address if session else ""
+        key = session.transfer_key if session else b""
+        return Source(node, address, ticket(key, checkpoint.trial, checkpoint.id))
 
 
 class NodeService(node_pb2_grpc.NodeServiceServicer):

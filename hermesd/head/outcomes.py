@@ -14,12 +14,9 @@ from hermesd.core.events import (
     Cancelled,
     DeviceFailed,
     Event,
-    Forgiven,
-    NodeDrained,
     NodeJoined,
     NodeLost,
     NodeSilent,
-    NodeUndrained,
     ParkLost,
     Reported,
     RunCompleted,
@@ -27,7 +24,13 @@ from hermesd.core.events import (
     RunStarted,
     RunSuspended,
 )
-from hermesd.core.machine_events import Reclaimed, Yielded
+from hermesd.core.machine_events import (
+    Forgiven,
+    NodeDrained,
+    NodeUndrained,
+    Reclaimed,
+    Yielded,
+)
 from hermesd.core.model import DeviceId, StudyId, Tier, TrialId
 from hermesd.core.retrying import OnThirdFailure
 from hermesd.core.state import State

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from hermesd import wire
 from hermesd.core.events import Checkpointed, DeviceFailed, FidelityKnown
+from hermesd.core.file_events import CopyEvent, Looked
 from hermesd.core.machine_events import Reclaimed, Yielded
 from hermesd.core.model import NodeId, StudyId, TrialId
 from hermesd.core.state import State
@@ -29,9 +30,9 @@ def unneeded(holdings: pb.Holdings, state: State, taken: Mapping[StudyId, str]) 
 
 def foreign(state: State, identity: str, event: wire.NodeEvent) -> bool:
     """Whether the event is about a run of another study that bore this name at another head."""
-    if isinstance(event, DeviceFailed | Yielded | Reclaimed) or not identity:
+    if isinstance(event, DeviceFailed | Yielded | Reclaimed | Looked) or not identity:
         return False
-    trial = state.trials.get(event.run.trial)
+    trial = state.trials.get(event.trial if isinstance(event, CopyEvent) else event.run.trial)
     return trial is not None and state.studies[trial.spec.study].identity != identity
 
 
@@ -41,6 +42,8 @@ def its_own(state: State, node: NodeId, event: wire.NodeEvent) -> bool:
         return event.device.startswith(f"{node}/")
     if isinstance(event, Yielded | Reclaimed):
         return event.place.partition("/")[0] == node
+    if isinstance(event, CopyEvent | Looked):
+        return event.node == node
     checkpoint = getattr(event, "checkpoint", None)
     if checkpoint is not None and checkpoint.trial != event.run.trial:
         return False

@@ -12,8 +12,11 @@ from collections.abc import Iterator
 from hermesd import wire
 from hermesd.core.commands import (
     Bind,
+    Copy,
+    Drop,
     Kill,
     Launch,
+    Look,
     Quarantine,
     Release,
     Renew,
@@ -28,13 +31,10 @@ from hermesd.core.events import (
     DeviceFailed,
     Extended,
     FidelityKnown,
-    Forgiven,
     MilestonePassed,
-    NodeDrained,
     NodeJoined,
     NodeLost,
     NodeSilent,
-    NodeUndrained,
     ParkLost,
     Paused,
     PolicyFailed,
@@ -47,10 +47,18 @@ from hermesd.core.events import (
     RunStarted,
     RunSuspended,
     Submitted,
-    TermsSet,
     Unpaused,
 )
-from hermesd.core.machine_events import PoolsConfigured, Reclaimed, Yielded
+from hermesd.core.file_events import Copied, Looked, NotCopied
+from hermesd.core.machine_events import (
+    Forgiven,
+    NodeDrained,
+    NodeUndrained,
+    PoolsConfigured,
+    Reclaimed,
+    TermsSet,
+    Yielded,
+)
 from hermesd.core.model import Phase, RunId, StudyId, TrialId
 from hermesd.core.state import State
 from hermesd.head import outcomes
@@ -112,9 +120,11 @@ def _entry(line: Line, state: State) -> Iterator[pb.PublicEvent]:
     match line.entry:
         case Launch() | Renew() | Suspend() | Stop():
             yield _command(line.entry)
-        case Bind() | Kill() | WriteDown() | Release() | PoolsConfigured():
+        case Bind() | Kill() | WriteDown() | Release() | Copy() | Drop() | Look():
             return
-        case FidelityKnown() | ParkLost() | Cancelled() | TermsSet():
+        case Copied() | NotCopied() | Looked() | PoolsConfigured() | TermsSet():
+            return
+        case FidelityKnown() | ParkLost() | Cancelled():
             return
         case Submitted(study):
             yield pb.PublicEvent(study=study.id, kind=pb.PUBLIC_EVENT_KIND_SUBMITTED)

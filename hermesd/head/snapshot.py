@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import hermesd
+from hermesd.core.copies import rebuilt
 from hermesd.core.history import Exclusion, Strike
 from hermesd.core.model import (
     DeviceId,
@@ -56,6 +57,9 @@ TABLES: dict[str, tuple[Any, Any]] = {
     "strikes": (DeviceId, tuple[Strike, ...]),
     "excluded": (tuple[StudyId, NodeId], Exclusion),
     "quarantined": (Place, Quarantined),
+    "severed": (tuple[NodeId, NodeId], Time),
+    "sights": (NodeId, dict[str, str]),
+    "leftover": (tuple[TrialId, NodeId], None),
     "dirty": (TrialId, None),
     "free": (DeviceId, None),
     "expired": (DeviceId, None),
@@ -89,6 +93,7 @@ def shape() -> str:
 def taken(state: State) -> Taken:
     """The tables as they are now: what they hold is frozen, so listing it is enough."""
     tables = {table: list(getattr(state, table).items()) for table in TABLES}
+    tables["sights"] = [(node, dict(seen)) for node, seen in state.sights.items()]
     tables["active"] = [(study, dict(trials)) for study, trials in state.active.items()]
     return Taken(state.now, state.half_life_seconds, tables)
 
@@ -110,4 +115,5 @@ def read(parts: tuple[str, ...]) -> State:
     for part in parts[1:]:
         table, _, body = part.partition(" ")
         getattr(state, table).update(_form(table).read(body))
+    rebuilt(state)
     return state

@@ -17,10 +17,12 @@ from hermesd.head import extending, names, pools, views
 from hermesd.head.access import Asker, asker
 from hermesd.head.blobs import NAME, Blobs
 from hermesd.head.loop import Head
+from hermesd.head.nodes import Sessions
 from hermesd.head.paging import page
 from hermesd.head.ranking import Leaderboard, measure
 from hermesd.head.refusals import NotNow
 from hermesd.head.requests import carry_out, key_of
+from hermesd.head.requirements import wanting
 from hermesd.head.users import within_quota
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1.types_pb2 import NamedValue
@@ -40,6 +42,7 @@ class Studies:
 
     head: Head
     blobs: Blobs
+    sessions: Sessions
     taken: dict[StudyId, str]
     owners: dict[StudyId, str]
 
@@ -66,6 +69,7 @@ class Studies:
         )
         draft = await asyncio.to_thread(studies.draft, submission)
         notes = [*draft.notes, *pools.notes(self.head.state, draft.study)]
+        notes += await wanting(self.head, self.sessions, draft.study)
         identical = self._identical(self.head.state, draft.study.fingerprint, who)
         if not identical and not request.again:
             notes += self._alike(draft.study, given, who)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from hermesd.core.events import Event, Forgiven, NodeDrained, NodeUndrained
+from hermesd.core.events import (
+    Event,
+)
+from hermesd.core.machine_events import (
+    Forgiven,
+    NodeDrained,
+    NodeUndrained,
+)
 from hermesd.core.model import NodeId, Time
 from hermesd.core.state import State
 from hermesd.head import names

@@ -15,7 +15,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -121,6 +121,13 @@ def drop_further(folder: Path, path: Path) -> None:
     """Remove the checkpoints that are further than this one."""
     for further in itertools.takewhile(lambda each: each != path, _by_progress(folder)):
         shutil.rmtree(further, ignore_errors=True)
+
+
+def retain(folder: Path, names: Collection[str]) -> None:
+    """Remove all checkpoints in `folder`, and what is left of attempts to bring some, but these."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path.name not in names:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def refuse(folder: Path, name: str) -> bool:

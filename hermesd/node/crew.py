@@ -15,6 +15,8 @@ import structlog
 from hermesd.core.model import Time, TrialId
 from hermesd.core.node_actions import (
     Action,
+    Bring,
+    Clear,
     Discard,
     Extend,
     Forget,
@@ -22,6 +24,7 @@ from hermesd.core.node_actions import (
     Rebuild,
     Spawn,
     Tell,
+    Watch,
 )
 from hermesd.core.node_messages import Failed
 from hermesd.node.folder import BadTrial, TrialFolder, Unreadable, journalled, rebuilt
@@ -56,8 +59,8 @@ class Crew:
     def carry_out(self, action: Action) -> None:
         """Pass an action of the machine on to whom it concerns."""
         match action:
-            case Tell():
-                raise TypeError(f"{action} is for the head")
+            case Tell() | Bring() | Clear() | Watch():
+                raise TypeError(f"{action} is for others")
             case Extend(expires):
                 self._extend(expires)
             case Spawn(assignment) | LetGo(assignment):

@@ -39,6 +39,12 @@ _PASSED = frozenset(
 )
 
 
+def passed(mine: Mapping[str, str], *prefixes: str) -> dict[str, str]:
+    """The clean base, out of the node daemon's own environment."""
+    beginnings = ("LC_", *prefixes)
+    return {k: v for k, v in mine.items() if k in _PASSED or k.startswith(beginnings)}
+
+
 def program_environment(
     mine: Mapping[str, str],
     work: Work,
@@ -48,7 +54,7 @@ def program_environment(
 ) -> dict[str, str]:
     """The whole environment of a training process; `mine` is the node daemon's own, `owner` the
     trial's directory."""
-    env = {k: v for k, v in mine.items() if k in _PASSED or k.startswith("LC_")}
+    env = passed(mine)
     # The study's interpreter is what `python` means to its program.
     if os.path.isabs(work.program.python):
         folders = [os.path.dirname(work.program.python), env.get("PATH", os.defpath)]

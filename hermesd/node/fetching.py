@@ -12,6 +12,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import grpc
 import structlog
@@ -28,47 +29,72 @@ from hermesd.pb.hermes.v1 import transfer_pb2_grpc
 
 TRIES = 3
 _PAUSE_SECONDS = 1.0
+# A node that says nothing any more, or was never reached, is given up: others can be asked.
+_OPTIONS = [
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.min_reconnect_backoff_ms", 5_000),
+]
 
 log = structlog.get_logger()
 
 
 class NotFetched(Exception):
-    """No node that has the checkpoint gave it; says why."""
+    """No node that has the checkpoint gave it; says why, and whether it was the `way` alone."""
+
+    def __init__(self, reason: str, way: bool) -> None:
+        super().__init__(reason)
+        self.way = way
 
 
 class Fetching:
-    """What is brought here, at most two checkpoints at a time."""
+    """What is brought here, at most two checkpoints at a time, for one trial one at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, membership: Membership | None) -> None:
+        self._membership = membership
         self._turns = asyncio.Semaphore(AT_ONCE)
+        self._locks: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
 
-    async def bring(
-        self,
-        checkpoint: Checkpoint,
-        sources: Sequence[Source],
-        folder: Path,
-        membership: Membership | None,
-    ) -> None:
-        """See the checkpoint below `folder`. Raises NotFetched, OSError."""
+    def lock(self, folder: Path) -> asyncio.Lock:
+        """Who holds it may change what lies in this folder of checkpoints."""
+        return self._locks.setdefault(folder, asyncio.Lock())
+
+    async def bring(self, checkpoint: Checkpoint, sources: Sequence[Source], folder: Path) -> None:
+        """See the checkpoint below `folder`, if any source is named. Raises NotFetched, OSError."""
+        lock = self.lock(folder)
+        async with lock:
+            await self.fetch(checkpoint, sources, folder)
+
+    async def fetch(self, checkpoint: Checkpoint, sources: Sequence[Source], folder: Path) -> bool:
+        """The same for who holds the lock; whether it is there. Raises NotFetched, OSError."""
         name = checkpoint.id.rpartition("@")[2]
+        if (folder / name / MANIFEST).exists():
+            return True
         sources = [source for source in sources if not _is_elsewhere(source)]
-        if (folder / name / MANIFEST).exists() or not sources:
-            return
-        reasons = []
+        if not sources:
+            return False
+        reasons, way = [], True
         async with self._turns:
             for source in sources:
                 if not source.address:
                     reasons.append(f"{source.node} is away")
                     continue
                 try:
-                    await _from(source, checkpoint, folder, membership)
-                except (grpc.aio.AioRpcError, Damaged, ValueError) as error:
-                    said = error.details() if isinstance(error, grpc.aio.AioRpcError) else error
-                    reasons.append(f"{source.node} at {source.address}: {said}")
-                    continue
-                log.info("checkpoint fetched", checkpoint=checkpoint.id, node=source.node)
-                return
-        raise NotFetched(f"checkpoint {checkpoint.id} could not be had: {'; '.join(reasons)}")
+                    await _from(source, checkpoint, folder, self._membership)
+                except grpc.aio.AioRpcError as error:
+                    way = way and error.code() is grpc.StatusCode.UNAVAILABLE
+                    reasons.append(f"{source.node} at {source.address}: {error.details()}")
+                except (Damaged, ValueError) as error:
+                    way = False
+                    reasons.append(f"{source.node} at {source.address}: {error}")
+                else:
+                    log.info("checkpoint fetched", checkpoint=checkpoint.id, node=source.node)
+                    return True
+        reason = f"checkpoint {checkpoint.id} could not be had: {'; '.join(reasons)}"
+        raise NotFetched(reason, way)
 
 
 def _is_elsewhere(source: Source) -> bool:
@@ -147,8 +173,7 @@ def _size(target: Path) -> int:
 
 
 def _channel(source: Source, membership: Membership | None) -> grpc.aio.Channel:
-    proxy = [("grpc.enable_http_proxy", 0)]
     if membership is None:
-        return grpc.aio.insecure_channel(source.address, options=proxy)
-    options = [*proxy, *channel_options(server_name(source.node))]
+        return grpc.aio.insecure_channel(source.address, options=_OPTIONS)
+    options = [*_OPTIONS, *channel_options(server_name(source.node))]
     return grpc.aio.secure_channel(source.address, membership.credentials(), options=options)

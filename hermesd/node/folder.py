@@ -59,17 +59,21 @@ class TrialFolder:
     # -- the journal -----------------------------------------------------------------------------
 
     def begin(self, assignment: Assignment) -> None:
-        """Journal a run that is not parked, durably. Raises OSError, naming the file.
-
-        What lies here of another study that bore this name goes first: nothing of it may be taken
-        for a checkpoint or an outcome of this run.
-        """
-        if self.identity != assignment.identity:
-            if self.path.exists():
-                shutil.rmtree(self.path)
-            self._store("identity", assignment.identity.encode())
+        """Journal a run that is not parked, durably. Raises OSError, naming the file."""
+        self.belong_to(assignment.identity)
         self._store("run.pb", wire.launch_to_proto(assignment).SerializeToString())
         self.parked = self.rebuilt = False
+
+    def belong_to(self, identity: str) -> None:
+        """Be of this study from now on. Raises OSError, naming the file.
+
+        What lies here of another study that bore this name goes first: nothing of it may be taken
+        for a checkpoint or an outcome of this one.
+        """
+        if self.identity != identity:
+            if self.path.exists():
+                shutil.rmtree(self.path)
+            self._store("identity", identity.encode())
 
     @property
     def identity(self) -> str:

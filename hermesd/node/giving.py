@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
+import structlog
 
 from hermesd import ticket
 from hermesd.config import NodeConfig
@@ -21,6 +22,14 @@ from hermesd.pb.hermes.v1 import transfer_pb2 as pb
 from hermesd.pb.hermes.v1 import transfer_pb2_grpc
 
 AT_ONCE = 2
+# Who fetches asks now and then whether anybody is still there.
+_OPTIONS = [
+    ("grpc.so_reuseport", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+    ("grpc.http2.max_ping_strikes", 0),
+]
+
+log = structlog.get_logger()
 
 
 class Giving(transfer_pb2_grpc.TransferServiceServicer):
@@ -35,10 +44,16 @@ class Giving(transfer_pb2_grpc.TransferServiceServicer):
 
     async def start(self, config: NodeConfig) -> None:
         """Serve where the settings say. Raises RuntimeError if that address is taken."""
-        self._server = server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        self._server = server = grpc.aio.server(options=_OPTIONS)
         transfer_pb2_grpc.add_TransferServiceServicer_to_server(self, server)
         membership = config.membership
         if membership is None:
+            if config.transfer:
+                log.warning(
+                    "transfer has no effect before this node has joined its head",
+                    transfer=config.transfer,
+                    expected="`hermesd node join` first; until then a socket for this machine",
+                )
             path = config.runtime_path / "transfer.sock"
             path.unlink(missing_ok=True)
             self.address = f"unix:{path}"

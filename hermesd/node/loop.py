@@ -7,11 +7,8 @@ waits.
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
-import grpc
 import structlog
 
 from hermesd import __version__, wire
@@ -26,15 +23,15 @@ from hermesd.core.events import (
     RunSuspended,
 )
 from hermesd.core.model import DeviceId, Tier, TrialId
-from hermesd.core.node_actions import Action, Tell
+from hermesd.core.node_actions import Action, Bring, Clear, Forget, Tell, Watch
 from hermesd.core.node_machine import NodeMachine, NodeTerms
 from hermesd.core.node_messages import Input, Known, Leased, Leave, Series
 from hermesd.node.cgroups import Cgroups
 from hermesd.node.checkpoints import disk_fact
 from hermesd.node.clock import boot_id, boottime
-from hermesd.node.code import CodeError
 from hermesd.node.crew import Crew
 from hermesd.node.devices.rack import Rack
+from hermesd.node.disk import disk_of
 from hermesd.node.errands import Errands
 from hermesd.node.fetching import Fetching
 from hermesd.node.folder import TrialFolder
@@ -43,20 +40,19 @@ from hermesd.node.holdings import tell_holdings
 from hermesd.node.link import Link
 from hermesd.node.manners import Manners
 from hermesd.node.outbox import Outbox
+from hermesd.node.replicas import Replicas
 from hermesd.node.shelf import Shelf
+from hermesd.node.sights import Sights
 from hermesd.node.site import Site
 from hermesd.node.speech import message_of
 from hermesd.node.usage import tell_usage
+from hermesd.node.venvs import Venvs
 from hermesd.node.zygotes import Zygotes
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 
 LEAVE_SECONDS = 10.0
 ACKNOWLEDGE_SECONDS = 2.0
-_FETCH_AGAIN_SECONDS = 1.0
 # Answers of a head that is away or busy: ask again. Any other is its last word.
-_TRANSIENT = frozenset(
-    {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL, grpc.StatusCode.CANCELLED}
-)
 
 log = structlog.get_logger()
 
@@ -85,6 +81,10 @@ class NodeLoop:
         self._machine = NodeMachine(NodeTerms(rack.cheapest, config.parked_memory_bytes, beside))
         self._giving = Giving(self._folder)
         self._manners = Manners(config, rack, self._tell)
+        self._disk = disk_of(config.state_dir)
+        self._sights = Sights(config.name, self._tell)
+        self._venvs = Venvs(config.name, config.state_dir / "venvs", environ, self._tell)
+        self._fetching = Fetching(config.membership)
         self._lease_grace = 120.0
         self._changed = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
@@ -107,6 +107,9 @@ class NodeLoop:
             self._tasks = tasks
             shelf, sockets = self._shelf, self._config.runtime_path
             self._crew = Crew(self._make_site(tasks), shelf.trials, sockets, self._changed.set)
+            self._replicas = Replicas(
+                tasks, self._fetching, self._shelf, self._folder, self._machine.forgot, self._tell
+            )
             self._errands = Errands(tasks, self._outbox, self._folder, self._ended)
             await self._giving.start(self._config)
             await self._crew.adopt()
@@ -115,6 +118,8 @@ class NodeLoop:
                 await self._manners.look()
             tasks.create_task(self._manners.keep())
             tasks.create_task(self._link.run())
+            tasks.create_task(self._sights.run())
+            tasks.create_task(self._venvs.run())
             tasks.create_task(
                 tell_usage(self._rack, self._link, self._outbox, self._machine.memory_on)
             )
@@ -133,8 +138,9 @@ class NodeLoop:
             cgroups=self._cgroups,
             zygotes=self._zygotes,
             environ=self._environ,
-            snapshot=self._snapshot,
-            bring=functools.partial(Fetching().bring, membership=self._config.membership),
+            snapshot=self._shelf.snapshot,
+            interpreter=self._venvs.interpreter,
+            bring=self._fetching.bring,
             devices=self._rack.devices,
             device_environment=self._rack.environment,
             release=self._release,
@@ -165,10 +171,18 @@ class NodeLoop:
         self._changed.set()
 
     def _carry_out(self, action: Action) -> None:
-        if isinstance(action, Tell):
-            self._tell(action.event, action.points, action.identity)
-        else:
-            self._crew.carry_out(action)
+        match action:
+            case Tell(event, points, identity):
+                self._tell(event, points, identity)
+            case Watch(paths, venvs):
+                self._sights.watch(paths)
+                self._venvs.want(venvs)
+            case Bring() | Clear():
+                self._replicas.carry_out(action)
+            case _:
+                if isinstance(action, Forget):
+                    self._replicas.give_up(action.trial)
+                self._crew.carry_out(action)
 
     def _tell(
         self, event: wire.NodeEvent, points: Sequence[Series] = (), identity: str = ""
@@ -222,6 +236,7 @@ class NodeLoop:
                 ),
                 __version__,
                 self._manners.yields,
+                self._disk,
             )
         )
         hello.hello.transfer_address = self._giving.address
@@ -234,6 +249,8 @@ class NodeLoop:
             case "welcome":
                 self._lease_grace = response.welcome.lease_grace_seconds
                 log.info("attached", head=self._config.head)
+                self._sights.forget()
+                self._venvs.forget()
                 trials, sockets = self._shelf.trials, self._config.runtime_path
                 self._tasks.create_task(tell_holdings(trials, sockets, self._outbox))
             case "acknowledged":
@@ -273,22 +290,12 @@ class NodeLoop:
             if self._machine.forgot(trial):
                 self._crew.settle(trial)
 
-    # -- devices, code, files --------------------------------------------------------------------
+    # -- devices, files --------------------------------------------------------------------
 
     async def _release(self, devices: tuple[DeviceId, ...], pids: frozenset[int]) -> None:
         for device, reason in (await self._rack.released(devices, pids)).items():
             log.error("a device is not released", device=device, reason=reason)
             self._tell(DeviceFailed(device, reason))
-
-    async def _snapshot(self, sha256: str) -> Path | None:
-        """The unpacked code, fetched from the head however long it is away. Raises CodeError."""
-        while True:
-            try:
-                return await self._shelf.snapshot(sha256)
-            except grpc.aio.AioRpcError as error:
-                if error.code() not in _TRANSIENT:
-                    raise CodeError(f"code snapshot {sha256}: {error.details()}") from None
-            await asyncio.sleep(_FETCH_AGAIN_SECONDS)
 
     def _folder(self, trial: TrialId) -> TrialFolder:
         """Where a trial's files are. Raises BadTrial."""

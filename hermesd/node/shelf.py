@@ -1,8 +1,8 @@
 """The node's disk: code snapshots, and what is taken away when the budget is used up.
 
-Rule: what goes can be had again: snapshots that no trial here needs, then the working copies of
-completed trials. Checkpoints, output and what a suspended trial works in stay; if that is too
-much, nothing new is started.
+Rule: what goes can be had again: snapshots and virtual environments that no trial here needs, then
+the working copies of completed trials. Checkpoints, output and what a suspended trial works in
+stay; if that is too much, nothing new is started.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import shutil
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import grpc
 import structlog
 
 from hermesd.node import code
@@ -21,6 +22,11 @@ from hermesd.node.folder import Unreadable, folders
 
 # Adding up what everything takes costs a walk over all files.
 _LOOK_SECONDS = 30.0
+_FETCH_AGAIN_SECONDS = 1.0
+# With these the head may be had again.
+_AWAY = frozenset(
+    {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL, grpc.StatusCode.CANCELLED}
+)
 
 log = structlog.get_logger()
 
@@ -45,14 +51,25 @@ class Shelf:
         self._looked = 0.0
 
     async def snapshot(self, sha256: str) -> Path | None:
-        """The unpacked snapshot of this name, None for the empty name. Raises CodeError."""
+        """The unpacked snapshot of this name, None for the empty name; fetched from the head,
+        however long it is away. Raises CodeError."""
+        await self.room()
+        if not sha256:
+            return None
+        while True:
+            try:
+                async with self._fetching.setdefault(sha256, asyncio.Lock()):
+                    return await code.fetch(sha256, self._fetch(sha256), self.code)
+            except grpc.aio.AioRpcError as error:
+                if error.code() not in _AWAY:
+                    raise code.CodeError(f"code snapshot {sha256}: {error.details()}") from None
+            await asyncio.sleep(_FETCH_AGAIN_SECONDS)
+
+    async def room(self) -> None:
+        """See that the budget is kept, as far as files can be had again. Raises CodeError."""
         if boottime() - self._looked >= _LOOK_SECONDS:
             await asyncio.to_thread(self._make_room)
             self._looked = boottime()
-        if not sha256:
-            return None
-        async with self._fetching.setdefault(sha256, asyncio.Lock()):
-            return await code.fetch(sha256, self._fetch(sha256), self.code)
 
     def _make_room(self) -> None:
         used = _size(self._root)
@@ -80,8 +97,11 @@ class Shelf:
                 finished.append(folder.work)
             elif last is not None:
                 needed.add(last.work.program.code_sha256)
-        snapshots = sorted(self.code.iterdir()) if self.code.is_dir() else []
-        return [path for path in snapshots if path.name not in needed] + finished
+                if (venv := last.work.program.venv) is not None:
+                    needed.add(venv.name)
+        kept = [self.code, self._root / "venvs"]
+        made = [path for each in kept if each.is_dir() for path in sorted(each.iterdir())]
+        return [path for path in made if path.name not in needed] + finished
 
 
 def _size(path: Path) -> int:

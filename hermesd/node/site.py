@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hermesd.core.model import Checkpoint, Device, DeviceId, NodeId, Time
+from hermesd.core.model import Checkpoint, Device, DeviceId, NodeId, Time, Venv
 from hermesd.core.node_messages import Input, Source
 from hermesd.node.cgroups import Cgroups
 from hermesd.node.zygotes import Zygotes
@@ -29,6 +29,8 @@ class Site:
     zygotes: Zygotes
     environ: Mapping[str, str]
     devices: Mapping[DeviceId, Device]
+    # The interpreter of a virtual environment, which is made if it is not there.
+    interpreter: Callable[[Venv], Awaitable[str]]
     snapshot: Callable[[str], Awaitable[Path | None]]
     # Sees a checkpoint in a folder, from its sources if it is not there.
     bring: Callable[[Checkpoint, Sequence[Source], Path], Awaitable[None]]

@@ -7,6 +7,7 @@ turn is no run, and only marked, so that whoever comes next knows to end it.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import structlog
 
@@ -18,6 +19,7 @@ from hermesd.node.folder import TrialFolder
 from hermesd.node.hostlink import HostLink
 from hermesd.node.prepare import NotStarted, Ready, prepare
 from hermesd.node.site import Site
+from hermesd.node.venvs import NotMade
 
 log = structlog.get_logger()
 
@@ -25,6 +27,7 @@ log = structlog.get_logger()
 async def start(site: Site, folder: TrialFolder, order: Spawn | Rebuild) -> tuple[HostLink, Ready]:
     """Journal and start; the host waits for its request. Raises NotStarted, CodeError, OSError."""
     await asyncio.to_thread(_begin, folder, order)
+    order = await _in_its_venv(site, order)
     program = order.assignment.work.program
     snapshot = await site.snapshot(program.code_sha256)
     if order.checkpoint is not None:
@@ -39,6 +42,21 @@ async def start(site: Site, folder: TrialFolder, order: Spawn | Rebuild) -> tupl
         folder, program.python, ready.preload, ready.environment, site.shim, site.zygotes
     )
     return link, ready
+
+
+async def _in_its_venv(site: Site, order: Spawn | Rebuild) -> Spawn | Rebuild:
+    """The order with the interpreter that its program's virtual environment has here."""
+    work = order.assignment.work
+    if (venv := work.program.venv) is None:
+        return order
+    try:
+        python = await site.interpreter(venv)
+    except NotMade as error:
+        raise NotStarted(f"{venv.name}: {error}") from None
+    # `python` of its command line is the environment's, too.
+    argv = tuple(python if word == work.program.python else word for word in work.program.argv)
+    program = replace(work.program, argv=argv, python=python, requirements="")
+    return replace(order, assignment=replace(order.assignment, work=replace(work, program=program)))
 
 
 def request(site: Site, link: HostLink, order: Spawn | Rebuild, ready: Ready) -> None:

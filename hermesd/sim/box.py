@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
-from hermesd.core.model import Device, Fidelity, NodeId, TrialId
+from hermesd.core.model import Checkpoint, Device, Fidelity, NodeId, TrialId
 from hermesd.core.node_machine import NodeTerms
+from hermesd.core.node_messages import Source
 from hermesd.sim.agenda import Agenda
 from hermesd.sim.curves import Recording
 from hermesd.sim.disk import Folder
@@ -31,6 +32,20 @@ class Site:
     chance: Chance
     ground: Ground
     work: Mapping[TrialId, Work]
+    # A machine whose daemon lives and can be reached; None for any other.
+    giver: Callable[[NodeId], Box | None]
+
+    def fetch(self, checkpoint: Checkpoint, sources: Iterable[Source], folder: Folder) -> bool:
+        """See the checkpoint in a folder, from its sources if it is not there; whether it is."""
+        if checkpoint.id in folder.checkpoints:
+            return True
+        for source in sources:
+            box = self.giver(source.node) if source.address else None
+            found = box.folder(checkpoint.trial).give(checkpoint.id) if box else None
+            if found is not None:
+                folder.checkpoints[found.id] = replace(found, nodes=(folder.node,))
+                return True
+        return False
 
 
 @dataclass(slots=True)
@@ -42,6 +57,7 @@ class Box:
     terms: NodeTerms
     grace_seconds: float
     boot: int = 1
+    disk: int = 1
     folders: dict[TrialId, Folder] = field(default_factory=dict)
     hosts: dict[TrialId, Host] = field(default_factory=dict)
 
@@ -54,6 +70,12 @@ class Box:
         if host is not None:
             host.die()
         return host is not None
+
+    def wipe(self) -> None:
+        """Every process is gone, and so is the disk; there is a new one."""
+        self.reboot()
+        self.folders.clear()
+        self.disk += 1
 
     def reboot(self) -> None:
         """Every process is gone; what is on the disk stays."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from hermesd.core.model import Checkpoint, NodeId, RunId, TrialId
@@ -33,6 +34,15 @@ class Folder:
         for old in [each for each in self.verified() if each.id != made.id][1:]:
             del self.checkpoints[old.id]
         return made
+
+    def retain(self, names: Collection[str]) -> None:
+        """Remove all checkpoints but these."""
+        for old in [each for each in self.checkpoints if each not in names]:
+            del self.checkpoints[old]
+
+    def give(self, name: str) -> Checkpoint | None:
+        """A checkpoint as another node takes it: one that does not verify there is none."""
+        return None if name in self.damaged else self.checkpoints.get(name)
 
     def verified(self) -> list[Checkpoint]:
         """The checkpoints that verify, the furthest first."""

@@ -19,6 +19,8 @@ class Faults:
     program_crash: float = 60.0
     stall: float = 80.0
     reboot: float = 200.0
+    death: float = 250.0
+    wipe: float = 250.0
     cut: float = 40.0
     partition: float = 70.0
     corruption: float = 60.0
@@ -37,6 +39,8 @@ NONE = Faults(
     program_crash=NEVER,
     stall=NEVER,
     reboot=NEVER,
+    death=NEVER,
+    wipe=NEVER,
     cut=NEVER,
     partition=NEVER,
     corruption=NEVER,

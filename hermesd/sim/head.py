@@ -7,13 +7,14 @@ answered, events acknowledged and commands sent. What a crash finds unwritten ne
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from hermesd.core.commands import Command, Launch, Renew
+from hermesd.core.commands import Command, Copy, Drop, Launch, Renew
 from hermesd.core.events import Event, NodeJoined, NodeSilent
+from hermesd.core.fold_copies import remembered
 from hermesd.core.model import NodeId, Time
-from hermesd.core.node_messages import Leased, assignment
+from hermesd.core.node_messages import Fetch, Leased, Shed, Source, assignment
 from hermesd.core.placement import make_placement
 from hermesd.core.routing import addressee
 from hermesd.core.scheduler import LeaseTerms, Scheduler
@@ -188,10 +189,28 @@ class Head:
             stream.to_node(self._order(command))
 
     def _order(self, command: Command) -> object:
-        if not isinstance(command, Launch):
-            return command
-        trial = self.state.trials[command.run.trial]
-        return assignment(command, self.state.studies[trial.spec.study], trial)
+        match command:
+            case Launch(run, devices):
+                trial = self.state.trials[run.trial]
+                order = assignment(command, self.state.studies[trial.spec.study], trial)
+                checkpoint = order.checkpoint
+                here = self.state.slots[devices[0]].device.node
+                nodes = [node for node in checkpoint.nodes if node != here] if checkpoint else []
+                there = [node for node in nodes if not self.state.nodes[node].lost]
+                return replace(order, sources=tuple(map(self._source, there)))
+            case Copy(trial_id, _, source, target):
+                trial = self.state.trials[trial_id]
+                assert trial.copying is not None
+                saved = trial.copying.checkpoint
+                keep = tuple(each.id for each in remembered(trial))
+                return Fetch(saved, (self._source(source),), keep, target, "")
+            case Drop(trial_id):
+                return Shed(trial_id, "")
+            case _:
+                return command
+
+    def _source(self, node: NodeId) -> Source:
+        return Source(node, "there" if node in self.sessions else "", b"")
 
     def _later(self, seconds: float, deed: Deed) -> None:
         self._agenda.after(seconds, lambda: deed() if self.alive else None)

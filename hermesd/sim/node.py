@@ -9,13 +9,23 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from hermesd.core.events import NodeJoined, ParkLost, RunCompleted, RunFailed, RunSuspended
+from hermesd.core.events import (
+    DeviceFailed,
+    NodeJoined,
+    ParkLost,
+    RunCompleted,
+    RunEvent,
+    RunFailed,
+    RunSuspended,
+)
+from hermesd.core.file_events import Copied, CopyEvent, Looked, NotCopied
 from hermesd.core.model import NodeId, Tier, TrialId
-from hermesd.core.node_actions import Action, Tell
+from hermesd.core.node_actions import Action, Bring, Clear, Tell, Watch
 from hermesd.core.node_machine import NodeMachine
-from hermesd.core.node_messages import Input, Known, Leased, Order
+from hermesd.core.node_messages import Fetch, Input, Known, Leased, Order
 from hermesd.sim.agenda import Deed
 from hermesd.sim.box import Box, Site
+from hermesd.sim.pace import COPY_SECONDS
 from hermesd.sim.stream import Acknowledged, Heartbeat, Numbered, Stream
 from hermesd.sim.trainers import Trainers
 
@@ -32,6 +42,7 @@ class Daemon:
         self.stream: Stream | None = None
         self.trainers = Trainers(box, site, self.say, lambda: self.machine.lease, self._later)
         self._box = box
+        self._site = site
         self._agenda = site.agenda
         self._chance = site.chance
         self._dial = dial
@@ -70,11 +81,34 @@ class Daemon:
             self._later(max(0.0, due - self._agenda.now), ring)
 
     def _carry_out(self, action: Action) -> None:
-        if not isinstance(action, Tell):
-            self.trainers.carry_out(action)
+        match action:
+            case Tell(event):
+                self._tell(event)
+            case Bring(order):
+                seconds = self._chance.random.uniform(0.0, 2 * COPY_SECONDS)
+                self._later(seconds, lambda: self._copy(order))
+            case Watch():
+                raise AssertionError("no simulated study requires a path")
+            case Clear(trial):
+                if self.machine.forgot(trial):
+                    self._box.folder(trial).retain(())
+            case _:
+                self.trainers.carry_out(action)
+
+    def _copy(self, order: Fetch) -> None:
+        """What comes too late for its trial is not kept: that was removed meanwhile."""
+        saved = order.checkpoint
+        folder = self._box.folder(saved.trial)
+        if not self._site.fetch(saved, order.sources, folder):
+            self._tell(NotCopied(order.node, saved.trial, saved.id, "nobody gave it", way=True))
             return
+        if self.machine.forgot(saved.trial):
+            folder.retain({saved.id, *order.keep})
+        self._tell(Copied(order.node, saved.trial, saved.id))
+
+    def _tell(self, event: RunEvent | DeviceFailed | CopyEvent | Looked) -> None:
         self._last += 1
-        numbered = Numbered(self._last, action.event)
+        numbered = Numbered(self._last, event)
         self._outbox.append(numbered)
         if self.stream is not None:
             self._send(self.stream, numbered)
@@ -91,7 +125,8 @@ class Daemon:
         stream.heard_by_node = self._guarded(self._from_head)
         stream.ended_at_node = lambda: self._ended(stream)
         live, boot = self.machine.live(), f"boot {self._box.boot}"
-        stream.to_head(NodeJoined(self._box.id, boot, self._box.devices, live))
+        disk = f"disk {self._box.disk}"
+        stream.to_head(NodeJoined(self._box.id, boot, self._box.devices, live, disk=disk))
         for numbered in self._outbox:
             self._send(stream, numbered)
         self._beat(stream)

@@ -5,7 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from hermesd.core.events import Cancelled, Event, NodeDrained, NodeUndrained, Paused, Unpaused
+from hermesd.core.events import (
+    Cancelled,
+    Event,
+    Paused,
+    Unpaused,
+)
+from hermesd.core.machine_events import (
+    NodeDrained,
+    NodeUndrained,
+)
 from hermesd.core.model import NodeId
 from hermesd.sim.host import Host
 from hermesd.sim.world import World
@@ -30,6 +39,8 @@ class Storm:
             "program_crash": self._crash_program,
             "stall": self._stall,
             "reboot": self._reboot,
+            "death": self._end_a_node,
+            "wipe": self._wipe,
             "cut": self._cut,
             "partition": self._part,
             "corruption": self._corrupt,
@@ -72,6 +83,22 @@ class Storm:
         node = self._chance.random.choice(list(self._world.daemons))
         self._down(node, self._chance.random.uniform(5.0, 60.0))
         self._world.boxes[node].reboot()
+        return node
+
+    def _end_a_node(self) -> str:
+        """For good, with its disk; one is left."""
+        alive = [node for node in self._world.boxes if node not in self._world.gone]
+        if len(alive) < 2:
+            return "there is none"
+        node = self._chance.random.choice(alive)
+        self._world.lose(node)
+        return node
+
+    def _wipe(self) -> str:
+        """A node comes back with an empty disk."""
+        node = self._chance.random.choice(list(self._world.daemons))
+        self._down(node, self._chance.random.uniform(5.0, 60.0))
+        self._world.boxes[node].wipe()
         return node
 
     def _some_host(self) -> Host | None:

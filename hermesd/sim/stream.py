@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hermesd.core.events import DeviceFailed, RunEvent
+from hermesd.core.file_events import CopyEvent, Looked
 from hermesd.core.model import NodeId, Time
 from hermesd.sim.agenda import Agenda
 from hermesd.sim.faults import Chance
@@ -24,7 +25,7 @@ class Numbered:
     """An event with its number in the daemon's outbox."""
 
     sequence: int
-    event: RunEvent | DeviceFailed
+    event: RunEvent | DeviceFailed | CopyEvent | Looked
 
 
 @dataclass(frozen=True, slots=True)

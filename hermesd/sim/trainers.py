@@ -157,6 +157,10 @@ class Trainers:
         if self._site.chance.happens(self._site.chance.faults.not_started):
             self._say(Failed(run, "not_started", "the disk is full"))
             return
+        wanted, sources = order.checkpoint, order.assignment.sources
+        if wanted is not None and sources and not self._site.fetch(wanted, sources, folder):
+            self._say(Failed(run, "not_started", f"{wanted.id} could not be had"))
+            return
         host = self._new_host(folder)
         host.start(run, order.assignment.launch.devices, folder.restorable(order.checkpoint))
 

@@ -11,8 +11,15 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from hermesd.core.commands import Command, Launch
-from hermesd.core.events import Event, NodeUndrained, Submitted, Unpaused
-from hermesd.core.machine_events import PoolsConfigured
+from hermesd.core.events import (
+    Event,
+    Submitted,
+    Unpaused,
+)
+from hermesd.core.machine_events import (
+    NodeUndrained,
+    PoolsConfigured,
+)
 from hermesd.core.model import NodeId, Phase, RunId, Time, TrialId
 from hermesd.core.pools import Pool
 from hermesd.core.scheduler import LeaseTerms
@@ -58,7 +65,8 @@ class World:
         self.daemons: dict[NodeId, Daemon] = {}
         self.head: Head | None = None
         self.reachable = dict.fromkeys(self.boxes, True)
-        self._site = Site(self.agenda, self.chance, self.ground, work)
+        self.gone: set[NodeId] = set()
+        self._site = Site(self.agenda, self.chance, self.ground, work, self._giver)
         self._durability = max(each.study.durability_seconds for each in submissions)
         self._acknowledged: dict[str, None] = {}
         self._launched: set[RunId] = set()
@@ -98,7 +106,7 @@ class World:
         self._calm = True
         self.start_head()
         for node in self.daemons:
-            self.reachable[node] = True
+            self.reachable[node] = node not in self.gone
             self.start_daemon(node)
         self.agenda.after(2 * CLIENT_SECONDS, lambda: self.configure(self.pools))
         everybody = Unpaused(tuple(self.work), "calm")
@@ -149,8 +157,20 @@ class World:
     def start_daemon(self, node: NodeId) -> None:
         """A daemon takes over its machine; none is started beside another."""
         present = self.daemons.get(node)
-        if present is None or not present.alive:
+        if node not in self.gone and (present is None or not present.alive):
             self.daemons[node] = Daemon(self.boxes[node], self._site, self._dial)
+
+    def lose(self, node: NodeId) -> None:
+        """A machine is no more, nor its disk."""
+        box, daemon = self.boxes[node], self.daemons[node]
+        self.gone.add(node)
+        if daemon.alive:
+            daemon.die()
+        box.wipe()
+
+    def _giver(self, node: NodeId) -> Box | None:
+        there = self.reachable[node] and self.daemons[node].alive
+        return self.boxes[node] if there else None
 
     def _dial(self, node: NodeId) -> Stream | None:
         if self.head is None or not self.reachable[node]:
@@ -244,7 +264,7 @@ class World:
         for node, box in self.boxes.items():
             if box.hosts:
                 raise Broken(f"{node} still has hosts of {list(box.hosts)}")
-            if live := self.daemons[node].machine.live():
+            if (live := self.daemons[node].machine.live()) and node not in self.gone:
                 raise Broken(f"{node} still speaks of {live}")
         if self.ground.devices or self.ground.trials:
             raise Broken(f"still computing: {self.ground.trials}")

@@ -16,8 +16,11 @@ from typing import assert_never
 from hermesd.core.commands import (
     Bind,
     Command,
+    Copy,
+    Drop,
     Kill,
     Launch,
+    Look,
     Quarantine,
     Release,
     Renew,
@@ -160,6 +163,8 @@ class Drive:
                 live.leaving = True
                 self._plan(live, live.boundary(self._agenda.now))
             case Bind() | WriteDown() | Quarantine() | Trust() | Release() | Kill():
+                pass
+            case Copy() | Drop() | Look():
                 pass
             case _:
                 assert_never(command)

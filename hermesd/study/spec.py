@@ -27,6 +27,8 @@ from hermesd.pb.hermes.v1 import types_pb2 as pb
 from hermesd.refusal import FieldError, Refused, from_pydantic
 
 AXES_LIMIT = 1_000
+REPLICAS_LIMIT = 3
+REQUIREMENTS_LIMIT = 64 * 1024
 SPEC_LIMIT_BYTES = 1024 * 1024
 
 
@@ -105,10 +107,24 @@ class ResourcesSection(Section):
     memory_bytes: Annotated[int, Field(ge=0)] = 0
 
 
+def _absolute(text: str) -> str:
+    if not text.startswith("/") or (text != "/" and text.endswith("/")):
+        raise ValueError("an absolute path, without a slash at its end")
+    return _path(text)
+
+
+RequiredPath = Annotated[str, Field(max_length=4096), AfterValidator(_absolute)]
+
+
+class RequiresSection(Section):
+    paths: Annotated[tuple[RequiredPath, ...], Field(max_length=100)] = ()
+
+
 class SuspendSection(Section):
     tier: Tier | None = None
     durability_seconds: Seconds = 60.0
     deadline_seconds: Seconds = 60.0
+    replicas: Annotated[int, Field(ge=0, le=REPLICAS_LIMIT)] = 1
 
 
 def _says_something(match: str) -> str:
@@ -182,6 +198,8 @@ class StudySection(Section):
     pool: Text = ""
     # Among the studies of one user.
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
+    requires: RequiresSection = RequiresSection()
+    requirements: Annotated[str, Field(max_length=REQUIREMENTS_LIMIT)] = ""
 
 
 def read(spec: pb.StudySpec) -> StudySection:

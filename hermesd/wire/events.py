@@ -19,6 +19,7 @@ from hermesd.core.events import (
     RunStarted,
     RunSuspended,
 )
+from hermesd.core.file_events import Copied, CopyEvent, Looked, NotCopied
 from hermesd.core.machine_events import Reclaimed, Yielded
 from hermesd.core.model import LiveRun
 from hermesd.core.node_messages import Series
@@ -39,7 +40,7 @@ from hermesd.wire.nouns import (
 )
 from hermesd.wire.reports import report_from_proto, report_to_proto
 
-NodeEvent = RunEvent | DeviceFailed | Yielded | Reclaimed
+NodeEvent = RunEvent | DeviceFailed | Yielded | Reclaimed | CopyEvent | Looked
 
 
 def hello_to_proto(joined: NodeJoined) -> pb.AttachRequest:
@@ -63,6 +64,7 @@ def hello_to_proto(joined: NodeJoined) -> pb.AttachRequest:
             ],
             facts=joined.facts,
             yields=[pb.Yielded(place=place, reason=why) for place, why in joined.yields],
+            disk=joined.disk,
         )
     )
 
@@ -88,6 +90,7 @@ def hello_from_proto(message: pb.Hello) -> NodeJoined:
         facts=tuple(message.facts),
         version=message.version,
         yields=tuple((each.place, each.reason) for each in message.yields),
+        disk=message.disk,
     )
 
 
@@ -108,6 +111,14 @@ def _event_to_proto(event: NodeEvent, points: Iterable[Series]) -> pb.AttachRequ
             return pb.AttachRequest(yielded=pb.Yielded(place=place, reason=reason))
         case Reclaimed(place):
             return pb.AttachRequest(reclaimed=pb.Reclaimed(place=place))
+        case Looked(node, sights):
+            seen = [pb.Sight(path=path, reason=reason) for path, reason in sights]
+            return pb.AttachRequest(looked=pb.Looked(node=node, sights=seen))
+        case Copied(node, trial, name):
+            return pb.AttachRequest(copied=pb.Copied(node=node, trial=trial, checkpoint=name))
+        case NotCopied(node, trial, name, reason, way):
+            refused = pb.NotCopied(node=node, trial=trial, checkpoint=name, reason=reason, way=way)
+            return pb.AttachRequest(not_copied=refused)
         case Reported():
             return pb.AttachRequest(report=report_to_proto(event, points))
         case RunStarted((trial, attempt), step, seconds, planned):
@@ -228,6 +239,16 @@ def event_from_proto(request: pb.AttachRequest) -> NodeJoined | NodeEvent | None
             return Yielded(request.yielded.place, request.yielded.reason)
         case "reclaimed":
             return Reclaimed(request.reclaimed.place)
+        case "copied":
+            there = request.copied
+            return Copied(there.node, there.trial, there.checkpoint)
+        case "looked":
+            sights = tuple((sight.path, sight.reason) for sight in request.looked.sights)
+            return Looked(request.looked.node, sights)
+        case "not_copied":
+            missed = request.not_copied
+            named = missed.node, missed.trial, missed.checkpoint
+            return NotCopied(*named, missed.reason, missed.way)
         case _:
             return _outcome_from_proto(request)
 

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from hermesd.core.commands import Kill, Launch, Release, Renew, Stop, Suspend, WriteDown
+from hermesd.core.commands import Kill, Launch, Look, Release, Renew, Stop, Suspend, WriteDown
 from hermesd.core.model import (
     NodeId,
     Program,
     RunId,
+    Venv,
 )
-from hermesd.core.node_messages import Assignment, Order, Source, Upcoming, Work
+from hermesd.core.node_messages import (
+    Assignment,
+    Fetch,
+    Order,
+    Shed,
+    Source,
+    Upcoming,
+    Work,
+)
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.wire.nouns import (
     GOALS,
     TIERS,
+    checkpoint_from_proto,
     checkpoint_of,
+    checkpoint_to_proto,
     named_value,
     optional,
     quantum_from_proto,
@@ -62,6 +73,22 @@ def command_to_proto(order: Order) -> pb.AttachResponse:
             return pb.AttachResponse(kill=pb.KillRun(trial=trial, attempt=attempt, reason=reason))
         case WriteDown((trial, attempt)):
             return pb.AttachResponse(write_down=pb.WriteDown(trial=trial, attempt=attempt))
+        case Fetch(checkpoint, sources, keep, _, identity):
+            copy = pb.CopyCheckpoint(
+                checkpoint=checkpoint_to_proto(checkpoint),
+                sources=map(_source_to_proto, sources),
+                keep=keep,
+                identity=identity,
+            )
+            return pb.AttachResponse(copy=copy)
+        case Shed(trial, identity):
+            return pb.AttachResponse(drop=pb.DropCheckpoints(trial=trial, identity=identity))
+        case Look(_, paths, venvs):
+            made = [
+                pb.Venv(name=each.name, python=each.python, requirements=each.requirements)
+                for each in venvs
+            ]
+            return pb.AttachResponse(look=pb.LookAt(paths=paths, venvs=made))
         case Release(trial, _, forget):
             return pb.AttachResponse(release=pb.ReleaseTrial(trial=trial, forget=forget))
         case Upcoming(trials, turns):
@@ -90,16 +117,22 @@ def launch_to_proto(order: Assignment) -> pb.Launch:
             seed=work.seed,
             submit_directory=work.program.submit_directory,
             data=work.program.data,
+            requirements=work.program.requirements,
         ),
         durability_seconds=order.durability_seconds,
         suspend_deadline_seconds=order.suspend_deadline_seconds,
         identity=order.identity,
-        sources=[
-            pb.Source(node=source.node, address=source.address, ticket=source.ticket)
-            for source in order.sources
-        ],
+        sources=map(_source_to_proto, order.sources),
         result_checkpoint=order.result_checkpoint,
     )
+
+
+def _source_to_proto(source: Source) -> pb.Source:
+    return pb.Source(node=source.node, address=source.address, ticket=source.ticket)
+
+
+def _sources_of(message: pb.Launch | pb.CopyCheckpoint) -> tuple[Source, ...]:
+    return tuple(Source(one.node, one.address, one.ticket) for one in message.sources)
 
 
 def launch_from_proto(message: pb.Launch) -> Assignment:
@@ -123,6 +156,7 @@ def launch_from_proto(message: pb.Launch) -> Assignment:
             program.submit_directory,
             tuple((item.name, str(scalar_of(item))) for item in program.environment),
             tuple(program.data),
+            program.requirements,
         ),
         tuple((item.name, scalar_of(item)) for item in program.parameters),
         program.signal,
@@ -136,7 +170,7 @@ def launch_from_proto(message: pb.Launch) -> Assignment:
         message.durability_seconds,
         message.suspend_deadline_seconds,
         message.identity,
-        tuple(Source(one.node, one.address, one.ticket) for one in message.sources),
+        _sources_of(message),
         message.result_checkpoint,
     )
 
@@ -172,6 +206,15 @@ def command_from_proto(response: pb.AttachResponse, node: NodeId) -> Order | Non
             return WriteDown(run_of(response.write_down, "write_down"), node)
         case "release":
             return Release(response.release.trial, node, response.release.forget)
+        case "copy":
+            copy = response.copy
+            saved = checkpoint_from_proto(copy.checkpoint)
+            return Fetch(saved, _sources_of(copy), tuple(copy.keep), node, copy.identity)
+        case "drop":
+            return Shed(response.drop.trial, response.drop.identity)
+        case "look":
+            venvs = tuple(Venv(each.python, each.requirements) for each in response.look.venvs)
+            return Look(node, tuple(response.look.paths), venvs)
         case "upcoming":
             return Upcoming(tuple(response.upcoming.trials), response.upcoming.turns)
         case _:

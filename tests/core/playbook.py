@@ -20,8 +20,11 @@ import pytest
 from hermesd.core.commands import (
     Bind,
     Command,
+    Copy,
+    Drop,
     Kill,
     Launch,
+    Look,
     Quarantine,
     Release,
     Renew,
@@ -198,6 +201,12 @@ def say(command: Command) -> str:
             return f"bind {trial} to {device}"
         case WriteDown(stay, node):
             return f"write down {stay} on {node}"
+        case Copy(_, saved, source, target):
+            return f"copy {saved} from {source} to {target}"
+        case Drop(trial, node):
+            return f"drop {trial} on {node}"
+        case Look(node, paths):
+            return f"look on {node} at {', '.join(paths)}"
         case Quarantine(place, until):
             return f"quarantine {place} until {until:.0f}"
         case Trust(place):

@@ -8,15 +8,17 @@ from hermesd.core.commands import Release, WriteDown
 from hermesd.core.events import (
     Cancelled,
     FidelityKnown,
-    NodeDrained,
     NodeLost,
     NodeSilent,
-    NodeUndrained,
     ParkLost,
     Paused,
     Retried,
     RunSuspended,
     Unpaused,
+)
+from hermesd.core.machine_events import (
+    NodeDrained,
+    NodeUndrained,
 )
 from hermesd.core.model import Fidelity, Phase, Plugin, Tier
 from hermesd.core.node_actions import Demote, End, Tell

@@ -6,13 +6,15 @@ import pytest
 
 from hermesd.core.events import (
     FidelityKnown,
-    Forgiven,
     NodeSilent,
     Paused,
     Removed,
     Retried,
     RunFailed,
     Unpaused,
+)
+from hermesd.core.machine_events import (
+    Forgiven,
 )
 from hermesd.core.model import Fidelity, Phase, Plugin
 from hermesd.core.retrying import RetryAction, RetryRule, ruled

@@ -7,6 +7,8 @@ is over stays over, what is refused changes nothing, and a replay gives the same
 from __future__ import annotations
 
 import contextlib
+from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from hermesd.core.commands import Command, Kill, Launch
+from hermesd.core.copies import wants_copy
 from hermesd.core.events import (
     Cancelled,
     Checkpointed,
@@ -22,11 +25,8 @@ from hermesd.core.events import (
     Event,
     Extended,
     FidelityKnown,
-    Forgiven,
     MilestonePassed,
-    NodeDrained,
     NodeSilent,
-    NodeUndrained,
     ParkLost,
     Paused,
     QuantumEnded,
@@ -37,11 +37,19 @@ from hermesd.core.events import (
     RunFailed,
     RunStarted,
     RunSuspended,
-    TermsSet,
     Unpaused,
 )
+from hermesd.core.file_events import Copied, NotCopied
 from hermesd.core.history import Result
-from hermesd.core.machine_events import PoolsConfigured, Reclaimed, Yielded
+from hermesd.core.machine_events import (
+    Forgiven,
+    NodeDrained,
+    NodeUndrained,
+    PoolsConfigured,
+    Reclaimed,
+    TermsSet,
+    Yielded,
+)
 from hermesd.core.model import (
     Checkpoint,
     Fidelity,
@@ -79,7 +87,7 @@ PLUGINS = [
     Plugin("asha", (("eta", 2), ("min_rung", 2.0))),
     Plugin("moody"),
 ]
-NODES = ("n", "m")
+NODES = ("n", "m", "k")
 TRIALS = [f"{study}/{number}" for study in "st" for number in range(3)]
 
 RULES = (
@@ -128,7 +136,7 @@ def snapshot(state: State) -> dict[str, Any]:
     return {
         name: {k: dict(v) if isinstance(v, dict) else v for k, v in table.items()}
         if isinstance(table, dict)
-        else table
+        else deepcopy(table)
         for name, table in vars(state).items()
     }
 
@@ -241,6 +249,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         tier=st.sampled_from([None, Tier.CHECKPOINT]),
         max_steps=st.sampled_from([None, None, 8]),
         pool=st.sampled_from(["default", "default", "gold"]),
+        replicas=st.sampled_from([0, 1, 1, 2]),
     )
     def submit(
         self,
@@ -250,6 +259,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         tier: Tier,
         max_steps: int | None,
         pool: str,
+        replicas: int,
     ) -> None:
         self.tell(
             submitted(
@@ -262,6 +272,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 stop=StopRule(max_steps=max_steps),
                 retry_rules=RULES,
                 pool=pool,
+                replicas=replicas,
             )
         )
 
@@ -290,11 +301,18 @@ class SchedulerMachine(RuleBasedStateMachine):
         node=nodes,
         devices=st.integers(1, 2),
         boot=st.sampled_from(["b1", "b2"]),
+        disk=st.sampled_from(["", "one", "one", "two"]),
         honest=st.booleans(),
         data=st.data(),
     )
     def hello(
-        self, node: NodeId, devices: int, boot: str, honest: bool, data: st.DataObject
+        self,
+        node: NodeId,
+        devices: int,
+        boot: str,
+        disk: str,
+        honest: bool,
+        data: st.DataObject,
     ) -> None:
         """A node that names all it should have, or anything at all."""
         live = []
@@ -309,7 +327,8 @@ class SchedulerMachine(RuleBasedStateMachine):
                 stray = self.run_of(trial_id, data.draw(attempts))
                 word = data.draw(st.sampled_from(["starting", "running", "parked", "ended"]))
                 live.append(LiveRun(stray, word, (f"{node}/0",)))
-        self.tell(joined(devices, node, boot, live, kinds=("cpu", "slow")))
+        hello = joined(devices, node, boot, live, kinds=("cpu", "slow"))
+        self.tell(replace(hello, disk=disk))
 
     @rule(node=nodes)
     def silence(self, node: NodeId) -> None:
@@ -349,10 +368,17 @@ class SchedulerMachine(RuleBasedStateMachine):
         if due or soonest <= self.now:
             assert deadline is not None
             assert deadline <= self.now
-        elif not any(kept.until <= self.now for kept in self.state.quarantined.values()):
+        elif deadline not in self.copies_at() and not any(
+            kept.until <= self.now for kept in self.state.quarantined.values()
+        ):
             assert deadline is None or deadline > self.now
         self.tell(*due)
         assert self.scheduler.deadline is None or self.scheduler.deadline > self.now
+
+    def copies_at(self) -> list[float]:
+        """When copies that could not be made may be tried again."""
+        after = [trial.copy_after for trial in self.state.trials.values()]
+        return [*after, *self.state.severed.values()]
 
     # -- runs --------------------------------------------------------------------------------
 
@@ -441,7 +467,24 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.tell(Checkpointed(run, self.saved(run, step)))
 
     def saved(self, run: RunId, step: int) -> Checkpoint:
-        return checkpoint(str(run), step)
+        known = self.state.trials.get(run.trial)
+        node = self.state.node_of(known) if known else None
+        return replace(checkpoint(str(run), step), nodes=(node or "n",))
+
+    # -- copies ------------------------------------------------------------------------------
+
+    @rule(trial=st.sampled_from(TRIALS), node=nodes, fails=st.booleans(), way=st.booleans())
+    def a_copy_ends(self, trial: TrialId, node: NodeId, fails: bool, way: bool) -> None:
+        """The one that is under way, or any other that somebody might speak of."""
+        known = self.state.trials.get(trial)
+        flight = known.copying if known else None
+        some = known.copied or known.checkpoint if known else None
+        name = flight.checkpoint.id if flight else some.id if some else "s/0#1@9"
+        there = flight.target if flight else node
+        if fails:
+            self.tell(NotCopied(there, trial, name, "why ever", way))
+        else:
+            self.tell(Copied(there, trial, name))
 
     @rule(trial=st.sampled_from(TRIALS))
     def loses_park(self, trial: TrialId) -> None:
@@ -600,6 +643,21 @@ class SchedulerMachine(RuleBasedStateMachine):
             )
             parked = trial.run is None and trial.fidelity.restorable
             assert not parked or (trial.kept and trial.kept.leaving)
+
+    @invariant()
+    def what_can_be_copied_is(self) -> None:
+        """Unless it failed lately, or one of its nodes is busy with another copy."""
+        for trial in self.state.trials.values():
+            if not wants_copy(self.state, trial) or trial.copying or trial.copy_after > self.now:
+                continue
+            assert trial.checkpoint is not None
+            giver = self.state.copies.givers.get(trial.id)
+            for node in self.state.nodes.values():
+                way = self.state.severed.get((giver or "", node.id), 0.0) <= self.now
+                new = node.id not in (*trial.checkpoint.nodes, self.state.node_of(trial))
+                if giver and node.open and way and new:
+                    busy = giver in self.state.copies.giving or node.id in self.state.copies.taking
+                    assert busy, f"{trial.checkpoint.id} is not copied to {node.id}"
 
     @invariant()
     def questions_are_answered(self) -> None:

@@ -22,6 +22,8 @@ from hermesd.core.events import (
     RunStarted,
     RunSuspended,
     Submitted,
+)
+from hermesd.core.machine_events import (
     TermsSet,
 )
 from hermesd.core.model import Phase, Plugin, RunId, Tier

@@ -6,13 +6,15 @@ import pytest
 
 from hermesd.core.events import (
     Cancelled,
-    Forgiven,
-    NodeDrained,
     NodeLost,
     NodeSilent,
     Paused,
     RunFailed,
     Unpaused,
+)
+from hermesd.core.machine_events import (
+    Forgiven,
+    NodeDrained,
 )
 from hermesd.core.model import Phase, Plugin
 from hermesd.core.placement import make_placement

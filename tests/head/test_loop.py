@@ -23,6 +23,7 @@ from hermesd.head.replay import replay
 from hermesd.head.statedir import StateRefused
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
+from tests.core.playbook import checkpointed, play, started
 from tests.head.heads import Node, World, request_id, status, world
 from tests.study_specs import spec
 
@@ -131,7 +132,14 @@ async def test_snapshots_bound_what_a_restart_reads_and_are_saved_one_at_a_time(
 
 
 def test_a_snapshot_leaves_no_table_out() -> None:
-    assert set(snapshot.TABLES) == set(vars(State())) - {"now", "half_life_seconds"}
+    assert set(snapshot.TABLES) == set(vars(State())) - {"now", "half_life_seconds", "copies"}
+
+
+def test_the_index_of_copies_is_made_anew_from_a_snapshot() -> None:
+    book = play(replicas=1).tell(started("s/0#1"), checkpointed("s/0#1", 9))
+    kept = snapshot.read(tuple(snapshot.write(snapshot.taken(book.state))))
+    assert kept.copies == book.state.copies
+    assert kept.copies.wanting == {"n": {"s/0": None}}
 
 
 async def test_an_event_and_the_commands_that_follow_are_one_transaction(tmp_path: Path) -> None:

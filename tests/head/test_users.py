@@ -15,7 +15,13 @@ import pytest
 
 from hermesd.config import FairShare, UserTerms
 from hermesd.core.commands import Launch
-from hermesd.core.events import Removed, RunCompleted, TermsSet
+from hermesd.core.events import (
+    Removed,
+    RunCompleted,
+)
+from hermesd.core.machine_events import (
+    TermsSet,
+)
 from hermesd.core.model import Quantum, RunId
 from hermesd.core.sharing import Terms, settled
 from hermesd.core.state import State

@@ -63,6 +63,14 @@ def test_show_says_what_keeps_a_node_from_being_empty(head: FakeHead) -> None:
     assert "cannot leave" not in hermesctl("node", "show", "box").stdout
 
 
+def test_show_says_what_a_node_lacks(head: FakeHead) -> None:
+    head.nodes = [busy_box(lacking=["/data/imagenet: No such file or directory"])]
+    shown = " ".join(hermesctl("node", "show", "box").stdout.split())
+    assert "lacks /data/imagenet: No such file or directory" in shown
+    found = json.loads(hermesctl("node", "show", "box", "-o", "json").stdout)["node"]
+    assert found["lacking"] == ["/data/imagenet: No such file or directory"]
+
+
 def test_drain_asks_for_it_once_and_says_where_it_stands(head: FakeHead) -> None:
     head.nodes = [busy_box()]
     result = hermesctl("node", "drain", "box", "-o", "json")

@@ -108,7 +108,7 @@ schedule:
   policy: {name: hermes, quantum_seconds: 90s, milestones: [25, 50]}
   placement: free
 resources: {memory_bytes: 8GiB}
-suspend: {tier: checkpoint, deadline_seconds: 1.5}
+suspend: {tier: checkpoint, deadline_seconds: 1.5, replicas: 2}
 stop: {max_seconds: 10m, on_nan: false}
 """
     )
@@ -120,7 +120,7 @@ stop: {max_seconds: 10m, on_nan: false}
     assert (quantum.name, quantum.value) == ("quantum_seconds", pb.Value(double_value=90.0))
     assert [v.int_value for v in milestones.value.list_value.values] == [25, 50]
     assert spec.resources.memory_bytes == 8 << 30
-    assert spec.suspend.tier == pb.TIER_CHECKPOINT
+    assert (spec.suspend.tier, spec.suspend.replicas) == (pb.TIER_CHECKPOINT, 2)
     assert spec.stop.max_seconds == 600
     assert spec.stop.HasField("on_nan")
     assert not spec.stop.on_nan

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from hermesctl.errors import StudyFileError, UsageError
+from hermesctl.study_writer import study_data
 from hermesctl.submission import from_data, from_document, interpreter, open_study
 from hermesctl.trees import tree_of
 
@@ -70,6 +71,18 @@ def test_data_is_checked_and_made_independent_of_the_directory(
     spec = {"program": "train.py", "data": ["labels.csv", "../images", str(tmp_path)]}
     prepared = from_data(spec, project)
     assert list(prepared.spec.data) == ["labels.csv", str(tmp_path / "images"), str(tmp_path)]
+
+
+def test_requirements_travel_as_text(project: Path) -> None:
+    (project / "requirements.txt").write_text("torch==2.5\n\n")
+    spec = from_data({"program": "train.py", "requirements": "requirements.txt"}, project).spec
+    assert spec.requirements == "torch==2.5\n"
+    again = from_data(study_data(spec), project).spec  # as a study from a head
+    assert again.requirements == spec.requirements
+    (project / "requirements.txt").write_text(" \n")
+    for name in ("requirements.txt", "requirement.txt"):
+        with pytest.raises(StudyFileError, match="expected a requirements file in"):
+            from_data({"program": "train.py", "requirements": name}, project)
 
 
 def test_a_program_may_not_leave_its_directory(project: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,13 +11,14 @@ from typing import Any
 
 import grpc
 import pytest
+import structlog
 
 from hermesd.config import NodeConfig
 from hermesd.core.events import NodeJoined, RunCompleted, RunFailed, RunSuspended
 from hermesd.core.model import Checkpoint, RunId, Tier
 from hermesd.core.node_messages import Source
 from hermesd.enrolment import Membership, enrol
-from hermesd.node import checkpoints
+from hermesd.node import checkpoints, fetching
 from hermesd.node.fetching import Fetching, NotFetched
 from hermesd.node.folder import TrialFolder
 from hermesd.node.giving import Giving
@@ -60,7 +62,7 @@ async def giver(tmp_path: Path) -> AsyncIterator[Giver]:
 
 
 async def bring(giver: Giver, target: Path, *sources: Source) -> None:
-    await Fetching().bring(giver.checkpoint, sources or (giver.source(),), target, None)
+    await Fetching(None).bring(giver.checkpoint, sources or (giver.source(),), target)
 
 
 async def test_it_is_what_the_other_node_has(giver: Giver, tmp_path: Path) -> None:
@@ -69,6 +71,16 @@ async def test_it_is_what_the_other_node_has(giver: Giver, tmp_path: Path) -> No
     assert [path.name for path in (tmp_path / "b").iterdir()] == ["s5"]
     await giver.giving.stop()
     await bring(giver, tmp_path / "b")  # it is there: nobody is asked
+
+
+async def test_an_address_that_has_no_effect_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a" / "run").mkdir(parents=True)
+    giving = Giving(lambda _: TrialFolder(tmp_path, tmp_path, TRIAL))
+    with structlog.testing.capture_logs() as said:
+        await giving.start(NodeConfig(name="a", state_dir=tmp_path / "a", transfer="10.0.0.2:7413"))
+        await giving.stop()
+    assert said[0]["event"] == "transfer has no effect before this node has joined its head"
+    assert giving.address.startswith("unix:")
 
 
 async def test_what_was_cut_off_goes_on_where_it_was(giver: Giver, tmp_path: Path) -> None:
@@ -109,6 +121,47 @@ async def test_a_socket_of_another_machine_is_not_waited_for(giver: Giver, tmp_p
     assert not (tmp_path / "b").exists()
 
 
+class Stalling:
+    """The way to a giver, on which everything stops after so many bytes from there."""
+
+    def __init__(self, giver: Giver, limit: int) -> None:
+        self.there = giver.giving.address.removeprefix("unix:")
+        self.left = limit
+
+    async def serve(self, path: Path) -> asyncio.Server:
+        return await asyncio.start_unix_server(self._accept, path)
+
+    async def _accept(self, mine: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        theirs, forth = await asyncio.open_unix_connection(self.there)
+        with contextlib.closing(back), contextlib.closing(forth):
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._pump(mine, forth))
+                tasks.create_task(self._pump(theirs, back, counts=True))
+
+    async def _pump(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, counts: bool = False
+    ) -> None:
+        while data := await source.read(64):
+            self.left -= len(data) if counts else 0
+            if self.left > 0:
+                sink.write(data)
+
+
+@pytest.mark.parametrize("limit", [0, 1000])
+async def test_a_node_that_has_stalled_is_given_up(
+    giver: Giver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    impatient = [(name, value // 20) for name, value in fetching._OPTIONS]
+    monkeypatch.setattr(fetching, "_OPTIONS", impatient)
+    monkeypatch.setattr(fetching, "TRIES", 1)
+    (giver.folder.checkpoints / "s5" / "weights.bin").write_bytes(b"w" * 100_000)
+    path = tmp_path / "way.sock"
+    async with await Stalling(giver, limit).serve(path):
+        with pytest.raises(NotFetched) as caught:
+            await bring(giver, tmp_path / "b", replace(giver.source(), address=f"unix:{path}"))
+    assert caught.value.way
+
+
 @pytest.mark.parametrize("file", ["../../../identity", "/etc/passwd", "nothing", ""])
 async def test_a_ticket_is_for_the_files_of_one_checkpoint(giver: Giver, file: str) -> None:
     async def fetch(checkpoint: str, file: str) -> Any:
@@ -136,13 +189,13 @@ async def test_between_machines_each_side_must_be_a_node_of_the_head(
     await giver.giving.start(NodeConfig(name="a", state_dir=tmp_path / "a"))
     assert giver.giving.address.startswith("127.0.0.1:")
     try:
-        await Fetching().bring(giver.checkpoint, (giver.source(),), tmp_path / "x", mine)
+        await Fetching(mine).bring(giver.checkpoint, (giver.source(),), tmp_path / "x")
         assert (tmp_path / "x" / "s5").is_dir()
         other = (giver.source("c"),)  # it is not the node that it is taken for
         with pytest.raises(NotFetched):
-            await Fetching().bring(giver.checkpoint, other, tmp_path / "y", mine)
+            await Fetching(mine).bring(giver.checkpoint, other, tmp_path / "y")
         with pytest.raises(NotFetched):
-            await Fetching().bring(giver.checkpoint, (giver.source(),), tmp_path / "y", None)
+            await Fetching(None).bring(giver.checkpoint, (giver.source(),), tmp_path / "y")
     finally:
         await giver.giving.stop()
 

@@ -82,6 +82,11 @@ def world(seed: int, faults: Faults) -> World:
             park_only = not gpus and random.random() < 0.2
             fidelity = Fidelity.PARK_ONLY if park_only else Fidelity.EXACT
             work[spec.id] = Work(curve(random), fidelity)
+    copies = Random(f"replicas {seed}")
+    submissions = [
+        replace(each, study=replace(each.study, replicas=copies.choice([0, 1, 1, 2])))
+        for each in submissions
+    ]
     unequal, slow = Random(f"kinds {seed}"), list[DeviceId]()
     if unequal.random() < 0.4:
         submissions, boxes, slow = _unequal(submissions, boxes, unequal)

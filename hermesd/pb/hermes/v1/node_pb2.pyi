@@ -22,7 +22,7 @@ RUN_CONDITION_PARKED: RunCondition
 RUN_CONDITION_ENDED: RunCondition
 
 class AttachRequest(_message.Message):
-    __slots__ = ("sequence", "hello", "heartbeat", "goodbye", "run_started", "report", "quantum_ended", "milestone_passed", "run_suspended", "run_completed", "run_failed", "checkpointed", "fidelity_known", "park_lost", "device_failed", "usage", "file_chunk", "holdings", "yielded", "reclaimed", "identity")
+    __slots__ = ("sequence", "hello", "heartbeat", "goodbye", "run_started", "report", "quantum_ended", "milestone_passed", "run_suspended", "run_completed", "run_failed", "checkpointed", "fidelity_known", "park_lost", "device_failed", "usage", "file_chunk", "holdings", "yielded", "reclaimed", "copied", "not_copied", "looked", "identity")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
@@ -43,6 +43,9 @@ class AttachRequest(_message.Message):
     HOLDINGS_FIELD_NUMBER: _ClassVar[int]
     YIELDED_FIELD_NUMBER: _ClassVar[int]
     RECLAIMED_FIELD_NUMBER: _ClassVar[int]
+    COPIED_FIELD_NUMBER: _ClassVar[int]
+    NOT_COPIED_FIELD_NUMBER: _ClassVar[int]
+    LOOKED_FIELD_NUMBER: _ClassVar[int]
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     hello: Hello
@@ -64,11 +67,14 @@ class AttachRequest(_message.Message):
     holdings: Holdings
     yielded: Yielded
     reclaimed: Reclaimed
+    copied: Copied
+    not_copied: NotCopied
+    looked: Looked
     identity: str
-    def __init__(self, sequence: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., run_started: _Optional[_Union[RunStarted, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., quantum_ended: _Optional[_Union[QuantumEnded, _Mapping]] = ..., milestone_passed: _Optional[_Union[MilestonePassed, _Mapping]] = ..., run_suspended: _Optional[_Union[RunSuspended, _Mapping]] = ..., run_completed: _Optional[_Union[RunCompleted, _Mapping]] = ..., run_failed: _Optional[_Union[RunFailed, _Mapping]] = ..., checkpointed: _Optional[_Union[Checkpointed, _Mapping]] = ..., fidelity_known: _Optional[_Union[FidelityKnown, _Mapping]] = ..., park_lost: _Optional[_Union[ParkLost, _Mapping]] = ..., device_failed: _Optional[_Union[DeviceFailed, _Mapping]] = ..., usage: _Optional[_Union[UsageReport, _Mapping]] = ..., file_chunk: _Optional[_Union[FileChunk, _Mapping]] = ..., holdings: _Optional[_Union[Holdings, _Mapping]] = ..., yielded: _Optional[_Union[Yielded, _Mapping]] = ..., reclaimed: _Optional[_Union[Reclaimed, _Mapping]] = ..., identity: _Optional[str] = ...) -> None: ...
+    def __init__(self, sequence: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., run_started: _Optional[_Union[RunStarted, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., quantum_ended: _Optional[_Union[QuantumEnded, _Mapping]] = ..., milestone_passed: _Optional[_Union[MilestonePassed, _Mapping]] = ..., run_suspended: _Optional[_Union[RunSuspended, _Mapping]] = ..., run_completed: _Optional[_Union[RunCompleted, _Mapping]] = ..., run_failed: _Optional[_Union[RunFailed, _Mapping]] = ..., checkpointed: _Optional[_Union[Checkpointed, _Mapping]] = ..., fidelity_known: _Optional[_Union[FidelityKnown, _Mapping]] = ..., park_lost: _Optional[_Union[ParkLost, _Mapping]] = ..., device_failed: _Optional[_Union[DeviceFailed, _Mapping]] = ..., usage: _Optional[_Union[UsageReport, _Mapping]] = ..., file_chunk: _Optional[_Union[FileChunk, _Mapping]] = ..., holdings: _Optional[_Union[Holdings, _Mapping]] = ..., yielded: _Optional[_Union[Yielded, _Mapping]] = ..., reclaimed: _Optional[_Union[Reclaimed, _Mapping]] = ..., copied: _Optional[_Union[Copied, _Mapping]] = ..., not_copied: _Optional[_Union[NotCopied, _Mapping]] = ..., looked: _Optional[_Union[Looked, _Mapping]] = ..., identity: _Optional[str] = ...) -> None: ...
 
 class AttachResponse(_message.Message):
-    __slots__ = ("welcome", "acknowledged", "lease", "launch", "renew", "suspend", "stop", "kill", "release", "going_away", "send_file", "forget", "upcoming", "write_down")
+    __slots__ = ("welcome", "acknowledged", "lease", "launch", "renew", "suspend", "stop", "kill", "release", "going_away", "send_file", "forget", "upcoming", "write_down", "copy", "drop", "look")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
@@ -83,6 +89,9 @@ class AttachResponse(_message.Message):
     FORGET_FIELD_NUMBER: _ClassVar[int]
     UPCOMING_FIELD_NUMBER: _ClassVar[int]
     WRITE_DOWN_FIELD_NUMBER: _ClassVar[int]
+    COPY_FIELD_NUMBER: _ClassVar[int]
+    DROP_FIELD_NUMBER: _ClassVar[int]
+    LOOK_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     acknowledged: Acknowledged
     lease: Lease
@@ -97,10 +106,13 @@ class AttachResponse(_message.Message):
     forget: Forget
     upcoming: Upcoming
     write_down: WriteDown
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., acknowledged: _Optional[_Union[Acknowledged, _Mapping]] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., renew: _Optional[_Union[Renew, _Mapping]] = ..., suspend: _Optional[_Union[SuspendRun, _Mapping]] = ..., stop: _Optional[_Union[StopRun, _Mapping]] = ..., kill: _Optional[_Union[KillRun, _Mapping]] = ..., release: _Optional[_Union[ReleaseTrial, _Mapping]] = ..., going_away: _Optional[_Union[GoingAway, _Mapping]] = ..., send_file: _Optional[_Union[SendFile, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., upcoming: _Optional[_Union[Upcoming, _Mapping]] = ..., write_down: _Optional[_Union[WriteDown, _Mapping]] = ...) -> None: ...
+    copy: CopyCheckpoint
+    drop: DropCheckpoints
+    look: LookAt
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., acknowledged: _Optional[_Union[Acknowledged, _Mapping]] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., renew: _Optional[_Union[Renew, _Mapping]] = ..., suspend: _Optional[_Union[SuspendRun, _Mapping]] = ..., stop: _Optional[_Union[StopRun, _Mapping]] = ..., kill: _Optional[_Union[KillRun, _Mapping]] = ..., release: _Optional[_Union[ReleaseTrial, _Mapping]] = ..., going_away: _Optional[_Union[GoingAway, _Mapping]] = ..., send_file: _Optional[_Union[SendFile, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., upcoming: _Optional[_Union[Upcoming, _Mapping]] = ..., write_down: _Optional[_Union[WriteDown, _Mapping]] = ..., copy: _Optional[_Union[CopyCheckpoint, _Mapping]] = ..., drop: _Optional[_Union[DropCheckpoints, _Mapping]] = ..., look: _Optional[_Union[LookAt, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("node", "boot_id", "version", "devices", "runs", "facts", "transfer_address", "transfer_key", "yields")
+    __slots__ = ("node", "boot_id", "version", "devices", "runs", "facts", "transfer_address", "transfer_key", "yields", "disk")
     NODE_FIELD_NUMBER: _ClassVar[int]
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -110,6 +122,7 @@ class Hello(_message.Message):
     TRANSFER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     TRANSFER_KEY_FIELD_NUMBER: _ClassVar[int]
     YIELDS_FIELD_NUMBER: _ClassVar[int]
+    DISK_FIELD_NUMBER: _ClassVar[int]
     node: str
     boot_id: str
     version: str
@@ -119,7 +132,8 @@ class Hello(_message.Message):
     transfer_address: str
     transfer_key: bytes
     yields: _containers.RepeatedCompositeFieldContainer[Yielded]
-    def __init__(self, node: _Optional[str] = ..., boot_id: _Optional[str] = ..., version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[_types_pb2.Device, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[LiveRun, _Mapping]]] = ..., facts: _Optional[_Iterable[str]] = ..., transfer_address: _Optional[str] = ..., transfer_key: _Optional[bytes] = ..., yields: _Optional[_Iterable[_Union[Yielded, _Mapping]]] = ...) -> None: ...
+    disk: str
+    def __init__(self, node: _Optional[str] = ..., boot_id: _Optional[str] = ..., version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[_types_pb2.Device, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[LiveRun, _Mapping]]] = ..., facts: _Optional[_Iterable[str]] = ..., transfer_address: _Optional[str] = ..., transfer_key: _Optional[bytes] = ..., yields: _Optional[_Iterable[_Union[Yielded, _Mapping]]] = ..., disk: _Optional[str] = ...) -> None: ...
 
 class LiveRun(_message.Message):
     __slots__ = ("trial", "attempt", "condition", "devices", "step", "identity")
@@ -219,8 +233,46 @@ class Source(_message.Message):
     ticket: bytes
     def __init__(self, node: _Optional[str] = ..., address: _Optional[str] = ..., ticket: _Optional[bytes] = ...) -> None: ...
 
+class CopyCheckpoint(_message.Message):
+    __slots__ = ("checkpoint", "sources", "keep", "identity")
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    SOURCES_FIELD_NUMBER: _ClassVar[int]
+    KEEP_FIELD_NUMBER: _ClassVar[int]
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    checkpoint: _types_pb2.Checkpoint
+    sources: _containers.RepeatedCompositeFieldContainer[Source]
+    keep: _containers.RepeatedScalarFieldContainer[str]
+    identity: str
+    def __init__(self, checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., keep: _Optional[_Iterable[str]] = ..., identity: _Optional[str] = ...) -> None: ...
+
+class DropCheckpoints(_message.Message):
+    __slots__ = ("trial", "identity")
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    trial: str
+    identity: str
+    def __init__(self, trial: _Optional[str] = ..., identity: _Optional[str] = ...) -> None: ...
+
+class LookAt(_message.Message):
+    __slots__ = ("paths", "venvs")
+    PATHS_FIELD_NUMBER: _ClassVar[int]
+    VENVS_FIELD_NUMBER: _ClassVar[int]
+    paths: _containers.RepeatedScalarFieldContainer[str]
+    venvs: _containers.RepeatedCompositeFieldContainer[Venv]
+    def __init__(self, paths: _Optional[_Iterable[str]] = ..., venvs: _Optional[_Iterable[_Union[Venv, _Mapping]]] = ...) -> None: ...
+
+class Venv(_message.Message):
+    __slots__ = ("name", "python", "requirements")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PYTHON_FIELD_NUMBER: _ClassVar[int]
+    REQUIREMENTS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    python: str
+    requirements: str
+    def __init__(self, name: _Optional[str] = ..., python: _Optional[str] = ..., requirements: _Optional[str] = ...) -> None: ...
+
 class Program(_message.Message):
-    __slots__ = ("argv", "python", "code_sha256", "environment", "parameters", "signal", "signal_goal", "seed", "submit_directory", "data")
+    __slots__ = ("argv", "python", "code_sha256", "environment", "parameters", "signal", "signal_goal", "seed", "submit_directory", "data", "requirements")
     ARGV_FIELD_NUMBER: _ClassVar[int]
     PYTHON_FIELD_NUMBER: _ClassVar[int]
     CODE_SHA256_FIELD_NUMBER: _ClassVar[int]
@@ -231,6 +283,7 @@ class Program(_message.Message):
     SEED_FIELD_NUMBER: _ClassVar[int]
     SUBMIT_DIRECTORY_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
+    REQUIREMENTS_FIELD_NUMBER: _ClassVar[int]
     argv: _containers.RepeatedScalarFieldContainer[str]
     python: str
     code_sha256: str
@@ -241,7 +294,8 @@ class Program(_message.Message):
     seed: int
     submit_directory: str
     data: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, argv: _Optional[_Iterable[str]] = ..., python: _Optional[str] = ..., code_sha256: _Optional[str] = ..., environment: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., parameters: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., signal: _Optional[str] = ..., signal_goal: _Optional[_Union[_types_pb2.Goal, str]] = ..., seed: _Optional[int] = ..., submit_directory: _Optional[str] = ..., data: _Optional[_Iterable[str]] = ...) -> None: ...
+    requirements: str
+    def __init__(self, argv: _Optional[_Iterable[str]] = ..., python: _Optional[str] = ..., code_sha256: _Optional[str] = ..., environment: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., parameters: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., signal: _Optional[str] = ..., signal_goal: _Optional[_Union[_types_pb2.Goal, str]] = ..., seed: _Optional[int] = ..., submit_directory: _Optional[str] = ..., data: _Optional[_Iterable[str]] = ..., requirements: _Optional[str] = ...) -> None: ...
 
 class Renew(_message.Message):
     __slots__ = ("trial", "attempt", "grant", "quantum", "reason", "extends")
@@ -518,6 +572,46 @@ class Reclaimed(_message.Message):
     PLACE_FIELD_NUMBER: _ClassVar[int]
     place: str
     def __init__(self, place: _Optional[str] = ...) -> None: ...
+
+class Copied(_message.Message):
+    __slots__ = ("node", "trial", "checkpoint")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    trial: str
+    checkpoint: str
+    def __init__(self, node: _Optional[str] = ..., trial: _Optional[str] = ..., checkpoint: _Optional[str] = ...) -> None: ...
+
+class NotCopied(_message.Message):
+    __slots__ = ("node", "trial", "checkpoint", "reason", "way")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    WAY_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    trial: str
+    checkpoint: str
+    reason: str
+    way: bool
+    def __init__(self, node: _Optional[str] = ..., trial: _Optional[str] = ..., checkpoint: _Optional[str] = ..., reason: _Optional[str] = ..., way: bool = ...) -> None: ...
+
+class Looked(_message.Message):
+    __slots__ = ("node", "sights")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    SIGHTS_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    sights: _containers.RepeatedCompositeFieldContainer[Sight]
+    def __init__(self, node: _Optional[str] = ..., sights: _Optional[_Iterable[_Union[Sight, _Mapping]]] = ...) -> None: ...
+
+class Sight(_message.Message):
+    __slots__ = ("path", "reason")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    reason: str
+    def __init__(self, path: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class UsageReport(_message.Message):
     __slots__ = ("devices",)

@@ -1,0 +1,153 @@
+"""Copies of checkpoints on other nodes, folded into the tables, and what they are good for.
+
+Rule: two checkpoints are remembered of each trial: the newest, and the last that came to another
+node. What else of a trial lies on nodes that had those is left over.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from hermesd.core import progress
+from hermesd.core.change import replace
+from hermesd.core.commands import Copy, Drop
+from hermesd.core.file_events import Copied, CopyEvent, NotCopied
+from hermesd.core.history import Copying
+from hermesd.core.model import Checkpoint, CheckpointId, NodeId, Phase, Time
+from hermesd.core.tables import Rejected, Tables
+from hermesd.core.trial import Trial
+
+# What could not be copied is tried again so much later, and so is a way that none could go.
+AGAIN_SECONDS = 60.0
+
+
+def fold_copy_command(state: Tables, command: Copy | Drop) -> None:
+    match command:
+        case Copy(trial_id, name, source, target):
+            trial = state.trial(trial_id)
+            newest, copies = trial.checkpoint, state.copies
+            if newest is None or newest.id != name or trial.copying is not None:
+                raise Rejected(f"{name} is not to be copied")
+            if source in copies.giving or target in copies.taking:
+                raise Rejected(f"{source} or {target} has a copy under way")
+            state.leftover.pop((trial_id, target), None)
+            state.put(replace(trial, copying=Copying(newest, source, target)))
+        case Drop(trial_id, node):
+            state.trial(trial_id)
+            state.leftover.pop((trial_id, node), None)
+        case _:
+            assert_never(command)
+
+
+def fold_copy_event(state: Tables, event: CopyEvent, now: Time) -> None:
+    trial = state.trial(event.trial)
+    state.node(event.node)
+    flight = trial.copying
+    if flight and (flight.checkpoint.id, flight.target) != (event.checkpoint, event.node):
+        flight = None
+    match event:
+        case Copied(node, _, name):
+            known = _known(trial, name)
+            if known is None or (node in known.nodes and flight is None):
+                raise Rejected(f"{name} on {node}: nothing refers to it, or it is known")
+            landed = replace(trial, copying=None) if flight else trial
+            state.put(with_place(state, landed, known, node))
+        case NotCopied(node, _, name, way=way):
+            if flight is None:
+                raise Rejected(f"{name} was not asked for on {node}")
+            if way:
+                state.severed = {
+                    each: until for each, until in state.severed.items() if until > now
+                }
+                state.severed[flight.source, node] = now + AGAIN_SECONDS
+            newest = trial.checkpoint is not None and trial.checkpoint.id == name
+            after = now + AGAIN_SECONDS if newest and not way else trial.copy_after
+            state.put(replace(trial, copying=None, copy_after=after))
+        case _:
+            assert_never(event)
+
+
+def _known(trial: Trial, name: CheckpointId) -> Checkpoint | None:
+    """The checkpoint of this name, if it is remembered."""
+    return next((each for each in remembered(trial) if each.id == name), None)
+
+
+def with_place(state: Tables, trial: Trial, checkpoint: Checkpoint, node: NodeId) -> Trial:
+    """The trial, a checkpoint of which lies on this node as well."""
+    if node in checkpoint.nodes:
+        return trial
+    there = replace(checkpoint, nodes=(*checkpoint.nodes, node))
+    if trial.checkpoint is not None and trial.checkpoint.id == there.id:
+        trial = replace(trial, checkpoint=there)
+    before = trial.copied
+    if before is not None and before.step > there.step:
+        return trial
+    trial = replace(trial, copied=there)
+    _leave_over(state, trial, before)
+    return trial
+
+
+def remembered(trial: Trial) -> tuple[Checkpoint, ...]:
+    """The checkpoints of a trial to which something refers, that of its earlier result included."""
+    flying = trial.copying.checkpoint if trial.copying else None
+    result = trial.result.checkpoint if trial.result else None
+    known = (trial.checkpoint, trial.copied, flying, result)
+    return tuple(each for each in known if each is not None)
+
+
+def _leave_over(state: Tables, trial: Trial, before: Checkpoint | None) -> None:
+    """Nothing that the nodes of an earlier checkpoint have is needed, if none of these has more."""
+    needed = {node for each in remembered(trial) for node in each.nodes}
+    for node in before.nodes if before else ():
+        if node not in needed:
+            state.leftover[trial.id, node] = None
+
+
+def to_restore(state: Tables, trial: Trial) -> Checkpoint | None:
+    """What the trial can go on from: the newest checkpoint, or the last that came elsewhere if all
+    nodes that have the newest are lost."""
+    newest, copied = trial.checkpoint, trial.copied
+    if newest is None or copied is None or _is_there(state, newest):
+        return newest
+    return copied if _is_there(state, copied) else newest
+
+
+def _is_there(state: Tables, checkpoint: Checkpoint) -> bool:
+    known = (state.nodes.get(node) for node in checkpoint.nodes)
+    return any(node is not None and not node.lost for node in known)
+
+
+def gone_back(state: Tables, trial: Trial, name: CheckpointId | None) -> Trial:
+    """The trial as it was at the checkpoint that it is to go on from."""
+    newest, copied = trial.checkpoint, trial.copied
+    if name is None or newest is None or newest.id == name or copied is None or copied.id != name:
+        return trial
+    trial = replace(trial, checkpoint=copied, copy_after=0.0)
+    _leave_over(state, trial, newest)
+    return progress.back_at(trial, copied.step)
+
+
+def disk_lost(state: Tables, node: NodeId) -> None:
+    """A node came back without its files: what lay nowhere else is no more."""
+    for trial in list(state.trials.values()):
+        newest, copied = _without(trial.checkpoint, node), _without(trial.copied, node)
+        if newest is trial.checkpoint and copied is trial.copied:
+            continue
+        fallen = newest is None and trial.checkpoint is not None
+        trial = replace(trial, checkpoint=copied if fallen else newest, copied=copied)
+        if trial.result is not None:
+            kept = _without(trial.result.checkpoint, node)
+            trial = replace(trial, result=replace(trial.result, checkpoint=kept))
+        if fallen and trial.phase is Phase.WAITING and state.parked_on(trial) is None:
+            trial = progress.fall_back(trial)
+        state.put(trial)
+    for key in [key for key in state.leftover if key[1] == node]:
+        del state.leftover[key]
+
+
+def _without(checkpoint: Checkpoint | None, node: NodeId) -> Checkpoint | None:
+    """The checkpoint as the other nodes have it; None if none has."""
+    if checkpoint is None or node not in checkpoint.nodes:
+        return checkpoint
+    nodes = tuple(each for each in checkpoint.nodes if each != node)
+    return replace(checkpoint, nodes=nodes) if nodes else None

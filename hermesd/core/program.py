@@ -1,0 +1,38 @@
+"""What a trial's process is made of: its command line, its interpreter, what that has installed."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Venv:
+    """A virtual environment: an interpreter, and what a requirements file wants installed."""
+
+    python: str
+    requirements: str
+
+    @property
+    def name(self) -> str:
+        """The same wherever it is made: of what it is made of."""
+        made_of = f"{self.python}\n{self.requirements}".encode()
+        return f"venv-{hashlib.sha256(made_of).hexdigest()[:16]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a node needs to run a study's trials; each trial's argv is built from its parameters."""
+
+    argv: tuple[str, ...]
+    python: str
+    code_sha256: str
+    submit_directory: str
+    environment: tuple[tuple[str, str], ...] = ()
+    data: tuple[str, ...] = ()
+    requirements: str = ""
+
+    @property
+    def venv(self) -> Venv | None:
+        """What it runs in, if not in its interpreter as that is."""
+        return Venv(self.python, self.requirements) if self.requirements else None

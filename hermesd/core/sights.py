@@ -1,0 +1,70 @@
+"""Whether nodes have the paths and environments that studies require.
+
+Rule: nodes are asked once for each life of theirs, and say by themselves when something changes;
+until a node has answered it lacks what it was asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hermesd.core.commands import Look
+from hermesd.core.file_events import Looked
+from hermesd.core.model import NodeId, Study, Venv
+from hermesd.core.tables import Tables
+
+if TYPE_CHECKING:
+    from hermesd.core.assignment import Issue
+
+UNSEEN = "not looked at yet"
+# Previews ask for paths, too: of more than so many those are forgotten that no study requires.
+PATHS_LIMIT = 1_000
+
+
+def lacking(state: Tables, study: Study, node: NodeId) -> str:
+    """The first of what a study requires that a node lacks, and why; "" if it has it all."""
+    seen = state.sights.get(node, {})
+    for name in study.needs:
+        if reason := seen.get(name, UNSEEN):
+            return f"{name}: {reason}"
+    return ""
+
+
+def look(state: Tables, issue: Issue) -> None:
+    """Ask the nodes that are there for what they were not asked for yet."""
+    wanted = _required(state)
+    for node in state.nodes.values() if wanted else ():
+        seen = state.sights.get(node.id, {})
+        if node.connected and not wanted.keys() <= seen.keys():
+            new = {name: venv for name, venv in wanted.items() if name not in seen}
+            paths = tuple(name for name, venv in new.items() if venv is None)
+            issue(Look(node.id, paths, tuple(venv for venv in new.values() if venv)))
+
+
+def _required(state: Tables) -> dict[str, Venv | None]:
+    """What studies require, by name: paths, and environments with what they are made of."""
+    needy = [study for study in state.studies.values() if study.needs]
+    required: dict[str, Venv | None] = {}
+    for study in needy:
+        required.update(dict.fromkeys(study.required_paths))
+        if (venv := study.program.venv) is not None:
+            required[venv.name] = venv
+    return required
+
+
+def fold_look(state: Tables, entry: Look | Looked) -> None:
+    """What was asked for, or seen."""
+    node = state.node(entry.node).id
+    before = state.sights.get(node, {})
+    match entry:
+        case Look(_, paths, venvs):
+            fresh = dict.fromkeys((*paths, *(venv.name for venv in venvs)), UNSEEN)
+        case Looked(_, sights):
+            fresh = dict(sights)
+    required = _required(state)
+    known = {path: reason for path, reason in before.items() if path in required}
+    state.sights[node] = (known if len(before | fresh) > PATHS_LIMIT else before) | fresh
+    changed = {path for path, reason in fresh.items() if before.get(path) != reason}
+    for study_id, active in state.active.items():
+        if not changed.isdisjoint(state.studies[study_id].needs):
+            state.touch_all(list(active))

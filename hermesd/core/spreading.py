@@ -1,0 +1,70 @@
+"""Which checkpoint is copied where: a decision beside that of who runs.
+
+Rule: to a node that has none of it, rather the one that has the copy before, else the one with the
+fewest trials' checkpoints. A node gives one copy and takes one at a time, so that a launch never
+waits for copies; nothing waits for a copy, ever.
+"""
+
+from __future__ import annotations
+
+from hermesd.core.assignment import Issue
+from hermesd.core.commands import Copy, Drop
+from hermesd.core.model import NodeId, Time
+from hermesd.core.state import State
+from hermesd.core.trial import Trial
+
+
+def spread(state: State, now: Time, issue: Issue) -> Time | None:
+    """Ask for the copies that can be made now; when to ask again if nothing happens before."""
+    for trial_id, node in list(state.leftover):
+        if state.nodes[node].connected:
+            issue(Drop(trial_id, node))
+    if not state.copies.wanting:
+        return None
+    takers = [node.id for node in state.nodes.values() if node.open]
+    free = dict.fromkeys(node for node in takers if node not in state.copies.taking)
+    later: list[Time] = []
+    for source in list(state.copies.wanting):
+        if free.keys() <= {source} or source in state.copies.giving:
+            continue
+        found = _first(state, source, free, now, later)
+        if found is not None:
+            trial, target = found
+            assert trial.checkpoint is not None
+            del free[target]
+            issue(Copy(trial.id, trial.checkpoint.id, source, target))
+    return min(later, default=None)
+
+
+def _first(
+    state: State, source: NodeId, free: dict[NodeId, None], now: Time, later: list[Time]
+) -> tuple[Trial, NodeId] | None:
+    """The first trial whose checkpoint this node can give to one that is free, and to which."""
+    reached = []
+    for node in free:
+        until = state.severed.get((source, node), now)
+        if until > now:
+            later.append(until)
+        elif node != source:
+            reached.append(node)
+    for trial_id in state.copies.wanting[source] if reached else ():
+        trial = state.trials[trial_id]
+        if trial.copying is not None:
+            continue
+        if trial.copy_after > now:
+            later.append(trial.copy_after)
+        elif (target := _target(state, trial, reached)) is not None:
+            return trial, target
+    return None
+
+
+def _target(state: State, trial: Trial, nodes: list[NodeId]) -> NodeId | None:
+    assert trial.checkpoint is not None
+    # Where the trial is, it takes its own checkpoints.
+    has = (*trial.checkpoint.nodes, state.node_of(trial))
+    had = trial.copied.nodes if trial.copied else ()
+
+    def rank(node: NodeId) -> tuple[bool, int, NodeId]:
+        return node not in had, len(state.copies.lying.get(node, ())), node
+
+    return min((node for node in nodes if node not in has), key=rank, default=None)

@@ -1,0 +1,60 @@
+"""Which nodes lack what a study requires, for whoever is about to submit it.
+
+Rule: nodes are asked then and there, and waited for no longer than people like to wait. Nothing is
+made for a study that is not submitted: of its environment only what is known is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import replace
+
+from hermesd import wire
+from hermesd.core.commands import Look
+from hermesd.core.model import Study
+from hermesd.core.sights import UNSEEN, lacking
+from hermesd.core.state import State
+from hermesd.head.loop import Head
+from hermesd.head.nodes import Sessions
+
+ANSWER_SECONDS = 3.0
+NAMED = 5
+
+
+async def wanting(head: Head, sessions: Sessions, study: Study) -> list[str]:
+    """Words on the nodes that cannot run the study's trials."""
+    if not study.needs:
+        return []
+    for session in sessions.all():
+        seen = head.state.sights.get(session.node, {})
+        paths = tuple(path for path in study.required_paths if path not in seen)
+        if paths:
+            session.send(wire.command_to_proto(Look(session.node, paths)))
+    sequence = head.committed
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(ANSWER_SECONDS):
+            while _awaited(head.state, study):
+                sequence = await head.beyond(sequence)
+    return _words(head.state, study)
+
+
+def _awaited(state: State, study: Study) -> bool:
+    """Whether a node that is there has not answered yet."""
+    seen = [state.sights.get(node.id, {}) for node in state.nodes.values() if node.connected]
+    return any(each.get(path, UNSEEN) == UNSEEN for each in seen for path in study.required_paths)
+
+
+def _words(state: State, study: Study) -> list[str]:
+    venv = study.program.venv
+    if venv is not None and not any(venv.name in seen for seen in state.sights.values()):
+        study = replace(study, program=replace(study.program, requirements=""))
+        return [f"{venv.name} is made on each node once the study is there", *_words(state, study)]
+    nodes = [node.id for node in state.nodes.values() if node.connected]
+    if not study.needs:
+        return []
+    reasons = {node: lacking(state, study, node) for node in sorted(nodes)}
+    lacks = [f"node {node} lacks {reason}" for node, reason in reasons.items() if reason]
+    more = [f"and {len(lacks) - NAMED} nodes more"] if len(lacks) > NAMED else []
+    none = ["no node has all that the study requires: its trials wait"]
+    return [*lacks[:NAMED], *more, *(none if len(lacks) == len(nodes) else ())]

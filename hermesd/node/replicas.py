@@ -1,0 +1,116 @@
+"""Copies of other nodes' checkpoints, which the head wants here for the day when one is lost.
+
+Rule: one at a time, beside which a launch has a turn; whatever comes of it is told to the head, and
+costs no trial anything. What the head does not want of a trial that is not here is removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Protocol
+
+import structlog
+
+from hermesd.core.file_events import Copied, CopyEvent, NotCopied
+from hermesd.core.model import TrialId
+from hermesd.core.node_actions import Bring, Clear
+from hermesd.core.node_messages import Fetch
+from hermesd.node import checkpoints
+from hermesd.node.code import CodeError
+from hermesd.node.fetching import Fetching, NotFetched
+from hermesd.node.folder import BadTrial, TrialFolder
+from hermesd.node.reasons import words_of
+from hermesd.node.shelf import Shelf
+
+log = structlog.get_logger()
+
+
+class _Tell(Protocol):
+    def __call__(self, event: CopyEvent, *, identity: str) -> None: ...
+
+
+class Replicas:
+    """The copies under way. `absent` says whether the machine knows of no run of a trial."""
+
+    def __init__(
+        self,
+        tasks: asyncio.TaskGroup,
+        fetching: Fetching,
+        shelf: Shelf,
+        folder: Callable[[TrialId], TrialFolder],
+        absent: Callable[[TrialId], bool],
+        tell: _Tell,
+    ) -> None:
+        self._tasks = tasks
+        self._fetching = fetching
+        self._shelf = shelf
+        self._folder = folder
+        self._absent = absent
+        self._tell = tell
+        self._turn = asyncio.Semaphore(1)
+        self._under_way: dict[TrialId, set[asyncio.Task[None]]] = {}
+
+    def carry_out(self, action: Bring | Clear) -> None:
+        """Begin with an action of the machine."""
+        match action:
+            case Bring(order):
+                self._begin(order.checkpoint.trial, self._copy(order))
+            case Clear(trial, identity):
+                self._begin(trial, self._clear(trial, identity))
+
+    def give_up(self, trial: TrialId) -> None:
+        """Nothing of the trial is wanted here any more."""
+        for task in self._under_way.get(trial, ()):
+            task.cancel()
+
+    def _begin(self, trial: TrialId, deed: Coroutine[None, None, None]) -> None:
+        task = self._tasks.create_task(deed)
+        under_way = self._under_way.setdefault(trial, set())
+        under_way.add(task)
+
+        def over(_: asyncio.Task[None]) -> None:
+            under_way.discard(task)
+            if not under_way:
+                self._under_way.pop(trial, None)
+
+        task.add_done_callback(over)
+
+    async def _copy(self, order: Fetch) -> None:
+        trial, name = order.checkpoint.trial, order.checkpoint.id
+        event: CopyEvent = Copied(order.node, trial, name)
+        try:
+            async with self._turn:
+                await self._bring(order)
+        except NotFetched as error:
+            event = NotCopied(order.node, trial, name, str(error), error.way)
+        except (BadTrial, CodeError, OSError) as error:
+            event = NotCopied(order.node, trial, name, words_of(error), way=True)
+        if isinstance(event, NotCopied):
+            log.warning("not copied", checkpoint=name, reason=event.reason)
+        self._tell(event, identity=order.identity)
+
+    async def _bring(self, order: Fetch) -> None:
+        """Raises NotFetched, BadTrial, CodeError, OSError."""
+        await self._shelf.room()
+        folder = self._folder(order.checkpoint.trial)
+        async with self._fetching.lock(folder.checkpoints):
+            await asyncio.to_thread(folder.belong_to, order.identity)
+            if not await self._fetching.fetch(order.checkpoint, order.sources, folder.checkpoints):
+                raise NotFetched(f"{order.checkpoint.id}: nobody can be asked for it", way=True)
+            names = [each.rpartition("@")[2] for each in (order.checkpoint.id, *order.keep)]
+            await self._retain(folder, names)
+
+    async def _clear(self, trial: TrialId, identity: str) -> None:
+        try:
+            folder = self._folder(trial)
+        except BadTrial:
+            return
+        async with self._fetching.lock(folder.checkpoints):
+            if folder.identity == identity:
+                await self._retain(folder, ())
+
+    async def _retain(self, folder: TrialFolder, names: Sequence[str]) -> None:
+        """Remove what nothing refers to, unless a run came meanwhile, which would know better."""
+        if self._absent(folder.trial):
+            await asyncio.to_thread(checkpoints.retain, folder.checkpoints, names)

@@ -1,0 +1,146 @@
+"""Virtual environments of studies' requirements files: made once on this node, named by content.
+
+Rule: one is made at a time, in its place, and is one only once it is marked whole; what could not
+be made is told with the end of what pip (or uv, where that is) said, and tried again later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import structlog
+
+from hermesd.core.file_events import Looked
+from hermesd.core.model import NodeId, Venv
+from hermesd.node import processes
+from hermesd.node.environment import passed
+
+AGAIN_SECONDS = 300.0
+MAKE_SECONDS = 1800.0
+BEING_MADE = "it is being made"
+_SAID_CHARACTERS = 600
+_WHOLE = ".whole"
+
+log = structlog.get_logger()
+
+
+class NotMade(Exception):
+    """The environment could not be made; says why."""
+
+
+class Venvs:
+    """The environments below `root`. `tell` says something to the head."""
+
+    def __init__(
+        self, node: NodeId, root: Path, environ: Mapping[str, str], tell: Callable[[Looked], None]
+    ) -> None:
+        self._node = node
+        self._root = root
+        self._environ = passed(environ, "PIP_", "UV_")
+        self._tell = tell
+        self._wanted: dict[str, Venv] = {}
+        self._said: dict[str, str] = {}
+        self._asked = asyncio.Event()
+        self._turn = asyncio.Lock()
+
+    def want(self, venvs: Iterable[Venv]) -> None:
+        """See that these are there, and say so even if it was said before."""
+        for venv in venvs:
+            self._wanted[venv.name] = venv
+            self._said.pop(venv.name, None)
+            self._asked.set()
+
+    def forget(self) -> None:
+        """Whoever asked is there no more; what is still wanted will be asked for again."""
+        self._wanted.clear()
+        self._said.clear()
+
+    async def run(self) -> None:
+        """Make what is wanted, and now and then try again what could not be made."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(AGAIN_SECONDS):
+                    await self._asked.wait()
+            self._asked.clear()
+            for venv in list(self._wanted.values()):
+                if self._said.get(venv.name) != "":
+                    await self._see_to(venv)
+
+    async def _see_to(self, venv: Venv) -> None:
+        if not self._is_whole(venv):
+            self._say(venv, BEING_MADE)
+        try:
+            await self.interpreter(venv)
+            self._say(venv, "")
+        except NotMade as error:
+            self._say(venv, str(error))
+
+    def _say(self, venv: Venv, reason: str) -> None:
+        if venv.name in self._wanted and self._said.get(venv.name) != reason:
+            self._said[venv.name] = reason
+            self._tell(Looked(self._node, ((venv.name, reason),)))
+
+    def _is_whole(self, venv: Venv) -> bool:
+        return (self._root / venv.name / _WHOLE).exists()
+
+    async def interpreter(self, venv: Venv) -> str:
+        """The environment's own interpreter; it is made if it is not there. Raises NotMade."""
+        folder = self._root / venv.name
+        if not self._is_whole(venv):  # else nobody waits for others that are being made
+            async with self._turn:
+                await self._see_made(venv, folder)
+        return str(folder / "bin" / "python")
+
+    async def _see_made(self, venv: Venv, folder: Path) -> None:
+        if self._is_whole(venv):
+            return
+        try:
+            await self._make(venv, folder)
+        except OSError as error:
+            raise NotMade(f"{error.filename or folder}: {error.strerror}") from None
+        log.info("environment made", venv=venv.name)
+
+    async def _make(self, venv: Venv, folder: Path) -> None:
+        """Raises NotMade, OSError."""
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        wanted, python = folder / "requirements.txt", str(folder / "bin" / "python")
+        wanted.write_text(venv.requirements, encoding="utf-8")
+        uv = shutil.which("uv", path=self._environ.get("PATH", os.defpath))
+        if uv is not None:
+            await self._run(folder, uv, "venv", "--allow-existing", "--python", venv.python, ".")
+            await self._run(folder, uv, "pip", "install", "--python", python, "-r", str(wanted))
+        else:
+            await self._run(folder, venv.python, "-m", "venv", ".")
+            quiet = ("--no-input", "--disable-pip-version-check", "--quiet")
+            await self._run(folder, python, "-m", "pip", "install", *quiet, "-r", str(wanted))
+        (folder / _WHOLE).touch()
+
+    async def _run(self, folder: Path, *words: str) -> None:
+        """Run to its end. Raises NotMade with the end of what it said, OSError."""
+        process = await asyncio.create_subprocess_exec(
+            *words,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            cwd=folder,
+            env=self._environ,
+            start_new_session=True,
+        )
+        try:
+            async with asyncio.timeout(MAKE_SECONDS):
+                said, _ = await process.communicate()
+        except TimeoutError:
+            raise NotMade(f"{words[0]} was not done within {MAKE_SECONDS:g} s") from None
+        finally:
+            if process.returncode is None:
+                processes.kill(processes.session(process.pid))
+                await process.wait()
+        if process.returncode:
+            text = said.decode(errors="replace").strip()[-_SAID_CHARACTERS:]
+            raise NotMade(text or f"{' '.join(words)} ended with {process.returncode}")

@@ -1,0 +1,100 @@
+"""Trials run where the paths are that their study requires; nodes are asked, and say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hermesd.core.commands import Look
+from hermesd.core.events import NodeSilent, Paused, Unpaused
+from hermesd.core.file_events import Looked
+from hermesd.core.model import Plugin, Program, Venv
+from hermesd.core.node_actions import Watch
+from hermesd.core.sights import PATHS_LIMIT
+from tests.core.node_talk import Told
+from tests.core.playbook import Playbook, completed, joined, parked, play, started, submitted
+
+DATA = "/data/imagenet"
+GONE = "No such file or directory"
+
+
+def looked(node: str = "n", reason: str = "", path: str = DATA) -> Looked:
+    return Looked(node, ((path, reason),))
+
+
+def searching(trials: int = 1, **changes: Any) -> Playbook:
+    return play(trials, required_paths=(DATA,), **changes).expect(f"look on n at {DATA}")
+
+
+def test_a_trial_runs_once_its_node_has_said_that_the_path_is_there() -> None:
+    searching().tell(looked()).expect("launch s/0#1 on n/0")
+
+
+def test_a_node_that_lacks_it_does_not_fit() -> None:
+    book = searching().tell(looked(reason=GONE)).expect()
+    book.tell(joined(1, node="m")).expect(f"look on m at {DATA}")
+    book.tell(looked("m")).expect("launch s/0#1 on m/0")
+    (left,) = book.scheduler.explain("s/0", 0.0).left_out
+    assert left.place == "n"
+    assert left.reason == f"it lacks what the study requires: {DATA}: {GONE}"
+
+
+def test_a_path_that_comes_later_is_noticed() -> None:
+    searching().tell(looked(reason=GONE)).tell(looked()).expect("launch s/0#1 on n/0")
+
+
+def test_another_study_is_not_concerned() -> None:
+    book = searching().tell(looked(reason=GONE)).tell(submitted(1, "t"))
+    book.expect("launch t/0#1 on n/0")
+
+
+def test_a_node_that_comes_anew_is_asked_anew() -> None:
+    book = searching().tell(looked()).tell(started("s/0#1"), completed("s/0#1"))
+    book.heard()
+    book.tell(NodeSilent("n", "cut")).expect()
+    book.tell(joined(boot="b2")).expect(f"look on n at {DATA}")
+
+
+def test_homes_are_where_the_path_is() -> None:
+    book = searching(placement=Plugin("homes")).tell(joined(1, node="m")).heard()
+    assert book == [f"look on m at {DATA}"]
+
+
+def test_homes_are_given_where_the_path_is() -> None:
+    book = searching(placement=Plugin("homes")).tell(joined(1, node="m"))
+    book.heard()
+    book.tell(looked(reason=GONE)).expect()
+    book.tell(looked("m")).expect("bind s/0 to m/0", "launch s/0#1 on m/0")
+
+
+def test_what_is_parked_there_goes_on_there_though_the_path_is_gone() -> None:
+    book = searching().tell(looked()).tell(started("s/0#1"), Paused(("s/0",), "r1"))
+    book.tell(parked("s/0#1", 5)).tell(looked(reason=GONE)).heard()
+    book.tell(Unpaused(("s/0",), "r2")).expect("launch s/0#2 on n/0 from s/0#1")
+
+
+def test_of_many_paths_those_are_remembered_that_a_study_requires() -> None:
+    many = tuple((f"/{number}", "") for number in range(PATHS_LIMIT))
+    book = searching().tell(looked(), Looked("n", many)).tell(looked(path="/other"))
+    assert book.state.sights["n"] == {DATA: "", "/other": ""}
+
+
+def test_a_node_watches_what_it_is_asked_for() -> None:
+    assert Told().says(Look("n1", (DATA,))) == [Watch((DATA,))]
+
+
+def test_an_environment_is_required_like_a_path() -> None:
+    program = Program(("train.py",), "/usr/bin/python3", "c0de", "/", requirements="demo==1\n")
+    assert program.venv is not None
+    name = program.venv.name
+    book = play(program=program)
+    (asked,) = (each for each, _ in book.entries if isinstance(each, Look))
+    assert (asked.paths, asked.venvs) == ((), (program.venv,))
+    book.heard()
+    book.tell(looked(reason="it is being made", path=name)).expect()
+    book.tell(looked(path=name)).expect("launch s/0#1 on n/0")
+
+
+def test_an_environment_is_named_by_all_that_it_is_made_of() -> None:
+    one = Venv("/usr/bin/python3", "demo==1\n")
+    assert one.name == Venv("/usr/bin/python3", "demo==1\n").name
+    assert len({one.name, Venv("/opt/python3", "demo==1\n").name, Venv(one.python, "d").name}) == 3

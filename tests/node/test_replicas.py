@@ -1,0 +1,140 @@
+"""A node takes copies of other nodes' checkpoints when the head wants it, and keeps no others."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hermesd.config import NodeConfig
+from hermesd.core.commands import Release
+from hermesd.core.events import RunCompleted
+from hermesd.core.file_events import Copied, NotCopied
+from hermesd.core.model import RunId
+from hermesd.core.node_messages import Fetch, Shed, Source
+from hermesd.node import checkpoints
+from hermesd.node.folder import TrialFolder
+from tests.node.conftest import Head, Node, becomes
+from tests.node.test_checkpoints import build
+from tests.node.test_fetching import TRIAL, Giver
+
+IDENTITY = "one study"
+
+
+@pytest.fixture
+async def giver(tmp_path: Path) -> AsyncIterator[Giver]:
+    giver = Giver(tmp_path / "a")
+    (tmp_path / "a" / "run").mkdir()
+    await giver.giving.start(NodeConfig(name="a", state_dir=tmp_path / "a"))
+    yield giver
+    await giver.giving.stop()
+
+
+@pytest.fixture
+def folder(config: NodeConfig) -> TrialFolder:
+    return TrialFolder(config.state_dir / "trials", config.runtime_path, TRIAL)
+
+
+def fetch(giver: Giver, *sources: Source, identity: str = IDENTITY) -> Fetch:
+    return Fetch(giver.checkpoint, sources or (giver.source(),), (f"{TRIAL}@s3",), "n1", identity)
+
+
+def names(folder: TrialFolder) -> list[str]:
+    return sorted(path.name for path in folder.checkpoints.iterdir())
+
+
+async def test_a_copy_is_fetched_and_told(
+    head: Head, node: Node, giver: Giver, folder: TrialFolder
+) -> None:
+    head.send(fetch(giver))
+    assert await head.hears(Copied) == Copied("n1", TRIAL, giver.checkpoint.id)
+    assert checkpoints.verified(folder.checkpoints / "s5").sha256 == giver.checkpoint.sha256
+    assert folder.identity == IDENTITY
+    await giver.giving.stop()
+    head.send(fetch(giver))  # asked again, since the answer was not heard
+    await head.hears(Copied, count=2)
+
+
+async def test_only_what_is_referred_to_is_kept(
+    head: Head, node: Node, giver: Giver, folder: TrialFolder
+) -> None:
+    folder.belong_to(IDENTITY)
+    folder.checkpoints.mkdir()
+    for name, step in (("s2", 2), ("s3", 3), ("s9", 9)):
+        build(folder.checkpoints, name, step)
+    (folder.checkpoints / "s4.fetched.partial").mkdir()
+    head.send(fetch(giver))
+    await head.hears(Copied)
+    assert names(folder) == ["s3", "s5"]
+    head.send(Shed(TRIAL, "another study"))
+    head.send(Shed(TRIAL, IDENTITY))
+    await becomes(lambda: not names(folder))
+
+
+async def test_what_cannot_be_had_is_told_with_the_reason(
+    head: Head, node: Node, giver: Giver, folder: TrialFolder
+) -> None:
+    head.send(fetch(giver, replace(giver.source(), ticket=b"guessed")))
+    refused = await head.hears(NotCopied)
+    assert not refused.way
+    assert "not a ticket for this" in refused.reason
+    head.send(fetch(giver, Source("far", "unix:/run/of-another/transfer.sock", b"")))
+    away = await head.hears(NotCopied, count=2)
+    assert away.way, "no other checkpoint can be had from there either"
+    assert not folder.checkpoints.exists() or names(folder) == ["s5.fetched.partial"]
+
+
+async def test_a_damaged_copy_is_none(
+    head: Head, node: Node, giver: Giver, folder: TrialFolder
+) -> None:
+    (giver.folder.checkpoints / "s5" / "weights.bin").write_bytes(b"x")
+    head.send(fetch(giver))
+    refused = await head.hears(NotCopied)
+    assert not refused.way
+    assert names(folder) == []
+
+
+async def test_what_lies_there_of_another_study_goes(
+    head: Head, node: Node, giver: Giver, folder: TrialFolder
+) -> None:
+    folder.belong_to("an older study of that name")
+    folder.checkpoints.mkdir()
+    build(folder.checkpoints, "s3", 3)
+    head.send(fetch(giver))
+    await head.hears(Copied)
+    assert names(folder) == ["s5"]
+
+
+async def test_the_trial_goes_on_from_its_copy(
+    head: Head, node: Node, giver: Giver, folder: TrialFolder, launch: Callable[..., RunId]
+) -> None:
+    program = """
+import os, sys, trainer_shim
+trial = trainer_shim.attach()
+print("restored", os.path.exists(os.path.join(trial.resume.path, "weights.bin")), flush=True)
+trial.report(6, loss=0.5)
+"""
+    head.send(fetch(giver))
+    await head.hears(Copied)
+    await giver.giving.stop()
+    run = launch(
+        attempt=2,
+        program=program,
+        argv=("python", "train.py"),
+        checkpoint=giver.checkpoint,
+        identity=IDENTITY,
+        sources=(Source("a", "", b""),),
+    )
+    await head.hears(RunCompleted, run)
+    assert "restored True" in folder.output.read_text()
+
+
+async def test_nothing_is_left_when_the_study_is_removed(
+    head: Head, node: Node, giver: Giver, folder: TrialFolder
+) -> None:
+    head.send(fetch(giver))
+    await head.hears(Copied)
+    head.send(Release(TRIAL, "n1", forget=True))
+    await becomes(lambda: not folder.path.exists())

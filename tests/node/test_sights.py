@@ -1,0 +1,89 @@
+"""A node says what there is of paths, when it is asked and when that changes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from hermesd.core.commands import Look
+from hermesd.core.file_events import Looked
+from hermesd.node import sights
+from hermesd.node.sights import Sights
+from tests.node.conftest import Head, Node
+
+MISSING = "No such file or directory"
+
+
+class Heard:
+    """A watcher, and what it says."""
+
+    def __init__(self) -> None:
+        self.said: asyncio.Queue[Looked] = asyncio.Queue()
+        self.sights = Sights("n1", self.said.put_nowait)
+
+    async def next(self) -> dict[str, str]:
+        return dict((await self.said.get()).sights)
+
+
+@pytest.fixture
+async def heard() -> AsyncIterator[Heard]:
+    heard = Heard()
+    async with asyncio.TaskGroup() as tasks:
+        watching = tasks.create_task(heard.sights.run())
+        yield heard
+        watching.cancel()
+
+
+async def test_it_says_what_is_there(head: Head, node: Node, tmp_path: Path) -> None:
+    absent = str(tmp_path / "absent")
+    head.send(Look("n1", (str(tmp_path), absent)))
+    said = await head.hears(Looked)
+    assert said == Looked("n1", ((str(tmp_path), ""), (absent, MISSING)))
+
+
+async def test_what_changes_is_said_and_what_does_not_is_not(
+    heard: Heard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sights, "LOOK_SECONDS", 0.01)
+    there, later = str(tmp_path), tmp_path / "later"
+    heard.sights.watch([there, str(later)])
+    assert await heard.next() == {there: "", str(later): MISSING}
+    later.touch()
+    assert await heard.next() == {str(later): ""}
+    heard.sights.watch([there])
+    assert await heard.next() == {there: ""}, "who asks is answered"
+
+
+async def test_a_path_that_hangs_delays_no_other(
+    heard: Heard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sights, "HANGS_SECONDS", 0.05)
+    hangs = tmp_path / "hangs"
+    os.mkfifo(hangs)
+    answer = sights.reason_against
+
+    def slow(path: str) -> str:
+        if path == str(hangs):
+            hangs.read_text()  # until somebody writes
+        return answer(path)
+
+    monkeypatch.setattr(sights, "reason_against", slow)
+    heard.sights.watch([str(tmp_path), str(hangs)])
+    said = await heard.next()
+    assert said[str(tmp_path)] == ""
+    assert "does not answer" in said[str(hangs)]
+    await asyncio.to_thread(hangs.write_text, "x")
+    heard.sights.watch([str(hangs)])
+    assert (await heard.next())[str(hangs)] == ""
+
+
+def test_what_may_not_be_read_is_lacking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert sights.reason_against(str(tmp_path)) == (
+        "it may not be read by the user of the node daemon"
+    )
+    assert sights.reason_against("\0") != ""

@@ -1,0 +1,153 @@
+"""A study's requirements are installed once on a node, and its trials run with them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import shutil
+import sys
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from hermesd.core.commands import Launch, Look
+from hermesd.core.events import RunCompleted, RunFailed
+from hermesd.core.file_events import Looked
+from hermesd.core.model import Goal, Program, Quantum, RunId, Venv
+from hermesd.core.node_messages import Assignment, Work
+from hermesd.node.venvs import BEING_MADE, NotMade, Venvs
+from tests.node.conftest import CPU0, Head, Node, blob
+
+OFFLINE = {"PIP_NO_INDEX": "1", "UV_OFFLINE": "1", "UV_NO_CONFIG": "1"}
+UV = Path(sys.executable).with_name("uv")
+
+
+def wheel(folder: Path) -> str:
+    """A requirement that needs no network: a distribution of one module."""
+    path = folder / "demo_of_ours-1.0-py3-none-any.whl"
+    about = "demo_of_ours-1.0.dist-info"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("demo_of_ours.py", "WORDS = 'made for it'\n")
+        archive.writestr(
+            f"{about}/METADATA", "Metadata-Version: 2.1\nName: demo-of-ours\nVersion: 1.0\n"
+        )
+        archive.writestr(
+            f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr(f"{about}/RECORD", "")
+    return str(path)
+
+
+def without_uv() -> dict[str, str]:
+    return {**os.environ, **OFFLINE, "PATH": "/usr/bin:/bin"}
+
+
+def with_uv() -> dict[str, str]:
+    return {**os.environ, **OFFLINE, "PATH": f"{UV.parent}:/usr/bin:/bin"}
+
+
+def quick() -> dict[str, str]:
+    """With uv, where it is: it takes a tenth of the time."""
+    return with_uv() if UV.exists() else without_uv()
+
+
+def venvs(folder: Path, environ: Mapping[str, str]) -> tuple[Venvs, asyncio.Queue[Looked]]:
+    said: asyncio.Queue[Looked] = asyncio.Queue()
+    return Venvs("n1", folder / "venvs", environ, said.put_nowait), said
+
+
+async def imported(python: str) -> bytes:
+    process = await asyncio.create_subprocess_exec(
+        python, "-c", "import demo_of_ours; print(demo_of_ours.WORDS)",
+        stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    return (await process.communicate())[0]
+
+
+@pytest.mark.parametrize("installer", ["pip", "uv"])
+async def test_it_is_made_once(tmp_path: Path, installer: str) -> None:
+    if installer == "uv" and not UV.exists():
+        pytest.skip("no uv beside this interpreter")
+    made, _ = venvs(tmp_path, with_uv() if installer == "uv" else without_uv())
+    venv = Venv(sys.executable, wheel(tmp_path))
+    python = await made.interpreter(venv)
+    assert await imported(python) == b"made for it\n"
+    Path(venv.requirements).unlink()
+    assert await made.interpreter(venv) == python, "nothing is installed a second time"
+
+
+async def test_what_cannot_be_made_is_told_and_made_once_it_can(tmp_path: Path) -> None:
+    made, said = venvs(tmp_path, quick())
+    venv = Venv(sys.executable, str(tmp_path / "demo_of_ours-1.0-py3-none-any.whl"))
+    with pytest.raises(NotMade, match="demo_of_ours"):
+        await made.interpreter(venv)
+    async with asyncio.TaskGroup() as tasks:
+        making = tasks.create_task(made.run())
+        made.want([venv])
+        assert (await said.get()).sights == ((venv.name, BEING_MADE),)
+        [(name, reason)] = (await said.get()).sights
+        assert name == venv.name
+        assert "demo_of_ours" in reason
+        wheel(tmp_path)
+        made.want([venv])  # a stream that came anew asks again
+        assert (await said.get()).sights == ((venv.name, BEING_MADE),)
+        assert (await said.get()).sights == ((venv.name, ""),)
+        making.cancel()
+
+
+async def test_an_interpreter_that_is_not_there_is_told(tmp_path: Path) -> None:
+    made, _ = venvs(tmp_path, without_uv())
+    with pytest.raises(NotMade, match="No such file"):
+        await made.interpreter(Venv("/no/such/python", "x"))
+
+
+async def test_what_was_left_half_made_is_made_anew(tmp_path: Path) -> None:
+    made, _ = venvs(tmp_path, quick())
+    venv = Venv(sys.executable, wheel(tmp_path))
+    (tmp_path / "venvs" / venv.name / "bin").mkdir(parents=True)
+    (tmp_path / "venvs" / venv.name / "bin" / "python").symlink_to("/nowhere")
+    assert await imported(await made.interpreter(venv)) == b"made for it\n"
+
+
+@pytest.fixture
+def quicker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node daemon that finds uv, if it is there."""
+    monkeypatch.setenv("PATH", f"{UV.parent}{os.pathsep}{os.environ['PATH']}")
+
+
+PROGRAM = """
+import demo_of_ours, sys, trainer_shim
+print(demo_of_ours.WORDS, sys.argv, flush=True)
+trainer_shim.attach().report(1, loss=0.5)
+"""
+
+
+def launched(head: Head, attempt: int, requirements: str) -> RunId:
+    """A Launch whose command line names the interpreter by its path, as submissions do."""
+    code = blob({"train.py": PROGRAM})
+    name = hashlib.sha256(code).hexdigest()
+    head.blobs[name] = code
+    argv = (sys.executable, "train.py", "--lr=1")
+    program = Program(argv, sys.executable, name, "/", requirements=requirements)
+    work = Work(program, (), "loss", Goal.MINIMIZE, 7)
+    run = RunId("digits/1", attempt)
+    head.send(Assignment(Launch(run, (CPU0,), Quantum(), ""), None, work, 60.0, 10.0))
+    return run
+
+
+async def test_a_trial_runs_with_what_its_study_requires(
+    head: Head, quicker: None, node: Node, tmp_path: Path
+) -> None:
+    venv = Venv(sys.executable, wheel(tmp_path))
+    head.send(Look("n1", (), (venv,)))
+    await head.until(lambda: Looked("n1", ((venv.name, ""),)) in head.events)
+    await head.hears(RunCompleted, launched(head, 1, venv.requirements))
+    output = node.config.state_dir / "trials" / "digits" / "1" / "output.log"
+    assert "made for it ['train.py', '--lr=1']" in output.read_text()
+    shutil.rmtree(node.config.state_dir / "venvs")
+    failed = await head.hears(RunFailed, launched(head, 2, "/no/such.whl"))
+    assert failed.error_kind == "not_started"
+    assert "such.whl" in failed.detail
