@@ -52,7 +52,6 @@ from hermesd.pb.hermes.v1 import node_pb2 as pb
 
 LEAVE_SECONDS = 10.0
 ACKNOWLEDGE_SECONDS = 2.0
-# Answers of a head that is away or busy: ask again. Any other is its last word.
 
 log = structlog.get_logger()
 
