@@ -165,7 +165,7 @@ def test_hello_survives_the_wire() -> None:
         ),
         ("0 GPUs",),
         "0.1.0",
-        "one disk",
+        disk="one disk",
     )
     assert wire.event_from_proto(wire.hello_to_proto(joined)) == joined
 
