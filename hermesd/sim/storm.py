@@ -16,6 +16,7 @@ from hermesd.core.machine_events import (
     NodeUndrained,
 )
 from hermesd.core.model import NodeId
+from hermesd.core.pools import pool_of
 from hermesd.sim.host import Host
 from hermesd.sim.world import World
 
@@ -86,11 +87,13 @@ class Storm:
         return node
 
     def _end_a_node(self) -> str:
-        """For good, with its disk; one is left."""
+        """For good, with its disk; one of each pool is left."""
         alive = [node for node in self._world.boxes if node not in self._world.gone]
-        if len(alive) < 2:
+        pool = {node: pool_of(node, self._world.pools) for node in alive}
+        spare = [node for node in alive if list(pool.values()).count(pool[node]) > 1]
+        if not spare:
             return "there is none"
-        node = self._chance.random.choice(alive)
+        node = self._chance.random.choice(spare)
         self._world.lose(node)
         return node
 
