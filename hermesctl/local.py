@@ -56,11 +56,12 @@ async def find(environment: Mapping[str, str]) -> LocalHead:
 
 
 async def start(
-    environment: Mapping[str, str], *, slots: int | None = None, say: Say | None = None
+    environment: Mapping[str, str], *, slots: int | str | None = None, say: Say | None = None
 ) -> subprocess.Popen[bytes] | None:
     """Start the embedded head and node unless they run; returns once the head answers.
 
-    The result is the process, or None if it ran already. `slots` is the number of CPU slots.
+    The result is the process, or None if it ran already. `slots` is the number of CPU
+    slots, or their shares such as "80%,40%".
     Raises HermesError, with the end of its log, when it ends before it answers, Refused where a
     head of its own has the state directory, UsageError when that can't be written.
     """

@@ -78,7 +78,10 @@ def head(
 
 
 Name = Annotated[str | None, typer.Option("--name", help="Overrides name.")]
-Slots = Annotated[int | None, typer.Option("--slots", help="Overrides cpu_slots: how many.")]
+Slots = Annotated[
+    str | None,
+    typer.Option("--slots", help="Overrides cpu_slots: how many, or shares such as 80%,40%."),
+]
 
 
 @nodes.callback(invoke_without_command=True)
@@ -128,7 +131,7 @@ def _node_settings(
     config: Path | None,
     state: Path | None,
     name: str | None,
-    slots: int | None,
+    slots: str | None,
     **others: object,
 ) -> NodeConfig:
     flags = {"state_dir": state, "name": name, "cpu_slots": slots, **others}
@@ -140,14 +143,18 @@ def _node_settings(
 
 def _serve_node(settings: NodeConfig, until_stdin_closes: bool) -> None:
     from hermesd.node.daemon import AlreadyRunning, serve
+    from hermesd.node.quotas import NoQuota
 
-    _run(serve(settings), until_stdin_closes, (AlreadyRunning,), (PermissionError,))
+    _run(serve(settings), until_stdin_closes, (AlreadyRunning,), (NoQuota, PermissionError))
 
 
 @app.command()
 def local(
     state: Annotated[Path | None, typer.Option(help="Where everything is kept.")] = None,
-    slots: Annotated[int | None, typer.Option(min=0, help="CPU slots; default: the cores.")] = None,
+    slots: Annotated[
+        str | None,
+        typer.Option(help="CPU slots: how many, or shares such as 80%,40%; default: the cores."),
+    ] = None,
 ) -> None:
     """Run a head and a node for this user, on a Unix socket."""
     from hermesd.local import LocalRefused, serve

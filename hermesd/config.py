@@ -9,7 +9,6 @@ import ipaddress
 import os
 import re
 import socket
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,6 +28,7 @@ from hermesd.enrolment import Membership
 from hermesd.hours import Hours, parse
 from hermesd.memory import usable_memory
 from hermesd.pooling import Pools
+from hermesd.slots import Slots, one_for_each_core
 
 NODE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -42,29 +42,6 @@ def _size(value: object) -> object:
     if match is None or match[2] not in UNITS:
         raise ValueError("a number of bytes or a size such as 512MiB or 20GiB")
     return int(float(match[1]) * UNITS[match[2]])
-
-
-def _slots(value: object) -> object:
-    """`3` is three slots on the first usable cores; text comes from the environment."""
-    if isinstance(value, str):
-        try:
-            value = tomllib.loads(f"slots = {value}")["slots"]
-        except tomllib.TOMLDecodeError:
-            raise ValueError("a number of slots or lists of cores such as [[0], [1]]") from None
-    if type(value) is int:
-        if not 0 <= value <= 4096:
-            raise ValueError("from 0 to 4096 slots")
-        cores = usable_cores()
-        return tuple((cores[slot % len(cores)],) for slot in range(value))
-    return value
-
-
-def _cores_exist(slots: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
-    known = set(usable_cores())
-    for cores in slots:
-        if not cores or not known.issuperset(cores):
-            raise ValueError(f"lists of cores out of {sorted(known)}, none of them empty")
-    return slots
 
 
 def _node_name(name: str) -> str:
@@ -103,9 +80,6 @@ def _hours(value: object) -> object:
 Bytes = Annotated[int, BeforeValidator(_size), Field(ge=0, le=2**62)]
 Address = Annotated[str, AfterValidator(_address)]
 Target = Annotated[str, AfterValidator(_target)]
-Slots = Annotated[
-    tuple[tuple[int, ...], ...], BeforeValidator(_slots), AfterValidator(_cores_exist)
-]
 ServiceHours = Annotated[Hours | None, BeforeValidator(_hours)]
 # Absolute: hosts of trials look for what they are told of from directories of their own.
 FilePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
@@ -118,11 +92,6 @@ def _names_loopback(address: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def usable_cores() -> list[int]:
-    """The cores that this process may run on."""
-    return sorted(os.sched_getaffinity(0))
 
 
 def default_name() -> str:
@@ -253,8 +222,9 @@ class NodeConfig(_Daemon):
     # Where other nodes fetch checkpoints: host:port as they reach it. Unset: once joined, any port
     # of the address that leads to the head; else a socket, for the nodes of this machine.
     transfer: Address | None = None
-    # The cores of each CPU slot; a number means as many slots of one core; none: no CPU slots.
-    cpu_slots: Slots = Field(default_factory=lambda: tuple((core,) for core in usable_cores()))
+    # The cores of each CPU slot, or its share of one ("70%"); a number means as many slots of one
+    # core; none: no CPU slots.
+    cpu_slots: Slots = Field(default_factory=one_for_each_core)
     gpus: bool = True
     # When it serves, by its own clock: ["Mon-Fri 19:00-07:00", "Sat-Sun"]; unset: always.
     hours: ServiceHours = None

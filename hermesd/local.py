@@ -157,11 +157,11 @@ def _alone(folder: Path) -> Iterator[None]:
 class Local:
     """The two children, and the file that tells where they are."""
 
-    def __init__(self, folder: Path, slots: int | None) -> None:
+    def __init__(self, folder: Path, slots: str | None) -> None:
         self._folder = folder
         self._socket = folder / "head.sock"
         self._record = folder / "local.json"
-        cpu = () if slots is None else ("--slots", str(slots))
+        cpu = () if slots is None else ("--slots", slots)
         head = ("head", "--state", str(folder / "head"), "--socket", str(self._socket))
         node = ("node", "--state", str(folder / "node"), "--head", f"unix:{self._socket}")
         self.head = Child("head", (*head, "--embedded"), HEAD_STOP_SECONDS)
@@ -213,7 +213,7 @@ class Local:
         log.info("ready", socket=str(self._socket))
 
 
-async def serve(folder: Path, slots: int | None) -> None:
+async def serve(folder: Path, slots: str | None) -> None:
     """Run until SIGTERM or SIGINT. Raises LocalRefused."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -14,6 +14,7 @@ from hermesd.core.model import Plugin
 from hermesd.core.pools import Pool
 from hermesd.pooling import configured
 from hermesd.settings import ConfigError, load_head, load_node
+from hermesd.slots import Slot
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "systemd" / "hermesd.toml.example"
 CORE = min(os.sched_getaffinity(0))
@@ -31,7 +32,7 @@ def write(tmp_path: Path):
 
 def test_nothing_said_gives_one_slot_for_each_usable_core() -> None:
     config = load_node(None, {}, {})
-    assert config.cpu_slots == tuple((core,) for core in sorted(os.sched_getaffinity(0)))
+    assert config.cpu_slots == tuple(Slot((core,)) for core in sorted(os.sched_getaffinity(0)))
     assert config.gpus
     assert not config.embedded
     assert config.parked_memory_bytes > 0
@@ -56,6 +57,29 @@ def test_flags_override_the_environment_and_that_the_file(write) -> None:
 def test_cpu_slots_are_a_number_or_lists_of_cores(write, written: str, slots: int) -> None:
     assert len(load_node(write(f"[node]\ncpu_slots = {written}\n"), {}, {}).cpu_slots) == slots
     assert len(load_node(None, {"HERMES_NODE_CPU_SLOTS": written}, {}).cpu_slots) == slots
+
+
+def test_shares_of_cores_are_placed_where_they_fit(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    slots = (Slot((1,), 40), Slot((0,), 80), Slot((1,), 56))
+    written = '["40%", "80%", "56%"]'
+    assert load_node(write(f"[node]\ncpu_slots = {written}\n"), {}, {}).cpu_slots == slots
+    assert load_node(None, {"HERMES_NODE_CPU_SLOTS": written}, {}).cpu_slots == slots
+    assert load_node(None, {}, {"cpu_slots": "40%,80%, 56 %"}).cpu_slots == slots
+    beside = load_node(write('[node]\ncpu_slots = [[0], "70%"]\n'), {}, {}).cpu_slots
+    assert beside == (Slot((0,)), Slot((1,), 70))
+
+
+def test_shares_that_no_core_has_left_are_refused_with_some_that_fit(
+    write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    with pytest.raises(ConfigError) as refused:
+        load_node(None, {}, {"cpu_slots": "100%,70%,50%"})
+    assert "--cpu-slots: node.cpu_slots = 100%,70%,50%: expected shares" in str(refused.value)
+    assert "for example 84%, 58%, 42%" in str(refused.value)
+    with pytest.raises(ConfigError, match=r"the cores \[0, 1\], each at most 100 % in all"):
+        load_node(write('[node]\ncpu_slots = [[0, 1], "1%"]\n'), {}, {})
 
 
 def test_a_relative_path_is_one_of_where_the_daemon_was_started(
@@ -202,6 +226,8 @@ BAD_NODES = [
     ("cpu_slots = [[99999]]", r"node\.cpu_slots = .*expected lists of cores out of"),
     ("cpu_slots = [[]]", r"node\.cpu_slots = .*none of them empty"),
     ("cpu_slots = -1", r"node\.cpu_slots = -1: expected from 0 to 4096 slots"),
+    ("cpu_slots = ['0%']", r"node\.cpu_slots = .*shares of a core from 1% to 100%, not 0%"),
+    ("cpu_slots = ['half']", r"node\.cpu_slots = .*shares of a core from 1% to 100%, not half"),
     ("cpu_slots = 'two'", r"node\.cpu_slots = two: expected a number of slots"),
     ("head = 'somewhere'", r"node\.head = somewhere: expected host:port"),
     ("gpus = 'perhaps'", r"node\.gpus = perhaps: expected a valid boolean"),

@@ -71,13 +71,14 @@ class Hierarchy:
     """A writable hierarchy at `root`: v2, or the v1 freezer."""
 
     def __init__(self, root: Path, version: int) -> None:
-        self._root = root
+        self.root = root
+        self.version = version
         self._v2 = version == 2
         kind = "cgroup v2" if self._v2 else "the cgroup v1 freezer"
         self.fact = f"{kind} at {root}: park, fence and kill reach every process of a trial"
 
     def create(self, name: str) -> Groups | None:
-        run = self._root / name / "run"
+        run = self.root / name / "run"
         groups = Groups(run / "host", run / "work")
         for path in (groups.host, groups.work):
             path.mkdir(parents=True, exist_ok=True)
@@ -91,7 +92,7 @@ class Hierarchy:
             (path / "freezer.state").write_text("THAWED")
 
     def kill(self, name: str) -> None:
-        run = self._root / name / "run"
+        run = self.root / name / "run"
         with contextlib.suppress(FileNotFoundError):
             if self._v2:
                 (run / "cgroup.kill").write_text("1")
@@ -108,16 +109,16 @@ class Hierarchy:
         pids: set[int] = set()
         for group in ("host", "work"):
             with contextlib.suppress(FileNotFoundError):
-                text = (self._root / name / "run" / group / "cgroup.procs").read_text()
+                text = (self.root / name / "run" / group / "cgroup.procs").read_text()
                 pids.update(int(pid) for pid in text.split())
         return pids
 
     def remove(self, name: str) -> None:
         for path in ("run/host", "run/work", "run", "."):
             with contextlib.suppress(OSError):
-                (self._root / name / path).rmdir()
+                (self.root / name / path).rmdir()
         with contextlib.suppress(OSError):
-            self._root.rmdir()  # the last trial's
+            self.root.rmdir()  # the last trial's
 
 
 def detect(name: str) -> Cgroups:
@@ -129,7 +130,7 @@ def detect(name: str) -> Cgroups:
         for mount in (line.split() for line in mounts):
             if mount[2] != kind or (option and option not in mount[3].split(",")):
                 continue
-            root = Path(mount[1] + _own_path(option)) / name
+            root = Path(mount[1] + own_path(option)) / name
             probe = root / ".probe"
             try:
                 probe.mkdir(parents=True, exist_ok=True)
@@ -146,7 +147,7 @@ def detect(name: str) -> Cgroups:
     return NoCgroups("; ".join(reasons) or "none is mounted")
 
 
-def _own_path(controller: str) -> str:
+def own_path(controller: str) -> str:
     """The path of our own group in the hierarchy of this controller ("" is v2's)."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)

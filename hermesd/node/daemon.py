@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hermesd.config import NodeConfig
-from hermesd.node import cgroups
-from hermesd.node.devices import DeviceProvider
+from hermesd.node import cgroups, quotas
 from hermesd.node.devices.cpu import CpuSlots
 from hermesd.node.devices.nvml import Gpus
 from hermesd.node.devices.rack import Rack
@@ -26,7 +25,7 @@ class AlreadyRunning(Exception):
 
 
 async def serve(config: NodeConfig) -> None:
-    """Run a node until SIGTERM or SIGINT. Raises AlreadyRunning."""
+    """Run a node until SIGTERM or SIGINT. Raises AlreadyRunning, NoQuota."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -43,28 +42,27 @@ async def run_node(
     """Be the node of these settings until `stop` is set; `ready` is called once it serves.
 
     `environ` is what trials' clean environments are taken from. Hosts are left running, unless
-    the node is embedded: then every trial is written down and ended. Raises AlreadyRunning.
+    the node is embedded: then every trial is written down and ended. Raises AlreadyRunning, and
+    NoQuota where slots are shares of cores that cannot be held.
     """
     state, sockets = config.state_dir, config.runtime_path
     for folder in (state, sockets):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with _locked(state / "lock"):
         _expose_shim(state / "shim")
-        rack = Rack(_providers(config))
+        slots = CpuSlots(config.cpu_slots)
+        rack = Rack([slots, Gpus()] if config.gpus else [slots])
         await rack.find(config.name)
-        groups = cgroups.detect(group_name(config))
-        await NodeLoop(config, environ, rack, groups).run(stop, ready)
+        name = group_name(config)
+        groups = cgroups.detect(name)
+        held = quotas.detect(name, slots.percents, groups)
+        await NodeLoop(config, environ, rack, groups, held).run(stop, ready)
 
 
 def group_name(config: NodeConfig) -> str:
     """The cgroup of a node; two nodes of one name on one machine have different directories."""
     digest = hashlib.sha256(str(config.state_dir.absolute()).encode()).hexdigest()[:8]
     return f"hermes-{config.name}-{digest}"
-
-
-def _providers(config: NodeConfig) -> list[DeviceProvider]:
-    gpus: list[DeviceProvider] = [Gpus()] if config.gpus else []
-    return [CpuSlots(config.cpu_slots), *gpus]
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import structlog
 
 from hermesd import __version__, wire
-from hermesd.config import NodeConfig, usable_cores
+from hermesd.config import NodeConfig
 from hermesd.core.commands import Release
 from hermesd.core.events import (
     DeviceFailed,
@@ -40,6 +40,7 @@ from hermesd.node.holdings import tell_holdings
 from hermesd.node.link import Link
 from hermesd.node.manners import Manners
 from hermesd.node.outbox import Outbox
+from hermesd.node.quotas import Quotas
 from hermesd.node.replicas import Replicas
 from hermesd.node.shelf import Shelf
 from hermesd.node.sights import Sights
@@ -49,6 +50,7 @@ from hermesd.node.usage import tell_usage
 from hermesd.node.venvs import Venvs
 from hermesd.node.zygotes import Zygotes
 from hermesd.pb.hermes.v1 import node_pb2 as pb
+from hermesd.slots import usable_cores
 
 LEAVE_SECONDS = 10.0
 ACKNOWLEDGE_SECONDS = 2.0
@@ -64,12 +66,18 @@ class NodeLoop:
     """One node. It must hold its state directory alone."""
 
     def __init__(
-        self, config: NodeConfig, environ: Mapping[str, str], rack: Rack, groups: Cgroups
+        self,
+        config: NodeConfig,
+        environ: Mapping[str, str],
+        rack: Rack,
+        groups: Cgroups,
+        quotas: Quotas,
     ) -> None:
         self._config = config
         self._environ = environ
         self._rack = rack
         self._cgroups = groups
+        self._quotas = quotas
         self._outbox = Outbox()
         self._link = Link(config, self._outbox, self._hello, self._heard)
         self._shelf = Shelf(
@@ -135,6 +143,7 @@ class NodeLoop:
             tasks=tasks,
             shim=self._config.state_dir / "shim",
             cgroups=self._cgroups,
+            quotas=self._quotas,
             zygotes=self._zygotes,
             environ=self._environ,
             snapshot=self._shelf.snapshot,
@@ -230,6 +239,7 @@ class NodeLoop:
                 (
                     *self._rack.facts(),
                     self._cgroups.fact,
+                    *self._quotas.facts,
                     disk_fact(self._config.state_dir),
                     *self._manners.facts,
                 ),

@@ -10,6 +10,7 @@ from pathlib import Path
 from hermesd.core.model import Checkpoint, Device, DeviceId, NodeId, Time, Venv
 from hermesd.core.node_messages import Input, Source
 from hermesd.node.cgroups import Cgroups
+from hermesd.node.quotas import Quotas
 from hermesd.node.zygotes import Zygotes
 
 
@@ -26,6 +27,7 @@ class Site:
     tasks: asyncio.TaskGroup
     shim: Path
     cgroups: Cgroups
+    quotas: Quotas
     zygotes: Zygotes
     environ: Mapping[str, str]
     devices: Mapping[DeviceId, Device]

@@ -41,6 +41,8 @@ async def start(site: Site, folder: TrialFolder, order: Spawn | Rebuild) -> tupl
     link = await hostlink.start(
         folder, program.python, ready.preload, ready.environment, site.shim, site.zygotes
     )
+    devices = order.assignment.launch.devices if isinstance(order, Spawn) else ()
+    site.quotas.hold(folder.cgroup, devices, {link.host_pid})
     return link, ready
 
 

@@ -135,6 +135,7 @@ class Trainer:
             case Settle():
                 await self.dismiss()
                 self._site.cgroups.remove(self._folder.cgroup)
+                self._site.quotas.remove(self._folder.cgroup)
                 self._folder.settle()
             case Forget():
                 await self.dismiss()
@@ -169,8 +170,14 @@ class Trainer:
         await asyncio.to_thread(self._folder.begin, order.assignment)
         if self._link is None:
             return  # its death is being reported
+        self._hold(self._link, order.assignment)
         processes.bind(self._program(self._link), cores_of(self._site, order.assignment))
         self._ask("resume", order.assignment.run, limit_step=order.limit_step)
+
+    def _hold(self, link: HostLink, assignment: Assignment) -> None:
+        """See that the trial has what its devices have, maybe less than the last ones had."""
+        pids, devices = {link.host_pid, *self._program(link)}, assignment.launch.devices
+        self._site.quotas.hold(self._folder.cgroup, devices, pids)
 
     def _program(self, link: HostLink) -> set[int]:
         """The processes that the trial's program has become."""
@@ -197,6 +204,7 @@ class Trainer:
             await hearing.hear_death()
             return
         self._link, said = link, link.attached
+        self._hold(link, assignment)
         hearing.worker_pid = int(said["worker_pid"] or 0)
         attempt, phase, step = int(said["attempt"]), str(said["phase"]), int(said["step"])
         memory = processes.resident_bytes(self._program(link))

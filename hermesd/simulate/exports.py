@@ -8,6 +8,7 @@ between its neighbours.
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +32,7 @@ FORMAT = 1
 # The figures' trailing mean, as a share of the longest job: 20 iterations of 1,000.
 SMOOTHED_SHARE = 0.02
 # A suspend and a resume on cores, where a trial is parked: by benchmarks/switches.py.
-PARKED_SECONDS, CORES = 0.015, "cpu"
+PARKED_SECONDS, CORES = 0.015, re.compile(r"cpu(-\d+%)?")
 # What is read of the journal: when trials got a device, and how far they were at what time.
 READ = frozenset(kind.__name__ for kind in (Launch, RunStarted, Reported, RunCompleted))
 
@@ -199,7 +200,8 @@ def _switch(lines: _Lines) -> Switch:
         if isinstance(entry, RunStarted) and entry.run.attempt == 1
     ]
     anywhere = Switch.split(OTHERWISE.switch)
-    usual = Switch.split(PARKED_SECONDS) if lines.kinds == {CORES} else anywhere
+    on_cores = bool(lines.kinds) and all(CORES.fullmatch(kind) for kind in lines.kinds)
+    usual = Switch.split(PARKED_SECONDS) if on_cores else anywhere
     return Switch(
         _median([cost.suspend_seconds for cost in costs], usual.leaving),
         _median([cost.resume_seconds for cost in costs], usual.resuming),

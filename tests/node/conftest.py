@@ -24,6 +24,7 @@ from hermesd.node import cgroups
 from hermesd.node.daemon import group_name, run_node
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2_grpc
+from hermesd.slots import Slot
 
 Event = TypeVar("Event")
 CPU0, CPU1 = "n1/cpu0", "n1/cpu1"
@@ -177,7 +178,7 @@ def config(tmp_path: Path) -> NodeConfig:
         name="n1",
         state_dir=tmp_path / "node",
         head=f"unix:{tmp_path}/head.sock",
-        cpu_slots=((0,), (0,)),
+        cpu_slots=(Slot((0,)), Slot((0,))),
         gpus=False,
     )
 

@@ -11,6 +11,7 @@ from hermesd.config import NodeConfig
 from hermesd.core.events import NodeJoined, RunStarted, RunSuspended
 from hermesd.core.model import Checkpoint, RunId, Tier
 from hermesd.core.node_messages import Upcoming
+from hermesd.slots import Slot
 
 from .conftest import PROGRAM, Head, Node, becomes
 
@@ -42,7 +43,7 @@ ASKED_FOR = Upcoming((TRIAL,), 1)
 @pytest.fixture
 def config(config: NodeConfig) -> NodeConfig:
     """One slot, and a core beside it."""
-    return config.model_copy(update={"cpu_slots": ((min(os.sched_getaffinity(0)),),)})
+    return config.model_copy(update={"cpu_slots": (Slot((min(os.sched_getaffinity(0)),)),)})
 
 
 class Trial:

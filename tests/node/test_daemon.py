@@ -28,6 +28,7 @@ from hermesd.core.model import Fidelity, Goal, Quantum, RunId, Tier
 from hermesd.node import outbox, processes
 from hermesd.node.daemon import AlreadyRunning, run_node
 from hermesd.pb.hermes.v1 import node_pb2 as pb
+from hermesd.slots import Slot
 
 from .conftest import CPU0, CPU1, Head, Node, becomes
 
@@ -622,7 +623,7 @@ async def test_a_program_stays_on_its_slots_cores_wherever_it_goes_on(
     no_survivors: None,
 ) -> None:
     one, other = sorted(os.sched_getaffinity(0))[:2]
-    slots = config.model_copy(update={"cpu_slots": ((one,), (one, other))})
+    slots = config.model_copy(update={"cpu_slots": (Slot((one,)), Slot((one, other)))})
     async with Node(slots):
         joined = await head.hears(NodeJoined)
         assert [device.cores for device in joined.devices] == [(one,), (one, other)]

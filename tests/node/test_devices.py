@@ -11,12 +11,13 @@ from hermesd.core.model import Tier
 from hermesd.node.devices.cpu import CpuSlots
 from hermesd.node.devices.nvml import Gpus
 from hermesd.node.devices.rack import Rack
+from hermesd.slots import Slot
 
 CORE = min(os.sched_getaffinity(0))
 
 
 async def test_slots_are_lists_of_cores() -> None:
-    slots = CpuSlots([(CORE,), (CORE,)])
+    slots = CpuSlots([Slot((CORE,)), Slot((CORE,))])
     first, second = await slots.find("n1")
     assert (first.id, first.kind, first.cores) == ("n1/cpu0", "cpu", (CORE,))
     assert second.id == "n1/cpu1"
@@ -26,7 +27,7 @@ async def test_slots_are_lists_of_cores() -> None:
 
 
 async def test_a_slots_use_is_that_of_its_cores() -> None:
-    slots = CpuSlots([(CORE,)])
+    slots = CpuSlots([Slot((CORE,))])
     await slots.find("n1")
     await slots.use()
     sum(range(10**6))
@@ -100,7 +101,7 @@ async def test_a_gpu_is_free_when_its_driver_lists_none_of_ours(
 
 
 async def test_a_rack_asks_whoever_a_device_belongs_to() -> None:
-    rack = Rack([CpuSlots([(CORE,)])])
+    rack = Rack([CpuSlots([Slot((CORE,))])])
     await rack.find("n1")
     assert list(rack.devices) == ["n1/cpu0"]
     assert rack.cheapest == {"n1/cpu0": Tier.PARK}

@@ -1,4 +1,4 @@
-"""CPU slots: each a set of cores that one trial at a time is bound to."""
+"""CPU slots: each a set of cores, or a share of one, that one trial at a time is bound to."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hermesd.core.model import Device, DeviceId, NodeId, Tier
 from hermesd.node.devices import Use
+from hermesd.slots import Slot
 
 # A program bound to a slot must not open a GPU that is lent to somebody else.
 _NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
@@ -15,25 +16,39 @@ _NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_
 _IDLE = (3, 4)
 
 
+def _kind(slot: Slot) -> str:
+    """Slots of different shares are not equally fast: to the head they are different kinds."""
+    return "cpu" if slot.percent == 100 else f"cpu-{slot.percent}%"
+
+
 class CpuSlots:
     """The slots of this machine; a parked trial takes none of a slot's time."""
 
     cheapest = Tier.PARK
 
-    def __init__(self, slots: Sequence[Sequence[int]]) -> None:
-        self._slots = tuple(tuple(sorted(cores)) for cores in slots)
+    def __init__(self, slots: Sequence[Slot]) -> None:
+        self._slots = tuple(slots)
         self._cores: dict[DeviceId, tuple[int, ...]] = {}
         self._before: dict[int, tuple[int, int]] = {}
+        # Of the slots that are less than their core.
+        self.percents: Mapping[DeviceId, int] = {}
 
     async def find(self, node: NodeId) -> tuple[Device, ...]:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         share = memory // max(1, len(self._slots))
-        self._cores = {f"{node}/cpu{i}": cores for i, cores in enumerate(self._slots)}
-        return tuple(Device(name, node, "cpu", share, c) for name, c in self._cores.items())
+        named = {f"{node}/cpu{i}": slot for i, slot in enumerate(self._slots)}
+        self._cores = {name: tuple(sorted(slot.cores)) for name, slot in named.items()}
+        self.percents = {n: slot.percent for n, slot in named.items() if slot.percent < 100}
+        return tuple(
+            Device(name, node, _kind(slot), share, self._cores[name])
+            for name, slot in named.items()
+        )
 
     def fact(self) -> str:
         count = len(self._slots)
-        return f"{count} CPU slot{'' if count == 1 else 's'}"
+        shares = ", ".join(f"{slot.percent} %" for slot in self._slots)
+        words = f" ({shares} of a core)" if self.percents else ""
+        return f"{count} CPU slot{'' if count == 1 else 's'}{words}"
 
     def environment(self, device: DeviceId) -> Mapping[str, str]:
         return _NO_GPU

@@ -1,0 +1,117 @@
+"""The CPU slots of a node, as its settings have them: whole cores, or a share of one.
+
+Rule: a share holds whatever else runs, or it is refused: no core is promised for more than 100 %
+where there are shares.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import BeforeValidator, PlainSerializer
+
+_SHARE = re.compile(r"\s*(\d{1,3})\s*%\s*")
+_EXPECTED = "a number of slots, lists of cores such as [[0], [1]], or shares such as 70%"
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Its cores, and how much of their time it may use together: percent of one core each."""
+
+    cores: tuple[int, ...]
+    percent: int = 100
+
+
+def usable_cores() -> list[int]:
+    """The cores that this process may run on."""
+    return sorted(os.sched_getaffinity(0))
+
+
+def one_for_each_core() -> tuple[Slot, ...]:
+    """What is offered where nothing is said."""
+    return tuple(Slot((core,)) for core in usable_cores())
+
+
+def _slots(value: object) -> tuple[Slot, ...]:
+    """`3` is three slots on the first usable cores; text comes from flags and the environment."""
+    if isinstance(value, str):
+        value = _parsed(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        if not 0 <= value <= 4096:
+            raise ValueError("from 0 to 4096 slots")
+        cores = usable_cores()
+        return tuple(Slot((cores[slot % len(cores)],)) for slot in range(value))
+    if not isinstance(value, list | tuple):
+        raise ValueError(_EXPECTED)
+    if all(isinstance(each, Slot) for each in value):
+        return tuple(value)
+    whole = {i: _whole(each) for i, each in enumerate(value) if not isinstance(each, str)}
+    shares = {i: _percent(each) for i, each in enumerate(value) if isinstance(each, str)}
+    slots = {**whole, **_placed(shares, whole)}
+    return tuple(slots[i] for i in range(len(value)))
+
+
+def _parsed(text: str) -> object:
+    if "%" in text and "[" not in text:
+        return text.split(",")
+    try:
+        return tomllib.loads(f"slots = {text}")["slots"]
+    except tomllib.TOMLDecodeError:
+        raise ValueError(_EXPECTED) from None
+
+
+def _whole(cores: object) -> Slot:
+    known = usable_cores()
+    if not isinstance(cores, list | tuple) or not cores or not set(known).issuperset(cores):
+        raise ValueError(f"lists of cores out of {known}, none of them empty, or shares like 70%")
+    return Slot(tuple(cores))
+
+
+def _percent(text: str) -> int:
+    match = _SHARE.fullmatch(text)
+    if match is None or not 1 <= int(match[1]) <= 100:
+        raise ValueError(f"shares of a core from 1% to 100%, not {text.strip()}")
+    return int(match[1])
+
+
+def _placed(shares: Mapping[int, int], whole: Mapping[int, Slot]) -> Mapping[int, Slot]:
+    """Each share on a core of its own or beside others: the largest first, where most is free."""
+    taken = [core for slot in whole.values() for core in slot.cores]
+    placed = _fitted(shares, taken)
+    if placed is None:
+        scaled = (
+            {i: share * scale // 100 for i, share in shares.items()} for scale in range(99, 0, -1)
+        )
+        fitting = next((s for s in scaled if min(s.values()) > 0 and _fitted(s, taken)), None)
+        words = ", ".join(f"{share}%" for share in fitting.values()) if fitting else ""
+        example = f", for example {words}" if words else ""
+        raise ValueError(
+            f"shares that fit on the cores {usable_cores()}, each at most 100 % in all{example}"
+        )
+    return placed
+
+
+def _fitted(shares: Mapping[int, int], taken: Sequence[int]) -> Mapping[int, Slot] | None:
+    free = {core: 0 if core in taken else 100 for core in usable_cores()}
+    placed = {}
+    for i in sorted(shares, key=lambda i: -shares[i]):
+        core = max(free, key=lambda core: (free[core], -core))
+        free[core] -= shares[i]
+        if free[core] < 0:
+            return None
+        placed[i] = Slot((core,), shares[i])
+    return placed
+
+
+def _as_written(slots: Sequence[Slot]) -> list[object]:
+    return [list(slot.cores) if slot.percent == 100 else f"{slot.percent}%" for slot in slots]
+
+
+Slots = Annotated[
+    tuple[Slot, ...], BeforeValidator(_slots), PlainSerializer(_as_written, when_used="json")
+]

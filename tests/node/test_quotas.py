@@ -1,0 +1,167 @@
+"""Slots that are shares of a core are kinds of their own, and the kernel holds each share."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from hermesd.config import NodeConfig
+from hermesd.core.events import NodeJoined, RunStarted, RunSuspended
+from hermesd.core.model import RunId, Tier
+from hermesd.node import cgroups, processes, quotas
+from hermesd.node.cgroups import NoCgroups
+from hermesd.node.daemon import run_node
+from hermesd.node.quotas import NoQuota, NoShares, Unified
+from hermesd.slots import Slot
+
+from .conftest import CPU0, CPU1, Head, Node, becomes
+from .test_daemon import worker_of
+
+Launch = Callable[..., RunId]
+Running = Callable[..., Awaitable[RunId]]
+Suspended = Callable[..., Awaitable[RunSuspended]]
+
+CORE = min(os.sched_getaffinity(0))
+SHARES = (Slot((CORE,), 60), Slot((CORE,), 30))
+
+
+@pytest.fixture
+def held() -> None:
+    """This machine lets us write a cpu controller."""
+    name = f"hermes-test-{os.getpid()}"
+    try:
+        quotas.detect(name, {CPU0: 60}, cgroups.detect(name))
+    except NoQuota as error:
+        pytest.skip(str(error))
+
+
+def cpu_group(pid: int) -> Path:
+    """The group whose quota holds a process."""
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    rows = [row.split(":", 2) for row in Path(f"/proc/{pid}/cgroup").read_text().splitlines()]
+    for _, mount, kind, options, *_ in mounts:
+        for _, controllers, path in rows:
+            if kind == "cgroup" and "cpu" in options.split(",") and "cpu" in controllers.split(","):
+                return Path(mount + path)
+    (mount,) = (mount[1] for mount in mounts if mount[2] == "cgroup2")
+    (path,) = (path for _, controllers, path in rows if not controllers)
+    return Path(mount + path)
+
+
+def quota(group: Path) -> str:
+    """The microseconds of each period; "-1" or "max" is all of it."""
+    v1 = group / "cpu.cfs_quota_us"
+    return (v1 if v1.exists() else group / "cpu.max").read_text().split()[0]
+
+
+def throttled(group: Path) -> int:
+    """How many periods ended before all that the group had to do."""
+    words = dict(line.split() for line in (group / "cpu.stat").read_text().splitlines())
+    return int(words["nr_throttled"])
+
+
+@pytest.fixture
+def shares(held: None, config: NodeConfig) -> NodeConfig:
+    return config.model_copy(update={"cpu_slots": SHARES})
+
+
+async def test_a_trial_has_the_share_of_the_slot_that_it_is_on(
+    head: Head,
+    shares: NodeConfig,
+    launch: Launch,
+    running: Running,
+    suspended: Suspended,
+    no_survivors: None,
+) -> None:
+    async with Node(shares):
+        joined = await head.hears(NodeJoined)
+        assert [device.kind for device in joined.devices] == ["cpu-60%", "cpu-30%"]
+        assert "2 CPU slots (60 %, 30 % of a core)" in joined.facts
+        assert any("shares of cores are held by the cgroup v" in fact for fact in joined.facts)
+        first = await running(device=CPU0)
+        _, worker = worker_of(shares)
+        group = cpu_group(worker)
+        assert quota(group) == "60000"
+        await suspended(first, Tier.PARK)
+        second = launch(attempt=2, parked=first, device=CPU1)
+        await head.hears(RunStarted, second)
+        assert quota(cpu_group(worker)) == "30000"
+        written = await suspended(second, Tier.CHECKPOINT)
+        third = launch(attempt=3, checkpoint=written.checkpoint, device=CPU0)
+        await head.hears(RunStarted, third)
+        assert quota(cpu_group(worker_of(shares)[1])) == "60000"
+        await suspended(third, Tier.KILL)
+        await becomes(lambda: not group.exists())
+
+
+SPINNING = """
+import os, trainer_shim
+trial = trainer_shim.attach()
+trial.report(1, loss=1.0)
+if os.fork() == 0:
+    os.setsid()
+while True:
+    pass
+"""
+
+
+async def test_the_kernel_holds_all_that_a_program_forks_to_its_share(
+    head: Head, shares: NodeConfig, running: Running, no_survivors: None
+) -> None:
+    async with Node(shares):
+        await head.hears(NodeJoined)
+        await running(program=SPINNING, device=CPU1)
+        host, worker = worker_of(shares)
+        group = cpu_group(worker)
+        forked = processes.below(host) - {worker}
+        assert forked
+        assert all(cpu_group(pid) == group for pid in forked)
+        await becomes(lambda: throttled(group) > 3)
+
+
+def test_whole_cores_need_no_quota() -> None:
+    assert isinstance(quotas.detect("hermes-test", {}, NoCgroups("a test")), NoShares)
+
+
+async def test_slots_that_cannot_be_held_are_refused(
+    config: NodeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cgroups, "detect", lambda name: NoCgroups("a test"))
+    read = Path.read_text
+
+    def no_mounts(path: Path) -> str:
+        return "" if str(path) == "/proc/self/mounts" else read(path)
+
+    monkeypatch.setattr(Path, "read_text", no_mounts)
+    with pytest.raises(NoQuota, match="all slots would be equally fast: list cores such as"):
+        await run_node(
+            config.model_copy(update={"cpu_slots": SHARES}), {}, asyncio.Event(), lambda: None
+        )
+
+
+def test_a_controller_that_is_read_only_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Path.read_text
+
+    def mounts(path: Path) -> str:
+        text = "cgroup /proc cgroup ro,cpu 0 0"
+        return text if str(path) == "/proc/self/mounts" else read(path)
+
+    monkeypatch.setattr(Path, "read_text", mounts)
+    with pytest.raises(NoQuota, match=r"can be written here \(/proc/.*: "):
+        quotas.detect("hermes-test", {CPU0: 60}, NoCgroups("a test"))
+
+
+def test_in_v2_the_share_is_written_where_the_trial_is_frozen(tmp_path: Path) -> None:
+    """What is written where; that a kernel holds it is seen where v2 has the cpu controller."""
+    root = tmp_path / "hermes-n1"
+    work = root / "digits@1" / "run" / "work"
+    work.mkdir(parents=True)
+    two = Unified(root, {CPU0: 60})
+    two.hold("digits@1", (CPU0,), {1})
+    assert (work / "cpu.max").read_text() == "60000 100000"
+    handed_down = [root, root / "digits@1", root / "digits@1" / "run"]
+    assert [(path / "cgroup.subtree_control").read_text() for path in handed_down] == ["+cpu"] * 3
+    two.hold("digits@1", ("n1/whole",), {1})
+    assert (work / "cpu.max").read_text() == "max 100000"
