@@ -21,6 +21,7 @@ QUICK = {
     "durability": ["--quick"],
     "fidelity": ["--epochs", "1", "--policies", "best_first"],
     "goodput": ["--quick"],
+    "heterogeneous": ["--quick"],
     "hermes2021": ["--iterations", "60", "--bins", "1", "--runs", "2"],
     "journal": ["--trials", "1000", "--points", "100000"],
     "loop_step": ["--calls", "100000"],

@@ -84,10 +84,15 @@ def study(model: str, iterations: int, chosen: list[str]) -> dict[str, object]:
     }
 
 
+def turn_of(record: Lived) -> float:
+    """The paper's quantum, scaled to the recorded trainings."""
+    usual = median([trial.use.busy_seconds for trial in record.exported.trials])
+    return max(0.1, round(QUANTUM * usual / TRAINING, 1))
+
+
 def policies(record: Lived) -> tuple[Contender, ...]:
     """The paper's policies with its quanta, scaled to the recorded trainings, and ours."""
-    usual = median([trial.use.busy_seconds for trial in record.exported.trials])
-    turn = max(0.1, round(QUANTUM * usual / TRAINING, 1))
+    turn = turn_of(record)
     return contenders(
         f"fifo,round_robin:quantum_seconds={3 * turn:.1f},slaq:quantum_seconds={3 * turn:.1f},"
         f"{HERMES},quantum_seconds={turn},growth_seconds={turn},asha,best_first"
@@ -117,14 +122,14 @@ def measured(order: Order, cell: Cell, contender: Contender, run: Lived) -> Meas
 class Runs:
     """Makes runs, or finds them made: at most `left` more."""
 
-    def __init__(self, left: int, directory: Path) -> None:
+    def __init__(self, left: int, directory: Path, benchmark: str) -> None:
         self.left = left
         self.missing = 0
         self._directory = directory
-        self._where = folder("hermes2021")
+        self._where = folder(benchmark)
 
     def run(
-        self, name: str, spec: dict[str, object], contender: Contender, slots: int
+        self, name: str, spec: dict[str, object], contender: Contender, slots: int | str
     ) -> Lived | None:
         """The run; None if it is not made yet and no more are wanted."""
         wanted = Wanted(name, spec, self._directory, contender, slots)
@@ -225,7 +230,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1_000_000, help="at most so many runs now")
     options = parser.parse_args()
     with program() as directory:
-        runs = Runs(options.runs, directory)
+        runs = Runs(options.runs, directory, "hermes2021")
         results = results_of(runs, options)
     columns = ["trials", "slots", "orders", "to_good_s"]
     columns += [f"{name}_{kind}" for name in SHOWN for kind in ("live", "simulated")]

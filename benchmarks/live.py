@@ -37,14 +37,14 @@ class Wanted:
     """A study to run: its file's content without a schedule, and the folder of its program.
 
     `warm`: a trial of one step is trained before, so that the first start finds the framework
-    imported as all others do.
+    imported as all others do. `slots` are so many CPU slots, or their shares, such as "80%,40%".
     """
 
     name: str
     spec: Mapping[str, object]
     directory: Path
     contender: Contender
-    slots: int
+    slots: int | str
     warm: bool = True
 
     def study(self) -> dict[str, object]:
@@ -138,8 +138,8 @@ def live(wanted: Wanted, where: Path) -> Lived:
 
 
 @contextmanager
-def own_head(state: Path, slots: int) -> Iterator[Client]:
-    """A head and a node with so many CPU slots, which share nothing with the user's own."""
+def own_head(state: Path, slots: int | str) -> Iterator[Client]:
+    """A head and a node with these CPU slots, which share nothing with the user's own."""
     environment = {**os.environ, "HERMES_STATE": str(state)}
     # A benchmark that is told to end leaves no daemons behind.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))

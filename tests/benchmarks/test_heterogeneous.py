@@ -1,0 +1,120 @@
+"""The figures of Hermes-v2's experiment, from runs that are made up here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from benchmarks.heterogeneous import (
+    DEFAULT,
+    HERMES,
+    PAPER,
+    SHARES,
+    SWAP,
+    Lived,
+    Measured,
+    Taken,
+    kinds,
+    measured,
+    ordered,
+    policies,
+    rows,
+)
+from hermesd.core.model import Plugin
+from hermesd.simulate.contenders import FIFO
+from hermesd.simulate.curves import Curves, Switch
+from hermesd.simulate.drive import Drive
+from tests.simulate.small import job
+
+OTHER = [job([9.0, 8.0, 7.0], 0.5)]
+
+
+def recorded(jobs: list[Any], trials: list[Any] | None = None) -> Lived:
+    """A run of these jobs on whole cores."""
+    curves = Curves("made up", tuple(jobs), Switch.split(0.1), whole=True)
+    past = SimpleNamespace(curves=curves, trials=trials or [])
+    outcome = SimpleNamespace(switches=3)
+    return cast(
+        Lived,
+        SimpleNamespace(
+            export=Path("x.jsonl"), exported=past, outcome=outcome, load=0.5, overhead=0.01
+        ),
+    )
+
+
+def trainings() -> list[Any]:
+    return [job([10.0, 6.0 + n / 10, 1.0 + n / 10], 0.5) for n in range(12)]
+
+
+def test_turns_are_thirty_seconds_scaled_and_ours_has_its_defaults() -> None:
+    found = policies(1.0)
+    for name in (HERMES, SWAP):
+        assert dict(found[name].policy.settings)["quantum_seconds"] == 3.0
+    assert found[SWAP].placement == Plugin("swap")
+    assert found[DEFAULT].policy == Plugin("best_first")
+    assert found[DEFAULT].placement == Plugin("free")
+
+
+def test_a_real_run_is_read_as_the_simulated_one() -> None:
+    order = ordered(recorded(trainings()), 0)
+    speeds = [share / 100 for share in SHARES]
+    real = Drive(order, 3, FIFO.policy, FIFO.placement, speeds).run()
+    run = recorded(list(order.jobs))
+    cast(Any, run).outcome = real
+    found = measured(order, FIFO, run)
+    assert found.real == found.simulated
+    assert 0 < found.real.near_best <= found.real.to_lowest <= found.real.makespan
+    # The lowest loss of all is the first trial's last, which runs alone on the fastest.
+    assert found.real.to_lowest == pytest.approx(3 * 0.5 / 0.8, rel=0.2)
+
+
+def test_orders_are_of_the_same_trainings() -> None:
+    record = recorded(trainings())
+    first, second = ordered(record, 0), ordered(record, 1)
+    assert list(first.jobs) == trainings_of(record)
+    assert second.jobs != first.jobs
+    assert {id(job) for job in second.jobs} == {id(job) for job in first.jobs}
+
+
+def trainings_of(record: Lived) -> list[Any]:
+    return list(record.exported.curves.jobs)
+
+
+def test_a_training_that_went_another_way_is_refused() -> None:
+    order = ordered(recorded(trainings()), 0)
+    with pytest.raises(ValueError, match="trained otherwise than recorded"):
+        measured(order, FIFO, recorded([*OTHER, *order.jobs[1:]]))
+
+
+def trial(number: int, **step_seconds: float) -> Any:
+    seconds = {name.replace("_", "-") + "%": each for name, each in step_seconds.items()}
+    parameters = (("point", str(number)),)
+    return SimpleNamespace(spec=SimpleNamespace(parameters=parameters), step_seconds=seconds)
+
+
+def test_kinds_are_as_fast_as_trials_were_there_beside_a_whole_core() -> None:
+    alone = [trial(0), trial(1)]
+    for each, seconds in zip(alone, (0.1, 0.2), strict=True):
+        each.step_seconds = {"cpu": seconds}
+    shared = recorded([], [trial(0, cpu_80=0.125, cpu_40=0.2), trial(1, cpu_40=0.5)])
+    found = kinds("res", recorded([], alone), [shared])
+    assert found == [
+        ["res, cpu-80%", 0.8, pytest.approx(0.8), pytest.approx(0.8), pytest.approx(0.8)],
+        ["res, cpu-40%", 0.4, pytest.approx(0.45), pytest.approx(0.4), pytest.approx(0.5)],
+    ]
+
+
+def test_policies_stand_beside_hermes_and_the_paper() -> None:
+    def one(real: float, simulated: float) -> Measured:
+        return Measured(Taken(real, 1, 1, 1), Taken(simulated, 1, 1, 1), recorded([]))
+
+    group = {HERMES: [one(10, 20), one(10, 20)], SWAP: [one(5, 30), one(10, 30)]}
+    hermes, swap = rows({"res": group})
+    assert hermes[:3] == ["res, hermes, homes", 2, 10]
+    assert hermes[6:8] == [0, 0]
+    assert swap[6:8] == [pytest.approx(-25), pytest.approx(50)]
+    assert swap[14:16] == [PAPER["to_lowest"], PAPER["mean_end"]]
+    assert rows({"res": {SWAP: group[SWAP]}}) == []
