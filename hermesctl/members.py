@@ -48,6 +48,7 @@ class User:
     share: float
     fair_share: float
     half_life_seconds: float
+    max_studies: int | None = None
 
 
 async def invite(connection: Connection, role: Role, name: str, valid_seconds: float) -> Invited:
@@ -81,13 +82,14 @@ async def users(connection: Connection) -> list[User]:
 def _user(one: control_pb2.User) -> User:
     limits = {
         name: getattr(one, name) if one.HasField(name) else None
-        for name in ("max_devices", "max_unfinished_trials")
+        for name in ("max_devices", "max_unfinished_trials", "max_studies")
     }
     return User(
         name=one.name,
         weight=one.weight,
         max_devices=limits["max_devices"],
         max_unfinished_trials=limits["max_unfinished_trials"],
+        max_studies=limits["max_studies"],
         devices=one.devices,
         unfinished_trials=one.unfinished_trials,
         studies=one.studies,

@@ -27,7 +27,8 @@ def users_table(members: Sequence[Member], users: Mapping[str, User], wide: bool
 
 
 def _shares(user: User, wide: bool) -> list[str]:
-    extra = [number(user.weight), percent(user.fair_share), str(user.studies)] if wide else []
+    studies = _of(user.studies, user.max_studies)
+    extra = [number(user.weight), percent(user.fair_share), studies] if wide else []
     return [
         _of(user.devices, user.max_devices),
         _of(user.unfinished_trials, user.max_unfinished_trials),
@@ -52,7 +53,7 @@ def user_facts(user: User, members: Sequence[Member]) -> list[tuple[str, str]]:
     return [
         ("user", user.name),
         ("certificate", "; ".join(certificates) or "none"),
-        ("studies", str(user.studies)),
+        ("studies", _of(user.studies, user.max_studies)),
         ("unfinished", _quota(user.unfinished_trials, "trial", user.max_unfinished_trials)),
         ("on", _quota(user.devices, "device", user.max_devices)),
         (

@@ -146,6 +146,8 @@ class UserTerms(_Table):
     # At once; unset: any number.
     max_devices: Annotated[int, Field(ge=0, le=10**6)] | None = None
     max_unfinished_trials: Annotated[int, Field(ge=0, le=10**7)] | None = None
+    # In all, those that are over included.
+    max_studies: Annotated[int, Field(ge=0, le=10**6)] | None = None
 
 
 class FairShare(_Table):

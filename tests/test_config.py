@@ -129,13 +129,14 @@ def test_users_have_tables_of_their_own_that_a_node_passes_over(write) -> None:
         [users.alice]
         weight = 3
         max_devices = 4
+        max_studies = 200
         [users."b.ob"]
         max_unfinished_trials = 0
         """
     )
     head = load_head(path, {}, {})
     assert head.fair_share.half_life_hours == 2
-    assert head.users["alice"] == UserTerms(weight=3, max_devices=4)
+    assert head.users["alice"] == UserTerms(weight=3, max_devices=4, max_studies=200)
     assert head.users["b.ob"] == UserTerms(max_unfinished_trials=0)
     assert load_node(path, {}, {})
 

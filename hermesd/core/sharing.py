@@ -23,6 +23,7 @@ class Terms:
     weight: float = 1.0
     max_devices: int | None = None
     max_unfinished_trials: int | None = None
+    max_studies: int | None = None
 
 
 USUAL = Terms()

@@ -23,7 +23,7 @@ from hermesd.head.ranking import Leaderboard, measure
 from hermesd.head.refusals import NotNow
 from hermesd.head.requests import carry_out, key_of
 from hermesd.head.requirements import wanting
-from hermesd.head.users import within_quota
+from hermesd.head.users import room_for_study, within_quota
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1.types_pb2 import NamedValue
 from hermesd.refusal import FieldError, Refused, shown
@@ -86,7 +86,7 @@ class Studies:
             # Again: the last study with this code may have been removed meanwhile, and the code.
             self._stored(request.code_sha256)
             study, specs = draft.accepted(self._free_id(request), who.user, now)
-            within_quota(state, study.owner, who.user, len(specs))
+            room_for_study(state, study.owner, len(specs))
             study = replace(study, identity=identity)
             self.taken[study.id] = identity
             self.owners[study.id] = who.user
@@ -125,7 +125,7 @@ class Studies:
         pools.check(self.head.state, draft.study)
         who = asker().user
         study, specs = draft.accepted(self._free_id(request), who, self.head.clock())
-        within_quota(self.head.state, who, who, len(specs))
+        room_for_study(self.head.state, who, len(specs))
         alone = State()
         alone.apply(Submitted(study, specs, "preview"), self.head.clock())
         trials = _unranked(alone, [alone.trials[spec.id] for spec in specs])

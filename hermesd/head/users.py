@@ -9,7 +9,7 @@ from hermesd.config import HeadConfig
 from hermesd.core.machine_events import (
     TermsSet,
 )
-from hermesd.core.model import Time, TrialId, UserId
+from hermesd.core.model import StudyId, Time, TrialId, UserId
 from hermesd.core.sharing import Terms
 from hermesd.core.state import State
 from hermesd.head.access import asker
@@ -57,9 +57,10 @@ def user_views(state: State, now: Time) -> list[pb.User]:
                 weight=terms.weight,
                 max_devices=terms.max_devices,
                 max_unfinished_trials=terms.max_unfinished_trials,
+                max_studies=terms.max_studies,
                 devices=state.devices_of(name),
                 unfinished_trials=unfinished[name],
-                studies=sum(study.owner == name for study in state.studies.values()),
+                studies=len(studies_of(state, name)),
                 decayed_device_seconds=used[name],
                 share=used[name] / everything if everything else 0.0,
                 fair_share=terms.weight / weights,
@@ -69,10 +70,26 @@ def user_views(state: State, now: Time) -> list[pb.User]:
     return views
 
 
+def studies_of(state: State, user: UserId) -> list[StudyId]:
+    """The user's studies, those that are over included."""
+    return [study.id for study in state.studies.values() if study.owner == user]
+
+
 def unfinished_trials(state: State, user: UserId) -> list[TrialId]:
     """The user's trials that are not over."""
-    theirs = (study.id for study in state.studies.values() if study.owner == user)
-    return [trial for study in theirs for trial in state.active[study]]
+    return [trial for study in studies_of(state, user) for trial in state.active[study]]
+
+
+def room_for_study(state: State, user: UserId, trials: int) -> None:
+    """See that the user may have one more study, of so many trials. Raises TooMuch."""
+    most, known = state.terms_of(user).max_studies, len(studies_of(state, user))
+    if most is not None and known >= most:
+        studies = "study" if most == 1 else "studies"
+        raise TooMuch(
+            f"your quota is {most} {studies}, those that are over included: you have {known};"
+            " remove one that you need no more (hermesctl study rm)"
+        )
+    within_quota(state, user, user, trials)
 
 
 def within_quota(state: State, user: UserId, asker: UserId, more: int) -> None:
@@ -93,7 +110,7 @@ def within_quota(state: State, user: UserId, asker: UserId, more: int) -> None:
 def changed_terms(config: HeadConfig, state: State) -> TermsSet | None:
     """The event that the head's settings make of its users' terms; None if these are as before."""
     terms = {
-        name: Terms(each.weight, each.max_devices, each.max_unfinished_trials)
+        name: Terms(each.weight, each.max_devices, each.max_unfinished_trials, each.max_studies)
         for name, each in config.users.items()
     }
     half_life_seconds = config.fair_share.half_life_hours * 3600.0

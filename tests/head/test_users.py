@@ -60,6 +60,26 @@ async def test_a_study_over_the_quota_is_refused_whole(tmp_path: Path) -> None:
         assert (await status(up.submit(spec({"lr": {"value": 1.0}}, name="one"))))[0] is code
 
 
+async def test_a_study_beyond_the_quota_of_studies_is_refused_until_one_is_removed(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path, **terms(max_studies=1)) as up:
+        await up.submit()
+        more = spec({"lr": {"value": 1.0}}, name="more")
+        for only_preview in (False, True):
+            code, words = await status(up.submit(more, validate_only=only_preview))
+            assert code is CODE.RESOURCE_EXHAUSTED
+            assert words.startswith("your quota is 1 study, those that are over included")
+        everything = pb.Selection(study="digits")
+        stop = pb.StopTrialsRequest(request_id=request_id(), selection=everything)
+        await up.control.StopTrials(stop)
+        assert (await status(up.submit(more)))[0] is code
+        (me,) = (await up.control.ListUsers(pb.ListUsersRequest())).users
+        assert (me.studies, me.max_studies) == (1, 1)
+        await up.control.RemoveStudy(pb.RemoveStudyRequest(request_id=request_id(), study="digits"))
+        assert (await up.submit(more)).study == "more"
+
+
 async def test_a_trial_that_is_to_go_on_counts_as_one_more(tmp_path: Path) -> None:
     async with world(tmp_path, **terms(max_unfinished_trials=4)) as up:
         await up.submit()

@@ -810,7 +810,7 @@ class ListUsersResponse(_message.Message):
     def __init__(self, users: _Optional[_Iterable[_Union[User, _Mapping]]] = ...) -> None: ...
 
 class User(_message.Message):
-    __slots__ = ("name", "weight", "max_devices", "max_unfinished_trials", "devices", "unfinished_trials", "studies", "decayed_device_seconds", "share", "fair_share", "half_life_seconds")
+    __slots__ = ("name", "weight", "max_devices", "max_unfinished_trials", "devices", "unfinished_trials", "studies", "decayed_device_seconds", "share", "fair_share", "half_life_seconds", "max_studies")
     NAME_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_FIELD_NUMBER: _ClassVar[int]
     MAX_DEVICES_FIELD_NUMBER: _ClassVar[int]
@@ -822,6 +822,7 @@ class User(_message.Message):
     SHARE_FIELD_NUMBER: _ClassVar[int]
     FAIR_SHARE_FIELD_NUMBER: _ClassVar[int]
     HALF_LIFE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    MAX_STUDIES_FIELD_NUMBER: _ClassVar[int]
     name: str
     weight: float
     max_devices: int
@@ -833,7 +834,8 @@ class User(_message.Message):
     share: float
     fair_share: float
     half_life_seconds: float
-    def __init__(self, name: _Optional[str] = ..., weight: _Optional[float] = ..., max_devices: _Optional[int] = ..., max_unfinished_trials: _Optional[int] = ..., devices: _Optional[int] = ..., unfinished_trials: _Optional[int] = ..., studies: _Optional[int] = ..., decayed_device_seconds: _Optional[float] = ..., share: _Optional[float] = ..., fair_share: _Optional[float] = ..., half_life_seconds: _Optional[float] = ...) -> None: ...
+    max_studies: int
+    def __init__(self, name: _Optional[str] = ..., weight: _Optional[float] = ..., max_devices: _Optional[int] = ..., max_unfinished_trials: _Optional[int] = ..., devices: _Optional[int] = ..., unfinished_trials: _Optional[int] = ..., studies: _Optional[int] = ..., decayed_device_seconds: _Optional[float] = ..., share: _Optional[float] = ..., fair_share: _Optional[float] = ..., half_life_seconds: _Optional[float] = ..., max_studies: _Optional[int] = ...) -> None: ...
 
 class ServerInfoRequest(_message.Message):
     __slots__ = ()
