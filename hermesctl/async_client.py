@@ -108,7 +108,8 @@ class AsyncClient(AsyncUpkeep):
         await self._check_version()
         spec = StudySpec()
         spec.CopyFrom(prepared.spec)
-        spec.python = interpreter(spec.python, prepared.directory)
+        if not spec.conda:  # whose interpreter is each node's own
+            spec.python = interpreter(spec.python, prepared.directory)
         request = pb.SubmitStudyRequest(
             request_id=new_request_id(),
             spec=spec,

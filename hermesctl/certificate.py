@@ -20,6 +20,7 @@ from typing import Any
 from hermesctl.errors import HermesError, Problem, Refused, UsageError
 from hermesctl.snapshot import snapshot
 from hermesctl.submission import Prepared, inherited_environment, interpreter
+from hermesctl.text import printable
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1.types_pb2 import NamedValue, StudySpec, Value
 
@@ -53,6 +54,9 @@ async def certificate(prepared: Prepared, arguments: Sequence[str]) -> AsyncGene
 def _write_request(folder: Path, prepared: Prepared) -> None:
     spec = StudySpec()
     spec.CopyFrom(prepared.spec)
+    if spec.conda:
+        words = "its interpreter as `python` in its place: this machine is verified on, not a node"
+        raise UsageError(f"conda: {printable(spec.conda)}: expected {words}")
     spec.python = interpreter(spec.python, prepared.directory)
     environment = inherited_environment(spec, os.environ)
     request = pb.SubmitStudyRequest(

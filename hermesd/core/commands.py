@@ -113,12 +113,13 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Have a node say whether these paths are there, and again whenever that changes, and make
-    these environments if they are not."""
+    """Have a node say whether these paths and conda environments are there, and again whenever
+    that changes, and make these virtual environments if they are not."""
 
     node: NodeId
     paths: tuple[str, ...]
     venvs: tuple[Venv, ...] = ()
+    condas: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

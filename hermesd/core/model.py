@@ -210,9 +210,8 @@ class Study:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """What nodes must have: paths, and the name of its virtual environment."""
-        venv = self.program.venv
-        return self.required_paths if venv is None else (*self.required_paths, venv.name)
+        """What nodes must have: paths, and the name of its environment."""
+        return (*self.required_paths, *self.program.needs)
 
 
 class Stage(NamedTuple):

@@ -134,11 +134,12 @@ class Clear:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Say what there is of these paths, and again whenever that changes; see that these
-    environments are there."""
+    """Say what there is of these paths and conda environments, and again whenever that changes;
+    see that these virtual environments are there."""
 
     paths: tuple[str, ...]
     venvs: tuple[Venv, ...] = ()
+    condas: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,11 @@ class Venv:
         return f"venv-{hashlib.sha256(made_of).hexdigest()[:16]}"
 
 
+def conda_need(name: str) -> str:
+    """What a conda environment is called among what studies need, which are paths besides."""
+    return f"conda environment {name}"
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """What a node needs to run a study's trials; each trial's argv is built from its parameters."""
@@ -31,6 +36,15 @@ class Program:
     environment: tuple[tuple[str, str], ...] = ()
     data: tuple[str, ...] = ()
     requirements: str = ""
+    # The name of a conda environment, which has the interpreter.
+    conda: str = ""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The environment that nodes must have, by what it is called among what studies need."""
+        if self.conda:
+            return (conda_need(self.conda),)
+        return () if self.venv is None else (self.venv.name,)
 
     @property
     def venv(self) -> Venv | None:

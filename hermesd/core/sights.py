@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from hermesd.core.commands import Look
 from hermesd.core.file_events import Looked
 from hermesd.core.model import NodeId, Study, Venv
+from hermesd.core.program import conda_need
 from hermesd.core.tables import Tables
 
 if TYPE_CHECKING:
@@ -36,19 +37,23 @@ def look(state: Tables, issue: Issue) -> None:
     for node in state.nodes.values() if wanted else ():
         seen = state.sights.get(node.id, {})
         if node.connected and not wanted.keys() <= seen.keys():
-            new = {name: venv for name, venv in wanted.items() if name not in seen}
-            paths = tuple(name for name, venv in new.items() if venv is None)
-            issue(Look(node.id, paths, tuple(venv for venv in new.values() if venv)))
+            new = {name: made for name, made in wanted.items() if name not in seen}
+            paths = tuple(name for name, made in new.items() if made is None)
+            venvs = tuple(made for made in new.values() if isinstance(made, Venv))
+            condas = tuple(made for made in new.values() if isinstance(made, str))
+            issue(Look(node.id, paths, venvs, condas))
 
 
-def _required(state: Tables) -> dict[str, Venv | None]:
-    """What studies require, by name: paths, and environments with what they are made of."""
+def _required(state: Tables) -> dict[str, Venv | str | None]:
+    """What studies require, by what it is called: None for a path, what a virtual environment is
+    made of, the name that conda has for one of its own."""
     needy = [study for study in state.studies.values() if study.needs]
-    required: dict[str, Venv | None] = {}
+    required: dict[str, Venv | str | None] = {}
     for study in needy:
         required.update(dict.fromkeys(study.required_paths))
-        if (venv := study.program.venv) is not None:
-            required[venv.name] = venv
+        required.update(
+            dict.fromkeys(study.program.needs, study.program.conda or study.program.venv)
+        )
     return required
 
 
@@ -57,8 +62,9 @@ def fold_look(state: Tables, entry: Look | Looked) -> None:
     node = state.node(entry.node).id
     before = state.sights.get(node, {})
     match entry:
-        case Look(_, paths, venvs):
-            fresh = dict.fromkeys((*paths, *(venv.name for venv in venvs)), UNSEEN)
+        case Look(_, paths, venvs, condas):
+            made = (*(venv.name for venv in venvs), *map(conda_need, condas))
+            fresh = dict.fromkeys((*paths, *made), UNSEEN)
         case Looked(_, sights):
             fresh = dict(sights)
     required = _required(state)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from hermesd import wire
 from hermesd.core.commands import Look
 from hermesd.core.model import Study
+from hermesd.core.program import conda_need
 from hermesd.core.sights import UNSEEN, lacking
 from hermesd.core.state import State
 from hermesd.head.loop import Head
@@ -29,8 +30,10 @@ async def wanting(head: Head, sessions: Sessions, study: Study) -> list[str]:
     for session in sessions.all():
         seen = head.state.sights.get(session.node, {})
         paths = tuple(path for path in study.required_paths if path not in seen)
-        if paths:
-            session.send(wire.command_to_proto(Look(session.node, paths)))
+        conda = study.program.conda
+        condas = (conda,) if conda and conda_need(conda) not in seen else ()
+        if paths or condas:
+            session.send(wire.command_to_proto(Look(session.node, paths, condas=condas)))
     sequence = head.committed
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(ANSWER_SECONDS):
@@ -42,7 +45,13 @@ async def wanting(head: Head, sessions: Sessions, study: Study) -> list[str]:
 def _awaited(state: State, study: Study) -> bool:
     """Whether a node that is there has not answered yet."""
     seen = [state.sights.get(node.id, {}) for node in state.nodes.values() if node.connected]
-    return any(each.get(path, UNSEEN) == UNSEEN for each in seen for path in study.required_paths)
+    made = () if study.program.venv is None else (study.program.venv.name,)
+    return any(
+        each.get(name, UNSEEN) == UNSEEN
+        for each in seen
+        for name in study.needs
+        if name not in made
+    )
 
 
 def _words(state: State, study: Study) -> list[str]:

@@ -38,16 +38,15 @@ from hermesd.node.folder import TrialFolder
 from hermesd.node.giving import Giving
 from hermesd.node.holdings import tell_holdings
 from hermesd.node.link import Link
+from hermesd.node.lookout import Lookout
 from hermesd.node.manners import Manners
 from hermesd.node.outbox import Outbox
 from hermesd.node.quotas import Quotas
 from hermesd.node.replicas import Replicas
 from hermesd.node.shelf import Shelf
-from hermesd.node.sights import Sights
 from hermesd.node.site import Site
 from hermesd.node.speech import message_of
 from hermesd.node.usage import tell_usage
-from hermesd.node.venvs import Venvs
 from hermesd.node.zygotes import Zygotes
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.slots import usable_cores
@@ -89,8 +88,7 @@ class NodeLoop:
         self._giving = Giving(self._folder)
         self._manners = Manners(config, rack, self._tell)
         self._disk = disk_of(config.state_dir)
-        self._sights = Sights(config.name, self._tell)
-        self._venvs = Venvs(config.name, config.state_dir / "venvs", environ, self._tell)
+        self._lookout = Lookout(config.name, config.state_dir / "venvs", environ, self._tell)
         self._fetching = Fetching(config.membership)
         self._lease_grace = 120.0
         self._changed = asyncio.Event()
@@ -125,8 +123,7 @@ class NodeLoop:
                 await self._manners.look()
             tasks.create_task(self._manners.keep())
             tasks.create_task(self._link.run())
-            tasks.create_task(self._sights.run())
-            tasks.create_task(self._venvs.run())
+            tasks.create_task(self._lookout.run())
             tasks.create_task(
                 tell_usage(self._rack, self._link, self._outbox, self._machine.memory_on)
             )
@@ -147,7 +144,8 @@ class NodeLoop:
             zygotes=self._zygotes,
             environ=self._environ,
             snapshot=self._shelf.snapshot,
-            interpreter=self._venvs.interpreter,
+            interpreter=self._lookout.venvs.interpreter,
+            conda=self._lookout.condas.prefix,
             bring=self._fetching.bring,
             devices=self._rack.devices,
             device_environment=self._rack.environment,
@@ -182,9 +180,8 @@ class NodeLoop:
         match action:
             case Tell(event, points, identity):
                 self._tell(event, points, identity)
-            case Watch(paths, venvs):
-                self._sights.watch(paths)
-                self._venvs.want(venvs)
+            case Watch():
+                self._lookout.watch(action)
             case Bring() | Clear():
                 self._replicas.carry_out(action)
             case _:
@@ -258,8 +255,7 @@ class NodeLoop:
             case "welcome":
                 self._lease_grace = response.welcome.lease_grace_seconds
                 log.info("attached", head=self._config.head)
-                self._sights.forget()
-                self._venvs.forget()
+                self._lookout.forget()
                 trials, sockets = self._shelf.trials, self._config.runtime_path
                 self._tasks.create_task(tell_holdings(trials, sockets, self._outbox))
             case "acknowledged":

@@ -33,6 +33,8 @@ class Site:
     devices: Mapping[DeviceId, Device]
     # The interpreter of a virtual environment, which is made if it is not there.
     interpreter: Callable[[Venv], Awaitable[str]]
+    # Where the conda environment of a name is.
+    conda: Callable[[str], Awaitable[Path]]
     snapshot: Callable[[str], Awaitable[Path | None]]
     # Sees a checkpoint in a folder, from its sources if it is not there.
     bring: Callable[[Checkpoint, Sequence[Source], Path], Awaitable[None]]

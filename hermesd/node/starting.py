@@ -13,7 +13,9 @@ import structlog
 
 from hermesd.core.node_actions import Rebuild, Spawn
 from hermesd.core.node_messages import Assignment
+from hermesd.core.program import Program
 from hermesd.node import hostlink
+from hermesd.node.condas import NoConda
 from hermesd.node.fetching import NotFetched
 from hermesd.node.folder import TrialFolder
 from hermesd.node.hostlink import HostLink
@@ -27,7 +29,7 @@ log = structlog.get_logger()
 async def start(site: Site, folder: TrialFolder, order: Spawn | Rebuild) -> tuple[HostLink, Ready]:
     """Journal and start; the host waits for its request. Raises NotStarted, CodeError, OSError."""
     await asyncio.to_thread(_begin, folder, order)
-    order = await _in_its_venv(site, order)
+    order = await _in_its_environment(site, order)
     program = order.assignment.work.program
     snapshot = await site.snapshot(program.code_sha256)
     if order.checkpoint is not None:
@@ -46,19 +48,31 @@ async def start(site: Site, folder: TrialFolder, order: Spawn | Rebuild) -> tupl
     return link, ready
 
 
-async def _in_its_venv(site: Site, order: Spawn | Rebuild) -> Spawn | Rebuild:
-    """The order with the interpreter that its program's virtual environment has here."""
+async def _in_its_environment(site: Site, order: Spawn | Rebuild) -> Spawn | Rebuild:
+    """The order with the interpreter that its program's own environment has here."""
     work = order.assignment.work
-    if (venv := work.program.venv) is None:
-        return order
     try:
-        python = await site.interpreter(venv)
-    except NotMade as error:
-        raise NotStarted(f"{venv.name}: {error}") from None
-    # `python` of its command line is the environment's, too.
-    argv = tuple(python if word == work.program.python else word for word in work.program.argv)
-    program = replace(work.program, argv=argv, python=python, requirements="")
+        program = await _found(site, work.program)
+    except (NotMade, NoConda) as error:
+        raise NotStarted(f"{', '.join(work.program.needs)}: {error}") from None
     return replace(order, assignment=replace(order.assignment, work=replace(work, program=program)))
+
+
+async def _found(site: Site, program: Program) -> Program:
+    """Raises NotMade, NoConda."""
+    if program.conda:
+        prefix = await site.conda(program.conda)
+        # What its activation says; as in other environments, `python` is found on the PATH.
+        says = {"CONDA_PREFIX": str(prefix), "CONDA_DEFAULT_ENV": program.conda}
+        environment = tuple({**dict(program.environment), **says}.items())
+        python = str(prefix / "bin" / "python")
+        return replace(program, python=python, environment=environment, conda="")
+    if program.venv is not None:
+        python = await site.interpreter(program.venv)
+        # `python` of its command line is the environment's, too.
+        argv = tuple(python if word == program.python else word for word in program.argv)
+        return replace(program, argv=argv, python=python, requirements="")
+    return program
 
 
 def request(site: Site, link: HostLink, order: Spawn | Rebuild, ready: Ready) -> None:

@@ -17,6 +17,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -47,6 +48,12 @@ def _path(text: str) -> str:
 
 def _path_or_nothing(text: str) -> str:
     return _path(text) if text else text
+
+
+def _conda(name: str) -> str:
+    if any(character in "/:#" or character.isspace() for character in name):
+        raise ValueError("the name of an environment, as `conda env list` has it; of one without")
+    return _printable(name)
 
 
 def _axis(name: str) -> str:
@@ -200,6 +207,15 @@ class StudySection(Section):
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
     requires: RequiresSection = RequiresSection()
     requirements: Annotated[str, Field(max_length=REQUIREMENTS_LIMIT)] = ""
+    conda: Annotated[str, Field(max_length=200), AfterValidator(_conda)] = ""
+
+    @field_validator("conda")
+    @classmethod
+    def _says_all(cls, conda: str, info: ValidationInfo) -> str:
+        for other in ("python", "requirements"):
+            if conda and info.data.get(other):
+                raise ValueError(f"no `{other}` beside it: the trials run in that environment")
+        return conda
 
 
 def read(spec: pb.StudySpec) -> StudySection:

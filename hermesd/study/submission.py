@@ -142,6 +142,7 @@ def _study(
             environment=environment,
             data=section.data,
             requirements=section.requirements,
+            conda=section.conda,
         ),
         stop=_stop_rule(section.stop),
         submitted=0.0,

@@ -83,12 +83,12 @@ def command_to_proto(order: Order) -> pb.AttachResponse:
             return pb.AttachResponse(copy=copy)
         case Shed(trial, identity):
             return pb.AttachResponse(drop=pb.DropCheckpoints(trial=trial, identity=identity))
-        case Look(_, paths, venvs):
+        case Look(_, paths, venvs, condas):
             made = [
                 pb.Venv(name=each.name, python=each.python, requirements=each.requirements)
                 for each in venvs
             ]
-            return pb.AttachResponse(look=pb.LookAt(paths=paths, venvs=made))
+            return pb.AttachResponse(look=pb.LookAt(paths=paths, venvs=made, condas=condas))
         case Release(trial, _, forget):
             return pb.AttachResponse(release=pb.ReleaseTrial(trial=trial, forget=forget))
         case Upcoming(trials, turns):
@@ -118,6 +118,7 @@ def launch_to_proto(order: Assignment) -> pb.Launch:
             submit_directory=work.program.submit_directory,
             data=work.program.data,
             requirements=work.program.requirements,
+            conda=work.program.conda,
         ),
         durability_seconds=order.durability_seconds,
         suspend_deadline_seconds=order.suspend_deadline_seconds,
@@ -157,6 +158,7 @@ def launch_from_proto(message: pb.Launch) -> Assignment:
             tuple((item.name, str(scalar_of(item))) for item in program.environment),
             tuple(program.data),
             program.requirements,
+            program.conda,
         ),
         tuple((item.name, scalar_of(item)) for item in program.parameters),
         program.signal,
@@ -214,7 +216,7 @@ def command_from_proto(response: pb.AttachResponse, node: NodeId) -> Order | Non
             return Shed(response.drop.trial, response.drop.identity)
         case "look":
             venvs = tuple(Venv(each.python, each.requirements) for each in response.look.venvs)
-            return Look(node, tuple(response.look.paths), venvs)
+            return Look(node, tuple(response.look.paths), venvs, tuple(response.look.condas))
         case "upcoming":
             return Upcoming(tuple(response.upcoming.trials), response.upcoming.turns)
         case _:

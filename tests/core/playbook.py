@@ -205,8 +205,8 @@ def say(command: Command) -> str:
             return f"copy {saved} from {source} to {target}"
         case Drop(trial, node):
             return f"drop {trial} on {node}"
-        case Look(node, paths):
-            return f"look on {node} at {', '.join(paths)}"
+        case Look(node, paths, condas=condas):
+            return f"look on {node} at {', '.join((*paths, *condas))}"
         case Quarantine(place, until):
             return f"quarantine {place} until {until:.0f}"
         case Trust(place):

@@ -94,6 +94,23 @@ def test_an_environment_is_required_like_a_path() -> None:
     book.tell(looked(path=name)).expect("launch s/0#1 on n/0")
 
 
+def test_a_conda_environment_is_required_like_a_path() -> None:
+    book = play(program=Program(("python", "train.py"), "", "c0de", "/", conda="vision"))
+    (asked,) = (each for each, _ in book.entries if isinstance(each, Look))
+    assert (asked.paths, asked.venvs, asked.condas) == ((), (), ("vision",))
+    book.expect("look on n at vision")
+    need = "conda environment vision"
+    book.tell(looked(reason="it is not here", path=need)).expect()
+    (left,) = book.scheduler.explain("s/0", 0.0).left_out
+    assert left.reason == f"it lacks what the study requires: {need}: it is not here"
+    book.tell(looked(path=need)).expect("launch s/0#1 on n/0")
+
+
+def test_a_node_looks_for_a_conda_environment_that_it_is_asked_for() -> None:
+    asked = Look("n1", (), (), ("vision",))
+    assert Told().says(asked) == [Watch((), (), ("vision",))]
+
+
 def test_an_environment_is_named_by_all_that_it_is_made_of() -> None:
     one = Venv("/usr/bin/python3", "demo==1\n")
     assert one.name == Venv("/usr/bin/python3", "demo==1\n").name

@@ -101,6 +101,26 @@ async def test_an_environment_is_not_made_for_a_preview(tmp_path: Path) -> None:
         node.call.cancel()
 
 
+async def test_a_preview_asks_for_a_conda_environment_and_waits_for_the_answer(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path) as head:
+        node = Node(head, "a")
+        await node.hello()
+        wanted = spec(conda="vision")
+        call = head.control.SubmitStudy(
+            pb.SubmitStudyRequest(request_id=request_id(), spec=wanted, validate_only=True)
+        )
+        assert list((await node.expect("look")).look.condas) == ["vision"]
+        need = "conda environment vision"
+        sight = node_pb2.Sight(path=need, reason="it is not here; there are speech")
+        await node.say(looked=node_pb2.Looked(node="a", sights=[sight]))
+        notes = list((await call).notes)
+        assert f"node a lacks {need}: it is not here; there are speech" in notes
+        assert "no node has all that the study requires: its trials wait" in notes
+        node.call.cancel()
+
+
 async def test_a_node_speaks_of_its_own_paths_alone(tmp_path: Path) -> None:
     async with world(tmp_path) as head:
         node = Node(head, "a")

@@ -48,6 +48,13 @@ async def test_submit_sends_the_code_and_the_spec(head: FakeHead, project: Path)
         assert tar.getnames() == ["study.yaml", "train.py"]
 
 
+async def test_a_conda_environment_goes_by_its_name_alone(head: FakeHead, project: Path) -> None:
+    async with AsyncClient() as client:
+        await client.submit({"program": "train.py", "conda": "vision"}, directory=project)
+    (request,) = head.of(pb.SubmitStudyRequest)
+    assert (request.spec.conda, request.spec.python) == ("vision", "")
+
+
 async def test_secrets_stay_with_the_submitter_unless_named(
     head: FakeHead, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

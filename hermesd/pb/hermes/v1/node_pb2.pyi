@@ -254,12 +254,14 @@ class DropCheckpoints(_message.Message):
     def __init__(self, trial: _Optional[str] = ..., identity: _Optional[str] = ...) -> None: ...
 
 class LookAt(_message.Message):
-    __slots__ = ("paths", "venvs")
+    __slots__ = ("paths", "venvs", "condas")
     PATHS_FIELD_NUMBER: _ClassVar[int]
     VENVS_FIELD_NUMBER: _ClassVar[int]
+    CONDAS_FIELD_NUMBER: _ClassVar[int]
     paths: _containers.RepeatedScalarFieldContainer[str]
     venvs: _containers.RepeatedCompositeFieldContainer[Venv]
-    def __init__(self, paths: _Optional[_Iterable[str]] = ..., venvs: _Optional[_Iterable[_Union[Venv, _Mapping]]] = ...) -> None: ...
+    condas: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, paths: _Optional[_Iterable[str]] = ..., venvs: _Optional[_Iterable[_Union[Venv, _Mapping]]] = ..., condas: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Venv(_message.Message):
     __slots__ = ("name", "python", "requirements")
@@ -272,7 +274,7 @@ class Venv(_message.Message):
     def __init__(self, name: _Optional[str] = ..., python: _Optional[str] = ..., requirements: _Optional[str] = ...) -> None: ...
 
 class Program(_message.Message):
-    __slots__ = ("argv", "python", "code_sha256", "environment", "parameters", "signal", "signal_goal", "seed", "submit_directory", "data", "requirements")
+    __slots__ = ("argv", "python", "code_sha256", "environment", "parameters", "signal", "signal_goal", "seed", "submit_directory", "data", "requirements", "conda")
     ARGV_FIELD_NUMBER: _ClassVar[int]
     PYTHON_FIELD_NUMBER: _ClassVar[int]
     CODE_SHA256_FIELD_NUMBER: _ClassVar[int]
@@ -284,6 +286,7 @@ class Program(_message.Message):
     SUBMIT_DIRECTORY_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     REQUIREMENTS_FIELD_NUMBER: _ClassVar[int]
+    CONDA_FIELD_NUMBER: _ClassVar[int]
     argv: _containers.RepeatedScalarFieldContainer[str]
     python: str
     code_sha256: str
@@ -295,7 +298,8 @@ class Program(_message.Message):
     submit_directory: str
     data: _containers.RepeatedScalarFieldContainer[str]
     requirements: str
-    def __init__(self, argv: _Optional[_Iterable[str]] = ..., python: _Optional[str] = ..., code_sha256: _Optional[str] = ..., environment: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., parameters: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., signal: _Optional[str] = ..., signal_goal: _Optional[_Union[_types_pb2.Goal, str]] = ..., seed: _Optional[int] = ..., submit_directory: _Optional[str] = ..., data: _Optional[_Iterable[str]] = ..., requirements: _Optional[str] = ...) -> None: ...
+    conda: str
+    def __init__(self, argv: _Optional[_Iterable[str]] = ..., python: _Optional[str] = ..., code_sha256: _Optional[str] = ..., environment: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., parameters: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., signal: _Optional[str] = ..., signal_goal: _Optional[_Union[_types_pb2.Goal, str]] = ..., seed: _Optional[int] = ..., submit_directory: _Optional[str] = ..., data: _Optional[_Iterable[str]] = ..., requirements: _Optional[str] = ..., conda: _Optional[str] = ...) -> None: ...
 
 class Renew(_message.Message):
     __slots__ = ("trial", "attempt", "grant", "quantum", "reason", "extends")

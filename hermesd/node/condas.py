@@ -1,0 +1,165 @@
+"""Conda environments that studies name, found on this node under the same name.
+
+Rule: what lies on disk is looked at first; `conda` itself, which takes a second to answer, is asked
+only for a name that was not found there. Nothing is made: an environment comes and goes with the
+people of this machine, and is noticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from hermesd.core.file_events import Looked
+from hermesd.core.model import NodeId
+from hermesd.core.program import conda_need
+from hermesd.node import processes
+from hermesd.node.clock import boottime
+
+LOOK_SECONDS = 15.0
+ASK_SECONDS = 60.0
+ANSWER_SECONDS = 60.0
+NAMED = 10
+_TOOLS = ("conda", "mamba", "micromamba")
+
+
+class NoConda(Exception):
+    """There is no such environment here, or none that trials can use; says why."""
+
+
+class Condas:
+    """The environments of this machine, by name. `tell` says something to the head."""
+
+    def __init__(
+        self, node: NodeId, environ: Mapping[str, str], tell: Callable[[Looked], None]
+    ) -> None:
+        self._node = node
+        self._environ = environ
+        self._tell = tell
+        self._said: dict[str, str | None] = {}
+        self._asked = asyncio.Event()
+        self._listed: tuple[Path, ...] = ()
+        self._ask_after = 0.0
+
+    def want(self, names: Iterable[str]) -> None:
+        """Say of these whether they are here, even if it was said before."""
+        for name in names:
+            self._said[name] = None
+            self._ask_after = 0.0
+            self._asked.set()
+
+    def forget(self) -> None:
+        """Whoever asked is there no more; what is still wanted will be asked for again."""
+        self._said.clear()
+
+    async def run(self) -> None:
+        """Look again and again, and say what has changed."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._asked.wait()
+            self._asked.clear()
+            for name in list(self._said):
+                await self._see_to(name)
+
+    async def _see_to(self, name: str) -> None:
+        reason = ""
+        try:
+            await self.prefix(name)
+        except NoConda as error:
+            reason = str(error)
+        if name in self._said and self._said[name] != reason:
+            self._said[name] = reason
+            self._tell(Looked(self._node, ((conda_need(name), reason),)))
+
+    async def prefix(self, name: str) -> Path:
+        """Where the environment is. Raises NoConda."""
+        found = await asyncio.to_thread(_by_name, lying(self._environ))
+        if name not in found:
+            await self._list()
+            found |= await asyncio.to_thread(_by_name, self._listed)
+        if name not in found:
+            there = sorted(found)
+            more = f" and {len(there) - NAMED} more" if len(there) > NAMED else ""
+            names = f"there are {', '.join(there[:NAMED])}{more}" if there else "there is none"
+            raise NoConda(f"it is not here; {names}")
+        python = found[name] / "bin" / "python"
+        if not os.access(python, os.X_OK):
+            raise NoConda(f"{python} is not there, or cannot be run by the node daemon's user")
+        return found[name]
+
+    async def _list(self) -> None:
+        """Ask conda for all that it knows, unless it was asked a moment ago."""
+        if boottime() < self._ask_after:
+            return
+        self._ask_after = boottime() + ASK_SECONDS
+        path = self._environ.get("PATH", os.defpath)
+        tools = (self._environ.get("CONDA_EXE"), *(shutil.which(t, path=path) for t in _TOOLS))
+        tool = next((each for each in tools if each and os.access(each, os.X_OK)), None)
+        self._listed = () if tool is None else await self._told_by(tool)
+
+    async def _told_by(self, tool: str) -> tuple[Path, ...]:
+        process = await asyncio.create_subprocess_exec(
+            tool, "env", "list", "--json",
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env=self._environ,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                said, _ = await process.communicate()
+            return tuple(Path(each) for each in json.loads(said)["envs"])
+        except (TimeoutError, ValueError, KeyError, TypeError):
+            return ()  # it is as if there were none
+        finally:
+            if process.returncode is None:
+                processes.kill(processes.session(process.pid))
+                await process.wait()
+
+
+def lying(environ: Mapping[str, str]) -> Iterator[Path]:
+    """The environments that conda's own records and folders name; the first of a name counts."""
+    home = Path(environ.get("HOME", "/"))
+    for folder in _folders(environ, home):
+        with contextlib.suppress(OSError):
+            yield from sorted(path for path in folder.iterdir() if _is_one(path))
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        lines = (home / ".conda" / "environments.txt").read_text(encoding="utf-8").splitlines()
+        yield from (path for line in lines if line and _is_one(path := Path(line)))
+    yield from (root for root in _roots(environ) if _is_one(root))
+
+
+def _folders(environ: Mapping[str, str], home: Path) -> Iterator[Path]:
+    named = environ.get("CONDA_ENVS_PATH") or environ.get("CONDA_ENVS_DIRS") or ""
+    yield from (Path(each) for each in named.split(os.pathsep) if each)
+    yield from (root / "envs" for root in _roots(environ))
+    yield home / ".conda" / "envs"
+
+
+def _roots(environ: Mapping[str, str]) -> Iterator[Path]:
+    """Where conda itself is: an environment that is activated lies below it."""
+    if active := environ.get("CONDA_PREFIX"):
+        path = Path(active)
+        yield path.parent.parent if path.parent.name == "envs" else path
+    if tool := environ.get("CONDA_EXE"):
+        yield Path(tool).parent.parent
+    if root := environ.get("MAMBA_ROOT_PREFIX"):
+        yield Path(root)
+
+
+def _is_one(path: Path) -> bool:
+    return (path / "conda-meta").is_dir()
+
+
+def _by_name(prefixes: Iterable[Path]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for prefix in prefixes:
+        found.setdefault("base" if (prefix / "condabin").is_dir() else prefix.name, prefix)
+    return found
