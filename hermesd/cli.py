@@ -144,8 +144,10 @@ def _node_settings(
 def _serve_node(settings: NodeConfig, until_stdin_closes: bool) -> None:
     from hermesd.node.daemon import AlreadyRunning, serve
     from hermesd.node.quotas import NoQuota
+    from hermesd.node.shared import SharedAway
 
-    _run(serve(settings), until_stdin_closes, (AlreadyRunning,), (NoQuota, PermissionError))
+    refusals = (NoQuota, PermissionError)
+    _run(serve(settings), until_stdin_closes, (AlreadyRunning,), refusals, (SharedAway,))
 
 
 @app.command()

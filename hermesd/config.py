@@ -228,6 +228,8 @@ class NodeConfig(_Daemon):
     # core; none: no CPU slots.
     cpu_slots: Slots = Field(default_factory=one_for_each_core)
     gpus: bool = True
+    # Seen by other nodes, too: copies of checkpoints lie there instead of on these.
+    shared_dir: FilePath | None = None
     # When it serves, by its own clock: ["Mon-Fri 19:00-07:00", "Sat-Sun"]; unset: always.
     hours: ServiceHours = None
     # Give a GPU back when a process of somebody else computes on it; unset: unless embedded.

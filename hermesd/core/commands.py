@@ -95,7 +95,8 @@ class WriteDown:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Have a node fetch a copy of a trial's newest checkpoint from another that has it."""
+    """Have a node fetch a copy of a trial's newest checkpoint from another that has it; from
+    itself: put it where all nodes with the same shared directory have it."""
 
     trial: TrialId
     checkpoint: CheckpointId

@@ -107,7 +107,8 @@ class NodeJoined:
     """A node said Hello with everything it knows; what it does not name, it does not have.
 
     `yields` are the places that it leaves to others now (see `Yielded`), and why. `disk` is of its
-    state directory: another one has none of the files of the one before.
+    state directory: another one has none of the files of the one before. `shared` is the directory
+    that it has in common with all nodes that name the same.
     """
 
     node: NodeId
@@ -118,6 +119,7 @@ class NodeJoined:
     version: str = ""
     yields: tuple[tuple[Place, str], ...] = ()
     disk: str = ""
+    shared: str = ""
 
 
 @dataclass(frozen=True, slots=True)

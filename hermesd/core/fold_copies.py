@@ -51,7 +51,9 @@ def fold_copy_event(state: Tables, event: CopyEvent, now: Time) -> None:
             if known is None or (node in known.nodes and flight is None):
                 raise Rejected(f"{name} on {node}: nothing refers to it, or it is known")
             landed = replace(trial, copying=None) if flight else trial
-            state.put(with_place(state, landed, known, node))
+            is_shared = flight is not None and flight.source == flight.target
+            places = sharing(state, node) if is_shared else (node,)
+            state.put(with_places(state, landed, known, places))
         case NotCopied(node, _, name, way=way):
             if flight is None:
                 raise Rejected(f"{name} was not asked for on {node}")
@@ -72,11 +74,20 @@ def _known(trial: Trial, name: CheckpointId) -> Checkpoint | None:
     return next((each for each in remembered(trial) if each.id == name), None)
 
 
-def with_place(state: Tables, trial: Trial, checkpoint: Checkpoint, node: NodeId) -> Trial:
-    """The trial, a checkpoint of which lies on this node as well."""
-    if node in checkpoint.nodes:
+def sharing(state: Tables, node: NodeId) -> tuple[NodeId, ...]:
+    """The nodes that have what this one puts into its shared directory."""
+    shared = state.nodes[node].shared
+    return tuple(each.id for each in state.nodes.values() if shared and each.shared == shared)
+
+
+def with_places(
+    state: Tables, trial: Trial, checkpoint: Checkpoint, nodes: tuple[NodeId, ...]
+) -> Trial:
+    """The trial, a checkpoint of which lies on these nodes as well."""
+    more = tuple(node for node in nodes if node not in checkpoint.nodes)
+    if not more:
         return trial
-    there = replace(checkpoint, nodes=(*checkpoint.nodes, node))
+    there = replace(checkpoint, nodes=(*checkpoint.nodes, *more))
     if trial.checkpoint is not None and trial.checkpoint.id == there.id:
         trial = replace(trial, checkpoint=there)
     before = trial.copied

@@ -57,6 +57,7 @@ def _joined(state: Tables, event: NodeJoined, now: Time) -> None:
         pool=pool_of(event.node, state.pools.values()),
         resting=before.resting if before is not None else "",
         disk=event.disk,
+        shared=event.shared,
     )
     if before is not None and before.disk and event.disk not in ("", before.disk):
         disk_lost(state, event.node)

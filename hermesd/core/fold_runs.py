@@ -21,7 +21,7 @@ from hermesd.core.events import (
     RunStarted,
     RunSuspended,
 )
-from hermesd.core.fold_copies import with_place
+from hermesd.core.fold_copies import with_places
 from hermesd.core.history import Ending
 from hermesd.core.model import Phase, Tier, Time
 from hermesd.core.placement import prospects
@@ -127,7 +127,7 @@ def _started(state: Tables, trial: Trial, event: RunStarted, now: Time) -> None:
     if tier is Tier.CHECKPOINT and restored and 0 < restored.step == event.step:
         # It was restored there: its files came with it.
         node = state.slots[trial.run.devices[0]].device.node
-        began = with_place(state, began, restored, node)
+        began = with_places(state, began, restored, (node,))
     state.put(began)
 
 

@@ -296,6 +296,7 @@ class Node:
     pool: str = DEFAULT_POOL
     resting: str = ""
     disk: str = ""
+    shared: str = ""
 
     @property
     def open(self) -> bool:

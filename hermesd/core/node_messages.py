@@ -114,7 +114,7 @@ class Upcoming:
 class Fetch:
     """A Copy for its node: fetch the checkpoint from a source, then keep no others but these.
 
-    `identity` is the study's.
+    Without a source it is this node's own, for its shared directory. `identity` is the study's.
     """
 
     checkpoint: Checkpoint

@@ -1,7 +1,8 @@
 """Which checkpoint is copied where: a decision beside that of who runs.
 
-Rule: to a node that has none of it, rather the one that has the copy before, else the one with the
-fewest trials' checkpoints. A node gives one copy and takes one at a time, so that a launch never
+Rule: to the directory that the node shares with one that has none of it; without such, to a node
+that has none of it, rather the one that has the copy before, else the one with the fewest trials'
+checkpoints. A node gives one copy and takes one at a time, so that a launch never
 waits for copies; nothing waits for a copy, ever.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from hermesd.core.assignment import Issue
 from hermesd.core.commands import Copy, Drop
+from hermesd.core.fold_copies import sharing
 from hermesd.core.model import NodeId, Time
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
@@ -25,7 +27,16 @@ def spread(state: State, now: Time, issue: Issue) -> Time | None:
     free = dict.fromkeys(node for node in takers if node not in state.copies.taking)
     later: list[Time] = []
     for source in list(state.copies.wanting):
-        if free.keys() <= {source} or source in state.copies.giving:
+        if source in state.copies.giving:
+            continue
+        shared = source not in state.copies.taking and state.nodes[source].shared
+        trial = _to_share(state, source, now, later) if shared else None
+        if trial is not None:
+            assert trial.checkpoint is not None
+            free.pop(source, None)
+            issue(Copy(trial.id, trial.checkpoint.id, source, source))
+            continue
+        if free.keys() <= {source}:
             continue
         found = _first(state, source, free, now, later)
         if found is not None:
@@ -34,6 +45,24 @@ def spread(state: State, now: Time, issue: Issue) -> Time | None:
             del free[target]
             issue(Copy(trial.id, trial.checkpoint.id, source, target))
     return min(later, default=None)
+
+
+def _to_share(state: State, source: NodeId, now: Time, later: list[Time]) -> Trial | None:
+    """The first trial whose checkpoint this node can put where others have it as well."""
+    if (until := state.severed.get((source, source), now)) > now:
+        later.append(until)
+        return None
+    others = [node for node in sharing(state, source) if not state.nodes[node].lost]
+    for trial_id in state.copies.wanting[source] if len(others) > 1 else ():
+        trial = state.trials[trial_id]
+        if trial.copying is not None or trial.checkpoint is None:
+            continue
+        if set(others) <= set(trial.checkpoint.nodes):
+            continue
+        if trial.copy_after <= now:
+            return trial
+        later.append(trial.copy_after)
+    return None
 
 
 def _first(

@@ -129,8 +129,8 @@ class Sessions:
         if flight is None:
             return None
         keep = tuple(dict.fromkeys(each.id for each in remembered(trial)))
-        giver = self._source(source, flight.checkpoint)
-        return Fetch(flight.checkpoint, (giver,), keep, flight.target, study.identity)
+        givers = (self._source(source, flight.checkpoint),) if source != flight.target else ()
+        return Fetch(flight.checkpoint, givers, keep, flight.target, study.identity)
 
     def _sources(self, launch: Launch, checkpoint: Checkpoint | None) -> tuple[Source, ...]:
         """Who else has the checkpoint that the launch restores. One that is away for now counts:

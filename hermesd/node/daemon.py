@@ -17,6 +17,8 @@ from hermesd.node.devices.cpu import CpuSlots
 from hermesd.node.devices.nvml import Gpus
 from hermesd.node.devices.rack import Rack
 from hermesd.node.loop import NodeLoop
+from hermesd.node.provisions import Provisions
+from hermesd.node.shared import Shared
 from hermesd.notify import notify
 
 
@@ -25,7 +27,8 @@ class AlreadyRunning(Exception):
 
 
 async def serve(config: NodeConfig) -> None:
-    """Run a node until SIGTERM or SIGINT. Raises AlreadyRunning, NoQuota."""
+    """Run a node until SIGTERM or SIGINT. Raises AlreadyRunning, NoQuota,
+    SharedAway."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -43,7 +46,8 @@ async def run_node(
 
     `environ` is what trials' clean environments are taken from. Hosts are left running, unless
     the node is embedded: then every trial is written down and ended. Raises AlreadyRunning, and
-    NoQuota where slots are shares of cores that cannot be held.
+    NoQuota where slots are shares of cores that cannot be held, SharedAway where the shared
+    directory cannot be used.
     """
     state, sockets = config.state_dir, config.runtime_path
     for folder in (state, sockets):
@@ -56,7 +60,14 @@ async def run_node(
         name = group_name(config)
         groups = cgroups.detect(name)
         held = quotas.detect(name, slots.percents, groups)
-        await NodeLoop(config, environ, rack, groups, held).run(stop, ready)
+        given = Provisions(groups, held, await _shared(config))
+        await NodeLoop(config, environ, rack, given).run(stop, ready)
+
+
+async def _shared(config: NodeConfig) -> Shared | None:
+    if config.shared_dir is None:
+        return None
+    return await asyncio.to_thread(Shared, config.shared_dir, config.name)
 
 
 def group_name(config: NodeConfig) -> str:

@@ -24,6 +24,7 @@ from hermesd.identity import server_name
 from hermesd.node import checkpoints
 from hermesd.node.checkpoints import MANIFEST, MANIFEST_LIMIT_BYTES, Damaged
 from hermesd.node.giving import AT_ONCE
+from hermesd.node.shared import Shared, SharedAway
 from hermesd.pb.hermes.v1 import transfer_pb2 as pb
 from hermesd.pb.hermes.v1 import transfer_pb2_grpc
 
@@ -53,8 +54,9 @@ class NotFetched(Exception):
 class Fetching:
     """What is brought here, at most two checkpoints at a time, for one trial one at a time."""
 
-    def __init__(self, membership: Membership | None) -> None:
+    def __init__(self, membership: Membership | None, shared: Shared | None = None) -> None:
         self._membership = membership
+        self._shared = shared
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._locks: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
 
@@ -62,28 +64,40 @@ class Fetching:
         """Who holds it may change what lies in this folder of checkpoints."""
         return self._locks.setdefault(folder, asyncio.Lock())
 
-    async def bring(self, checkpoint: Checkpoint, sources: Sequence[Source], folder: Path) -> None:
-        """See the checkpoint below `folder`, if any source is named. Raises NotFetched, OSError."""
+    async def bring(
+        self, checkpoint: Checkpoint, sources: Sequence[Source], folder: Path, identity: str = ""
+    ) -> None:
+        """See the checkpoint below `folder`: out of the directory that is shared, else from a
+        source, if any is named. `identity` is the study's. Raises NotFetched, OSError."""
         lock = self.lock(folder)
         async with lock:
-            await self.fetch(checkpoint, sources, folder)
+            await self.fetch(checkpoint, sources, folder, identity)
 
-    async def fetch(self, checkpoint: Checkpoint, sources: Sequence[Source], folder: Path) -> bool:
+    async def fetch(
+        self, checkpoint: Checkpoint, sources: Sequence[Source], folder: Path, identity: str = ""
+    ) -> bool:
         """The same for who holds the lock; whether it is there. Raises NotFetched, OSError."""
         name = checkpoint.id.rpartition("@")[2]
         if (folder / name / MANIFEST).exists():
             return True
-        sources = [source for source in sources if not _is_elsewhere(source)]
-        if not sources:
-            return False
         reasons, way = [], True
+        if self._shared is not None:
+            try:
+                if await asyncio.to_thread(self._shared.take, checkpoint, identity, folder):
+                    log.info("checkpoint taken from the shared directory", checkpoint=checkpoint.id)
+                    return True
+            except SharedAway as error:
+                reasons.append(str(error))
+        sources = [source for source in sources if not _is_elsewhere(source)]
+        if not sources and not reasons:
+            return False
         async with self._turns:
             for source in sources:
                 if not source.address:
                     reasons.append(f"{source.node} is away")
                     continue
                 try:
-                    await _from(source, checkpoint, folder, self._membership)
+                    await _from(source, checkpoint, folder, identity, self._membership)
                 except grpc.aio.AioRpcError as error:
                     way = way and error.code() is grpc.StatusCode.UNAVAILABLE
                     reasons.append(f"{source.node} at {source.address}: {error.details()}")
@@ -107,7 +121,11 @@ def _is_elsewhere(source: Source) -> bool:
 
 
 async def _from(
-    source: Source, checkpoint: Checkpoint, folder: Path, membership: Membership | None
+    source: Source,
+    checkpoint: Checkpoint,
+    folder: Path,
+    identity: str,
+    membership: Membership | None,
 ) -> None:
     name = checkpoint.id.rpartition("@")[2]
     partial = folder / f"{name}.fetched.partial"
@@ -115,7 +133,10 @@ async def _from(
     async with _channel(source, membership) as channel:
         stub = transfer_pb2_grpc.TransferServiceStub(channel)
         wanted = pb.FetchRequest(
-            trial=checkpoint.trial, checkpoint=checkpoint.id, ticket=source.ticket
+            trial=checkpoint.trial,
+            checkpoint=checkpoint.id,
+            ticket=source.ticket,
+            identity=identity,
         )
         manifest = partial / MANIFEST
         manifest.unlink(missing_ok=True)

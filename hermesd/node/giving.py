@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -18,6 +19,7 @@ from hermesd.config import NodeConfig
 from hermesd.core.model import TrialId
 from hermesd.node import files
 from hermesd.node.folder import BadTrial, TrialFolder
+from hermesd.node.shared import Shared
 from hermesd.pb.hermes.v1 import transfer_pb2 as pb
 from hermesd.pb.hermes.v1 import transfer_pb2_grpc
 
@@ -35,10 +37,13 @@ log = structlog.get_logger()
 class Giving(transfer_pb2_grpc.TransferServiceServicer):
     """The servicer and its server; `address` is where it serves, once started."""
 
-    def __init__(self, folder: Callable[[TrialId], TrialFolder]) -> None:
+    def __init__(
+        self, folder: Callable[[TrialId], TrialFolder], shared: Shared | None = None
+    ) -> None:
         self.key = ticket.new_key()
         self.address = ""
         self._folder = folder
+        self._shared = shared
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._server: grpc.aio.Server | None = None
 
@@ -76,13 +81,22 @@ class Giving(transfer_pb2_grpc.TransferServiceServicer):
         if not ticket.is_good(request.ticket, self.key, request.trial, request.checkpoint):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "not a ticket for this")
         try:
-            path = files.checkpoint(self._folder(request.trial), request.checkpoint)
-            file = files.within(path, request.file)
+            file = files.within(self._directory(request), request.file)
         except (OSError, BadTrial) as error:
             await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
         async with self._turns:
             async for data in files.rest(file, request.offset):
                 yield pb.FetchResponse(data=data)
+
+    def _directory(self, request: pb.FetchRequest) -> Path:
+        """Here, or in the directory that is shared. Raises BadTrial, FileNotFoundError."""
+        folder = self._folder(request.trial)
+        try:
+            return files.checkpoint(folder, request.checkpoint)
+        except FileNotFoundError:
+            if self._shared is None:
+                raise
+            return self._shared.where(request.trial, request.identity, request.checkpoint)
 
 
 def _own_address(head: str) -> str:

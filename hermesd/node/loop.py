@@ -26,7 +26,6 @@ from hermesd.core.model import DeviceId, Tier, TrialId
 from hermesd.core.node_actions import Action, Bring, Clear, Forget, Tell, Watch
 from hermesd.core.node_machine import NodeMachine, NodeTerms
 from hermesd.core.node_messages import Input, Known, Leased, Leave, Series
-from hermesd.node.cgroups import Cgroups
 from hermesd.node.checkpoints import disk_fact
 from hermesd.node.clock import boot_id, boottime
 from hermesd.node.crew import Crew
@@ -41,7 +40,7 @@ from hermesd.node.link import Link
 from hermesd.node.lookout import Lookout
 from hermesd.node.manners import Manners
 from hermesd.node.outbox import Outbox
-from hermesd.node.quotas import Quotas
+from hermesd.node.provisions import Provisions
 from hermesd.node.replicas import Replicas
 from hermesd.node.shelf import Shelf
 from hermesd.node.site import Site
@@ -65,18 +64,12 @@ class NodeLoop:
     """One node. It must hold its state directory alone."""
 
     def __init__(
-        self,
-        config: NodeConfig,
-        environ: Mapping[str, str],
-        rack: Rack,
-        groups: Cgroups,
-        quotas: Quotas,
+        self, config: NodeConfig, environ: Mapping[str, str], rack: Rack, given: Provisions
     ) -> None:
         self._config = config
         self._environ = environ
         self._rack = rack
-        self._cgroups = groups
-        self._quotas = quotas
+        self._given = given
         self._outbox = Outbox()
         self._link = Link(config, self._outbox, self._hello, self._heard)
         self._shelf = Shelf(
@@ -85,11 +78,11 @@ class NodeLoop:
         self._zygotes = Zygotes(config.runtime_path, config.state_dir / "shim")
         beside = rack.beside(usable_cores())
         self._machine = NodeMachine(NodeTerms(rack.cheapest, config.parked_memory_bytes, beside))
-        self._giving = Giving(self._folder)
+        self._giving = Giving(self._folder, given.shared)
         self._manners = Manners(config, rack, self._tell)
         self._disk = disk_of(config.state_dir)
         self._lookout = Lookout(config.name, config.state_dir / "venvs", environ, self._tell)
-        self._fetching = Fetching(config.membership)
+        self._fetching = Fetching(config.membership, given.shared)
         self._lease_grace = 120.0
         self._changed = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
@@ -113,8 +106,9 @@ class NodeLoop:
             shelf, sockets = self._shelf, self._config.runtime_path
             self._crew = Crew(self._make_site(tasks), shelf.trials, sockets, self._changed.set)
             self._replicas = Replicas(
-                tasks, self._fetching, self._shelf, self._folder, self._machine.forgot, self._tell
-            )
+                tasks, self._fetching, shelf, self._folder, self._machine.forgot, self._tell,
+                self._given.shared,
+            )  # fmt: skip
             self._errands = Errands(tasks, self._outbox, self._folder, self._ended)
             await self._giving.start(self._config)
             await self._crew.adopt()
@@ -139,14 +133,15 @@ class NodeLoop:
             node=self._config.name,
             tasks=tasks,
             shim=self._config.state_dir / "shim",
-            cgroups=self._cgroups,
-            quotas=self._quotas,
+            cgroups=self._given.cgroups,
+            quotas=self._given.quotas,
             zygotes=self._zygotes,
             environ=self._environ,
             snapshot=self._shelf.snapshot,
             interpreter=self._lookout.venvs.interpreter,
             conda=self._lookout.condas.prefix,
             bring=self._fetching.bring,
+            unshare=self._unshare,
             devices=self._rack.devices,
             device_environment=self._rack.environment,
             release=self._release,
@@ -235,14 +230,14 @@ class NodeLoop:
                 self._machine.live(),
                 (
                     *self._rack.facts(),
-                    self._cgroups.fact,
-                    *self._quotas.facts,
+                    *self._given.facts,
                     disk_fact(self._config.state_dir),
                     *self._manners.facts,
                 ),
                 __version__,
                 self._manners.yields,
                 self._disk,
+                self._given.shared_name,
             )
         )
         hello.hello.transfer_address = self._giving.address
@@ -301,6 +296,10 @@ class NodeLoop:
         for device, reason in (await self._rack.released(devices, pids)).items():
             log.error("a device is not released", device=device, reason=reason)
             self._tell(DeviceFailed(device, reason))
+
+    def _unshare(self, trial: TrialId, identity: str) -> None:
+        if (shared := self._given.shared) is not None:
+            self._tasks.create_task(asyncio.to_thread(shared.forget, trial, identity))
 
     def _folder(self, trial: TrialId) -> TrialFolder:
         """Where a trial's files are. Raises BadTrial."""

@@ -1,4 +1,5 @@
-"""Copies of other nodes' checkpoints, which the head wants here for the day when one is lost.
+"""Copies of checkpoints that the head wants for the day when a node is lost: those of other nodes
+here, and this node's own in the directory that it shares.
 
 Rule: one at a time, beside which a launch has a turn; whatever comes of it is told to the head, and
 costs no trial anything. What the head does not want of a trial that is not here is removed.
@@ -17,13 +18,20 @@ from hermesd.core.model import TrialId
 from hermesd.core.node_actions import Bring, Clear
 from hermesd.core.node_messages import Fetch
 from hermesd.node import checkpoints
+from hermesd.node.checkpoints import Damaged
 from hermesd.node.code import CodeError
 from hermesd.node.fetching import Fetching, NotFetched
 from hermesd.node.folder import BadTrial, TrialFolder
 from hermesd.node.reasons import words_of
+from hermesd.node.shared import Shared, SharedAway
 from hermesd.node.shelf import Shelf
 
 log = structlog.get_logger()
+
+
+def _names(order: Fetch) -> list[str]:
+    """What lies below a trial's folder of what is to be copied, and of what is to be kept."""
+    return [each.rpartition("@")[2] for each in (order.checkpoint.id, *order.keep)]
 
 
 class _Tell(Protocol):
@@ -41,6 +49,7 @@ class Replicas:
         folder: Callable[[TrialId], TrialFolder],
         absent: Callable[[TrialId], bool],
         tell: _Tell,
+        shared: Shared | None,
     ) -> None:
         self._tasks = tasks
         self._fetching = fetching
@@ -48,6 +57,7 @@ class Replicas:
         self._folder = folder
         self._absent = absent
         self._tell = tell
+        self._shared = shared
         self._turn = asyncio.Semaphore(1)
         self._under_way: dict[TrialId, set[asyncio.Task[None]]] = {}
 
@@ -81,9 +91,11 @@ class Replicas:
         event: CopyEvent = Copied(order.node, trial, name)
         try:
             async with self._turn:
-                await self._bring(order)
+                await (self._bring(order) if order.sources else self._share(order))
         except NotFetched as error:
             event = NotCopied(order.node, trial, name, str(error), error.way)
+        except Damaged as error:
+            event = NotCopied(order.node, trial, name, str(error), way=False)
         except (BadTrial, CodeError, OSError) as error:
             event = NotCopied(order.node, trial, name, words_of(error), way=True)
         if isinstance(event, NotCopied):
@@ -96,10 +108,24 @@ class Replicas:
         folder = self._folder(order.checkpoint.trial)
         async with self._fetching.lock(folder.checkpoints):
             await asyncio.to_thread(folder.belong_to, order.identity)
-            if not await self._fetching.fetch(order.checkpoint, order.sources, folder.checkpoints):
+            if not await self._fetching.fetch(
+                order.checkpoint, order.sources, folder.checkpoints, order.identity
+            ):
                 raise NotFetched(f"{order.checkpoint.id}: nobody can be asked for it", way=True)
-            names = [each.rpartition("@")[2] for each in (order.checkpoint.id, *order.keep)]
-            await self._retain(folder, names)
+            await self._retain(folder, _names(order))
+
+    async def _share(self, order: Fetch) -> None:
+        """Raises NotFetched, BadTrial, Damaged, OSError."""
+        folder, names = self._folder(order.checkpoint.trial), _names(order)
+        if self._shared is None or not order.identity or folder.identity != order.identity:
+            raise NotFetched(f"{order.checkpoint.id} is not to be shared by this node", way=True)
+        trial, path = folder.trial, folder.checkpoints / names[0]
+        if not path.is_dir():
+            raise NotFetched(f"{path} is here no more", way=False)
+        try:
+            await asyncio.to_thread(self._shared.put, path, trial, order.identity, names)
+        except SharedAway as error:
+            raise NotFetched(str(error), way=True) from None
 
     async def _clear(self, trial: TrialId, identity: str) -> None:
         try:

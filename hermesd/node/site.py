@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hermesd.core.model import Checkpoint, Device, DeviceId, NodeId, Time, Venv
+from hermesd.core.model import Checkpoint, Device, DeviceId, NodeId, Time, TrialId, Venv
 from hermesd.core.node_messages import Input, Source
 from hermesd.node.cgroups import Cgroups
 from hermesd.node.quotas import Quotas
@@ -36,8 +36,10 @@ class Site:
     # Where the conda environment of a name is.
     conda: Callable[[str], Awaitable[Path]]
     snapshot: Callable[[str], Awaitable[Path | None]]
-    # Sees a checkpoint in a folder, from its sources if it is not there.
-    bring: Callable[[Checkpoint, Sequence[Source], Path], Awaitable[None]]
+    # Sees a checkpoint of a study in a folder, from its sources if it is not there.
+    bring: Callable[[Checkpoint, Sequence[Source], Path, str], Awaitable[None]]
+    # What is shared of the trial of a study is not wanted any more.
+    unshare: Callable[[TrialId, str], None]
     device_environment: Callable[[DeviceId], Mapping[str, str]]
     release: Callable[[tuple[DeviceId, ...], frozenset[int]], Awaitable[None]]
     say: Callable[[Input], int]

@@ -34,7 +34,10 @@ async def start(site: Site, folder: TrialFolder, order: Spawn | Rebuild) -> tupl
     snapshot = await site.snapshot(program.code_sha256)
     if order.checkpoint is not None:
         try:
-            await site.bring(order.checkpoint, order.assignment.sources, folder.checkpoints)
+            assignment = order.assignment
+            await site.bring(
+                order.checkpoint, assignment.sources, folder.checkpoints, assignment.identity
+            )
         except NotFetched as error:
             raise NotStarted(str(error)) from None
     ready = await asyncio.to_thread(prepare, site, folder, order, snapshot)

@@ -139,6 +139,7 @@ class Trainer:
                 self._folder.settle()
             case Forget():
                 await self.dismiss()
+                self._site.unshare(self._folder.trial, self._folder.identity)
                 await asyncio.to_thread(self._folder.forget)
 
     def _ask(self, kind: str, run: RunId, **fields: object) -> None:

@@ -65,6 +65,7 @@ def hello_to_proto(joined: NodeJoined) -> pb.AttachRequest:
             facts=joined.facts,
             yields=[pb.Yielded(place=place, reason=why) for place, why in joined.yields],
             disk=joined.disk,
+            shared=joined.shared,
         )
     )
 
@@ -91,6 +92,7 @@ def hello_from_proto(message: pb.Hello) -> NodeJoined:
         version=message.version,
         yields=tuple((each.place, each.reason) for each in message.yields),
         disk=message.disk,
+        shared=message.shared,
     )
 
 

@@ -1,4 +1,5 @@
-"""A node dies for good, with its disk: its trial goes on at the other one, from the copy there."""
+"""A node dies for good, with its disk: its trial goes on at the other one, from the copy there, or
+from that in the directory that both share."""
 
 from __future__ import annotations
 
@@ -55,16 +56,18 @@ def killed(state: Path) -> None:
 
 
 @asynccontextmanager
-async def node(name: str, head: World) -> AsyncIterator[Path]:
+async def node(name: str, head: World, shared: Path | None) -> AsyncIterator[Path]:
     """A node daemon of one slot, as a process; its state directory."""
     state = head.directory.parent / name
     state.mkdir()
     words = ["-m", "hermesd.cli", "node", "--name", name, "--slots", "1", "--embedded"]
     words += ["--state", str(state), "--head", f"unix:{head.directory}/head.sock"]
+    variables = {} if shared is None else {"HERMES_NODE_SHARED_DIR": str(shared)}
     with (state.parent / f"{name}.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, *words, stdout=log, stderr=log, start_new_session=True
-        )
+            sys.executable, *words, stdout=log, stderr=log, start_new_session=True,
+            env={**os.environ, **variables},
+        )  # fmt: skip
     try:
         yield state
     finally:
@@ -78,15 +81,19 @@ async def becomes(is_true: Callable[[], bool]) -> None:
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.parametrize("copies", ["on peers", "in a shared directory"])
 async def test_a_trial_goes_on_at_the_other_node_when_its_own_is_gone(
-    tmp_path_factory: pytest.TempPathFactory,
+    tmp_path_factory: pytest.TempPathFactory, copies: str
 ) -> None:
     root = tmp_path_factory.mktemp("l")
+    shared = root / "nfs" if copies != "on peers" else None
+    if shared is not None:
+        shared.mkdir()
     (root / "head").mkdir()
     async with AsyncExitStack() as stack:
         head = await stack.enter_async_context(world(root / "head"))
         head.running.head.scheduler.lease = LEASE
-        states = {name: await stack.enter_async_context(node(name, head)) for name in "ab"}
+        states = {name: await stack.enter_async_context(node(name, head, shared)) for name in "ab"}
         await becomes(lambda: len(head.state.slots) == 2)
         cluster = Cluster(root / "head", slots=0)
         stack.push_async_callback(cluster.stop)
@@ -104,6 +111,8 @@ async def test_a_trial_goes_on_at_the_other_node_when_its_own_is_gone(
 
         await becomes(lambda: copied(first, 100) and copied(second, 100))
         victim = head.state.node_of(head.state.trials[first])
+        (other,) = set(states) - {victim}
+        assert (states[other] / "trials" / first).exists() == (shared is None)
         killed(states[victim])
         shutil.rmtree(states[victim])
         answer = await cluster.finished(study)
@@ -116,7 +125,6 @@ async def test_a_trial_goes_on_at_the_other_node_when_its_own_is_gone(
                 state *= 1 - rate
                 truth[step] = state
             assert points == truth
-        (survivor,) = set(states) - {victim}
-        moved = states[survivor] / "trials" / first / "output.log"
+        moved = states[other] / "trials" / first / "output.log"
         assert int(moved.read_text().split()[1]) >= 100, "it went on from where the copy was"
         assert head.state.trials[second].attempt == 1, "the other one never noticed"

@@ -5,18 +5,20 @@ from typing import ClassVar as _ClassVar, Optional as _Optional
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class FetchRequest(_message.Message):
-    __slots__ = ("trial", "checkpoint", "ticket", "file", "offset")
+    __slots__ = ("trial", "checkpoint", "ticket", "file", "offset", "identity")
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     TICKET_FIELD_NUMBER: _ClassVar[int]
     FILE_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
     trial: str
     checkpoint: str
     ticket: bytes
     file: str
     offset: int
-    def __init__(self, trial: _Optional[str] = ..., checkpoint: _Optional[str] = ..., ticket: _Optional[bytes] = ..., file: _Optional[str] = ..., offset: _Optional[int] = ...) -> None: ...
+    identity: str
+    def __init__(self, trial: _Optional[str] = ..., checkpoint: _Optional[str] = ..., ticket: _Optional[bytes] = ..., file: _Optional[str] = ..., offset: _Optional[int] = ..., identity: _Optional[str] = ...) -> None: ...
 
 class FetchResponse(_message.Message):
     __slots__ = ("data",)

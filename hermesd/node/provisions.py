@@ -1,0 +1,29 @@
+"""What a node has of its machine besides devices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hermesd.node.cgroups import Cgroups
+from hermesd.node.quotas import Quotas
+from hermesd.node.shared import Shared
+
+
+@dataclass(frozen=True, slots=True)
+class Provisions:
+    """Groups for the processes of trials, quotas for these, a directory in common with others."""
+
+    cgroups: Cgroups
+    quotas: Quotas
+    shared: Shared | None
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """For people."""
+        shared = (self.shared.fact,) if self.shared else ()
+        return (self.cgroups.fact, *self.quotas.facts, *shared)
+
+    @property
+    def shared_name(self) -> str:
+        """What tells the directory from others; empty without one."""
+        return self.shared.name if self.shared else ""
