@@ -8,6 +8,7 @@ start.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -137,6 +138,8 @@ def _try_v1(root: Path) -> None:
 def _try_v2(root: Path) -> None:
     """Have the controller handed down to `root`; a group that hands it down holds no process."""
     parent, probe = root.parent, root / ".probe"
+    if "cpu" not in (parent / "cgroup.controllers").read_text().split():
+        raise OSError(errno.EOPNOTSUPP, "it has no cpu controller", str(parent))
     try:
         (parent / "cgroup.subtree_control").write_text("+cpu")
     except OSError:

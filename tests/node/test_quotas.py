@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,8 +11,8 @@ from hermesd.config import NodeConfig
 from hermesd.core.events import NodeJoined, RunStarted, RunSuspended
 from hermesd.core.model import RunId, Tier
 from hermesd.node import cgroups, processes, quotas
-from hermesd.node.cgroups import NoCgroups
-from hermesd.node.daemon import run_node
+from hermesd.node.cgroups import Hierarchy, NoCgroups
+from hermesd.node.daemon import group_name, run_node
 from hermesd.node.quotas import NoQuota, NoShares, Unified
 from hermesd.slots import Slot
 
@@ -63,8 +63,11 @@ def throttled(group: Path) -> int:
 
 
 @pytest.fixture
-def shares(held: None, config: NodeConfig) -> NodeConfig:
-    return config.model_copy(update={"cpu_slots": SHARES})
+def shares(held: None, config: NodeConfig) -> Iterator[NodeConfig]:
+    """A node of two slots; its groups go once its processes have."""
+    yield config.model_copy(update={"cpu_slots": SHARES})
+    name = group_name(config)
+    quotas.detect(name, {CPU0: 60}, cgroups.detect(name)).remove("digits@1")
 
 
 async def test_a_trial_has_the_share_of_the_slot_that_it_is_on(
@@ -151,6 +154,21 @@ def test_a_controller_that_is_read_only_is_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Path, "read_text", mounts)
     with pytest.raises(NoQuota, match=r"can be written here \(/proc/.*: "):
         quotas.detect("hermes-test", {CPU0: 60}, NoCgroups("a test"))
+
+
+def test_a_group_that_was_given_no_cpu_controller_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cgroup.controllers").write_text("memory pids\n")
+    read = Path.read_text
+
+    def no_mounts(path: Path) -> str:
+        return "" if str(path) == "/proc/self/mounts" else read(path)
+
+    monkeypatch.setattr(Path, "read_text", no_mounts)
+    with pytest.raises(NoQuota, match=r"can be written here \(/.*: it has no cpu controller\)"):
+        quotas.detect("hermes-test", {CPU0: 60}, Hierarchy(tmp_path / "hermes-n1", 2))
+    assert [path.name for path in tmp_path.iterdir()] == ["cgroup.controllers"]
 
 
 def test_in_v2_the_share_is_written_where_the_trial_is_frozen(tmp_path: Path) -> None:
