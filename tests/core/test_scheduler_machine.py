@@ -302,6 +302,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         devices=st.integers(1, 2),
         boot=st.sampled_from(["b1", "b2"]),
         disk=st.sampled_from(["", "one", "one", "two"]),
+        shared=st.sampled_from(["", "nfs", "nfs"]),
         honest=st.booleans(),
         data=st.data(),
     )
@@ -311,6 +312,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         devices: int,
         boot: str,
         disk: str,
+        shared: str,
         honest: bool,
         data: st.DataObject,
     ) -> None:
@@ -328,7 +330,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 word = data.draw(st.sampled_from(["starting", "running", "parked", "ended"]))
                 live.append(LiveRun(stray, word, (f"{node}/0",)))
         hello = joined(devices, node, boot, live, kinds=("cpu", "slow"))
-        self.tell(replace(hello, disk=disk))
+        self.tell(replace(hello, disk=disk, shared=shared))
 
     @rule(node=nodes)
     def silence(self, node: NodeId) -> None:
