@@ -37,8 +37,8 @@ class Quotas(Protocol):
         """Give these processes of the trial what these devices have; raises OSError."""
         ...
 
-    def remove(self, trial: str) -> None:
-        """Take away the trial's empty group."""
+    def sweep(self) -> None:
+        """Take away the groups that are empty."""
         ...
 
 
@@ -50,7 +50,7 @@ class NoShares:
     def hold(self, trial: str, devices: Sequence[DeviceId], pids: Iterable[int]) -> None:
         pass
 
-    def remove(self, trial: str) -> None:
+    def sweep(self) -> None:
         pass
 
 
@@ -65,6 +65,8 @@ class Bandwidth:
     def hold(self, trial: str, devices: Sequence[DeviceId], pids: Iterable[int]) -> None:
         group = self._root / trial
         group.mkdir(parents=True, exist_ok=True)
+        # Beside whatever else runs here each slot counts as one program, not all of them together.
+        (self._root / "cpu.shares").write_text(str(1024 * len(self._percents)))
         percent = _percent(self._percents, devices)
         quota = PERIOD_MICROSECONDS * percent // 100 if percent < 100 else -1
         (group / "cpu.cfs_period_us").write_text(str(PERIOD_MICROSECONDS))
@@ -73,8 +75,9 @@ class Bandwidth:
             with contextlib.suppress(ProcessLookupError):
                 (group / "cgroup.procs").write_text(str(pid))
 
-    def remove(self, trial: str) -> None:
-        for path in (self._root / trial, self._root):
+    def sweep(self) -> None:
+        # All of them: a process that was killed may be in its group a moment longer.
+        for path in (*_folders(self._root), self._root):
             with contextlib.suppress(OSError):
                 path.rmdir()
 
@@ -92,12 +95,13 @@ class Unified:
         run = self._root / trial / "run"
         for path in (self._root, run.parent, run):
             (path / "cgroup.subtree_control").write_text("+cpu")
+        (self._root / "cpu.weight").write_text(str(min(100 * len(self._percents), 10_000)))
         percent = _percent(self._percents, devices)
         quota = str(PERIOD_MICROSECONDS * percent // 100) if percent < 100 else "max"
         (run / "work" / "cpu.max").write_text(f"{quota} {PERIOD_MICROSECONDS}")
 
-    def remove(self, trial: str) -> None:
-        """The group is the trial's own, and goes with it."""
+    def sweep(self) -> None:
+        """The groups are the trials' own, and go with them."""
 
 
 def detect(name: str, percents: Mapping[DeviceId, int], groups: Cgroups) -> Quotas:
@@ -110,7 +114,9 @@ def detect(name: str, percents: Mapping[DeviceId, int], groups: Cgroups) -> Quot
             if mount[2] == "cgroup" and "cpu" in mount[3].split(","):
                 root = Path(mount[1] + own_path("cpu")) / name
                 _try_v1(root)
-                return Bandwidth(root, percents)
+                held = Bandwidth(root, percents)
+                held.sweep()
+                return held
         if isinstance(groups, Hierarchy) and groups.version == 2:
             _try_v2(groups.root)
             return Unified(groups.root, percents)
@@ -131,8 +137,6 @@ def _try_v1(root: Path) -> None:
         (probe / "cpu.cfs_quota_us").write_text(str(PERIOD_MICROSECONDS))
     finally:
         probe.rmdir()
-        with contextlib.suppress(OSError):
-            root.rmdir()  # unless trials of an earlier daemon are in it
 
 
 def _try_v2(root: Path) -> None:
@@ -154,6 +158,10 @@ def _try_v2(root: Path) -> None:
         (probe / "cpu.max").write_text(f"{PERIOD_MICROSECONDS} {PERIOD_MICROSECONDS}")
     finally:
         probe.rmdir()
+
+
+def _folders(root: Path) -> list[Path]:
+    return [path for path in root.iterdir() if path.is_dir()] if root.is_dir() else []
 
 
 def _percent(percents: Mapping[DeviceId, int], devices: Sequence[DeviceId]) -> int:

@@ -135,7 +135,7 @@ class Trainer:
             case Settle():
                 await self.dismiss()
                 self._site.cgroups.remove(self._folder.cgroup)
-                self._site.quotas.remove(self._folder.cgroup)
+                self._site.quotas.sweep()
                 self._folder.settle()
             case Forget():
                 await self.dismiss()

@@ -30,7 +30,7 @@ class CpuSlots:
         self._slots = tuple(slots)
         self._cores: dict[DeviceId, tuple[int, ...]] = {}
         self._before: dict[int, tuple[int, int]] = {}
-        # Of the slots that are less than their core.
+        # Of each slot, where one is less than its core.
         self.percents: Mapping[DeviceId, int] = {}
 
     async def find(self, node: NodeId) -> tuple[Device, ...]:
@@ -38,7 +38,8 @@ class CpuSlots:
         share = memory // max(1, len(self._slots))
         named = {f"{node}/cpu{i}": slot for i, slot in enumerate(self._slots)}
         self._cores = {name: tuple(sorted(slot.cores)) for name, slot in named.items()}
-        self.percents = {n: slot.percent for n, slot in named.items() if slot.percent < 100}
+        shares = {name: slot.percent for name, slot in named.items()}
+        self.percents = shares if min(shares.values(), default=100) < 100 else {}
         return tuple(
             Device(name, node, _kind(slot), share, self._cores[name])
             for name, slot in named.items()
