@@ -38,8 +38,8 @@ class CpuSlots:
         share = memory // max(1, len(self._slots))
         named = {f"{node}/cpu{i}": slot for i, slot in enumerate(self._slots)}
         self._cores = {name: tuple(sorted(slot.cores)) for name, slot in named.items()}
-        shares = {name: slot.percent for name, slot in named.items()}
-        self.percents = shares if min(shares.values(), default=100) < 100 else {}
+        if any(slot.percent < 100 for slot in self._slots):
+            self.percents = {name: slot.percent for name, slot in named.items()}
         return tuple(
             Device(name, node, _kind(slot), share, self._cores[name])
             for name, slot in named.items()
