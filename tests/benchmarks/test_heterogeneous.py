@@ -17,6 +17,7 @@ from benchmarks.heterogeneous import (
     Lived,
     Measured,
     Taken,
+    beside_hermes,
     kinds,
     measured,
     ordered,
@@ -113,8 +114,11 @@ def test_policies_stand_beside_hermes_and_the_paper() -> None:
 
     group = {HERMES: [one(10, 20), one(10, 20)], SWAP: [one(5, 30), one(10, 30)]}
     hermes, swap = rows({"res": group})
-    assert hermes[:3] == ["res, hermes, homes", 2, 10]
-    assert hermes[6:8] == [0, 0]
-    assert swap[6:8] == [pytest.approx(-25), pytest.approx(50)]
-    assert swap[14:16] == [PAPER["to_lowest"], PAPER["mean_end"]]
-    assert rows({"res": {SWAP: group[SWAP]}}) == []
+    assert hermes == ["res, hermes, homes", 2, 10, 1, 1, 1, 3, 0.01, 0.5]
+    assert swap[2] == 7.5
+    first, second, third, _ = beside_hermes({"res": group})
+    name, paper = "res, hermes, swap", PAPER["to_lowest"]
+    assert first == [f"{name}, to_lowest", pytest.approx(-25), pytest.approx(50), paper]
+    assert second == [f"{name}, near_best", 0, 0, ""]
+    assert third == [f"{name}, mean_end", 0, 0, PAPER["mean_end"]]
+    assert beside_hermes({"res": {SWAP: group[SWAP]}}) == []
