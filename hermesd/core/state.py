@@ -6,19 +6,7 @@ since commands are folded like events.
 
 from __future__ import annotations
 
-from hermesd.core.commands import (
-    Bind,
-    Command,
-    Kill,
-    Launch,
-    Quarantine,
-    Release,
-    Renew,
-    Stop,
-    Suspend,
-    Trust,
-    WriteDown,
-)
+from hermesd.core.commands import Command
 from hermesd.core.events import (
     Cancelled,
     DeviceFailed,
@@ -58,35 +46,28 @@ class State(Tables):
         Raises:
             Rejected: the entry is illegal here; the state is as it was.
         """
-        match entry:
-            case (
-                Launch()
-                | Renew()
-                | Suspend()
-                | Stop()
-                | Kill()
-                | Bind()
-                | WriteDown()
-                | Quarantine()
-                | Trust()
-                | Release()
-            ):
-                fold_command(self, entry, now)
+        if isinstance(entry, Command):
+            fold_command(self, entry, now)
+        else:
+            self._fold_event(entry, now)
+        self.now = max(self.now, now)
+
+    def _fold_event(self, event: Event, now: Time) -> None:
+        match event:
             case Submitted() | Removed() | Extended() | Retried():
-                fold_study_event(self, entry, now)
+                fold_study_event(self, event, now)
             case Paused() | Unpaused() | Cancelled():
-                fold_selection_event(self, entry, now)
+                fold_selection_event(self, event, now)
             case NodeJoined() | NodeSilent() | NodeLost() | DeviceFailed():
-                fold_node_event(self, entry, now)
+                fold_node_event(self, event, now)
             case NodeDrained() | NodeUndrained() | Forgiven():
-                fold_upkeep_event(self, entry)
+                fold_upkeep_event(self, event)
             case PolicyFailed(study, detail):
                 self.study(study)
                 self.fallen[study] = detail
                 self.touch_all(self.active[study])
             case _:
-                fold_run_event(self, entry, now)
-        self.now = max(self.now, now)
+                fold_run_event(self, event, now)
 
     def check(self) -> None:
         """Assert every invariant; raises `InvariantBroken`."""
