@@ -251,9 +251,7 @@ class Supervisor(LiveTrial):
             return
         outcome = run.ended(status, oom)
         self.output.let_through(show=outcome["kind"] == "failed")
-        if outcome["kind"] == "failed" and str(outcome.get("error_signature")).startswith(
-            "exit status"
-        ):
+        if outcome.get("error_kind") == "exit":
             # Of the error itself nobody knows more than what the program printed of it.
             line = self.output.last_line()
             outcome["detail"] += f": {line}" if line else ""

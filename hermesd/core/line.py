@@ -56,6 +56,15 @@ class Line:
         """A trial's entry; None if it is not in."""
         return self._known.get(trial)
 
+    def place(self, trial: TrialId) -> Score | None:
+        """What the order goes by, of one trial; None if it is not in."""
+        entry = self._known.get(trial)
+        return (*entry.key, entry.number) if entry else None
+
+    def trials(self) -> Iterator[TrialId]:
+        """All of them, in order."""
+        return (entry.trial for entry in self.after())
+
     def put(self, entry: Entry) -> None:
         """Add an entry, in place of the trial's present one."""
         known = self._known.get(entry.trial)
