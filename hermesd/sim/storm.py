@@ -16,7 +16,6 @@ from hermesd.core.machine_events import (
     NodeUndrained,
 )
 from hermesd.core.model import NodeId
-from hermesd.core.pools import pool_of
 from hermesd.sim.host import Host
 from hermesd.sim.world import World
 
@@ -88,9 +87,7 @@ class Storm:
 
     def _end_a_node(self) -> str:
         """For good, with its disk; one of each pool is left."""
-        alive = [node for node in self._world.boxes if node not in self._world.gone]
-        pool = {node: pool_of(node, self._world.pools) for node in alive}
-        spare = [node for node in alive if list(pool.values()).count(pool[node]) > 1]
+        spare = self._world.spare
         if not spare:
             return "there is none"
         node = self._chance.random.choice(spare)

@@ -21,7 +21,7 @@ from hermesd.core.machine_events import (
     PoolsConfigured,
 )
 from hermesd.core.model import NodeId, Phase, RunId, Time, TrialId
-from hermesd.core.pools import Pool
+from hermesd.core.pools import Pool, pool_of
 from hermesd.core.scheduler import LeaseTerms
 from hermesd.core.state import State
 from hermesd.sim.agenda import Agenda
@@ -159,6 +159,13 @@ class World:
         present = self.daemons.get(node)
         if node not in self.gone and (present is None or not present.alive):
             self.daemons[node] = Daemon(self.boxes[node], self._site, self._dial)
+
+    @property
+    def spare(self) -> list[NodeId]:
+        """The machines without which each pool has one, for the trials that may run only there."""
+        alive = [node for node in self.boxes if node not in self.gone]
+        pool = {node: pool_of(node, self.pools) for node in alive}
+        return [node for node in alive if list(pool.values()).count(pool[node]) > 1]
 
     def lose(self, node: NodeId) -> None:
         """A machine is no more, nor its disk."""
