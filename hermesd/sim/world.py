@@ -7,7 +7,7 @@ off: everything must finish, with the results of an undisturbed training, and le
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from hermesd.core.commands import Command, Launch
@@ -20,7 +20,7 @@ from hermesd.core.machine_events import (
     NodeUndrained,
     PoolsConfigured,
 )
-from hermesd.core.model import NodeId, Phase, RunId, Time, TrialId
+from hermesd.core.model import Checkpoint, NodeId, Phase, RunId, Time, TrialId
 from hermesd.core.pools import Pool, pool_of
 from hermesd.core.scheduler import LeaseTerms
 from hermesd.core.state import State
@@ -175,9 +175,9 @@ class World:
             daemon.die()
         box.wipe()
 
-    def _giver(self, node: NodeId) -> Box | None:
+    def _giver(self, node: NodeId) -> Callable[[Checkpoint], Checkpoint | None] | None:
         there = self.reachable[node] and self.daemons[node].alive
-        return self.boxes[node] if there else None
+        return self.daemons[node].give if there else None
 
     def _dial(self, node: NodeId) -> Stream | None:
         if self.head is None or not self.reachable[node]:

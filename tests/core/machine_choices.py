@@ -8,6 +8,8 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
+from hypothesis import strategies as st
+
 from hermesd.core.model import Plugin
 from hermesd.core.policy import Policy, Score
 from hermesd.core.pools import Pool
@@ -48,6 +50,14 @@ POOLS = [
     (Pool("gold", ("?",), Plugin("round_robin")), Pool("default", (), None, Plugin("free"))),
     (Pool("gold", ("m",), None, Plugin("homes", (("G_thres", 2),))), Pool("red", ("n", "m"))),
 ]
+
+plugins = st.sampled_from(PLUGINS)
+some_trials = st.lists(st.sampled_from(TRIALS), min_size=1, max_size=3, unique=True).map(tuple)
+nodes = st.sampled_from(NODES)
+requests = st.integers(0, 40).map("r{}".format)
+steps = st.integers(0, 12)
+# An event speaks of the present attempt, mostly; of the one before, or of one never made.
+attempts = st.sampled_from([0, 0, 0, 0, 0, 0, -1, 1])
 
 
 class Moody(Fifo):

@@ -10,14 +10,17 @@ from hermesd.core.commands import Copy, Drop
 from hermesd.core.copies import rebuilt
 from hermesd.core.events import (
     Checkpointed,
+    DeviceFailed,
+    Event,
     Extended,
     FidelityKnown,
     NodeJoined,
     NodeSilent,
     Paused,
     Removed,
+    RunFailed,
 )
-from hermesd.core.file_events import Copied, NotCopied
+from hermesd.core.file_events import Copied, NotCopied, Spoilt
 from hermesd.core.fold_copies import remembered
 from hermesd.core.machine_events import (
     NodeDrained,
@@ -30,9 +33,11 @@ from tests.core.playbook import (
     LEASE,
     Playbook,
     completed,
+    crashed,
     joined,
     live,
     play,
+    reported,
     run,
     started,
     submitted,
@@ -293,3 +298,77 @@ def test_a_copy_of_what_could_not_be_used_ends_like_any_other() -> None:
     assert book.state.copies == rebuilt(book.state)
     assert not book.state.copies.taking
     book.tell(saved("s/0#2", 5)).expect("copy s/0#2@5 from n to m")
+
+
+# -- a checkpoint that is not what it was ----------------------------------------------------------
+
+
+def spoilt(name: str, step: int, node: str = "n", instead: int = 0) -> Spoilt:
+    trial = run(name).trial
+    older = Checkpoint(f"{name}@{instead}", trial, 1, instead, "5ha", 1, (node,))
+    return Spoilt(node, trial, f"{name}@{step}", "it is damaged", older if instead else None)
+
+
+def asked_for(*files: Event, replicas: int = 1) -> Playbook:
+    """s/0 is to go on at m from what n has of it."""
+    book = pool("m", replicas=replicas).tell(*files)
+    book.tell(joined(1, node="m"), DeviceFailed("n/0", "broken"), crashed("s/0#1", 20))
+    assert "launch s/0#2 on m/0 from s/0#1@20" in book.heard()
+    return book
+
+
+NOT_STARTED = RunFailed(run("s/0#2"), "not_started", "s/0#1@20 could not be had", "", 0)
+
+
+def test_the_only_copy_is_damaged_and_the_trial_goes_on_from_the_one_before() -> None:
+    book = asked_for(saved("s/0#1", 9), copied("s/0#1", 9), saved("s/0#1", 20))
+    book.tell(spoilt("s/0#1", 20, instead=5), NOT_STARTED)
+    book.expect("launch s/0#3 on m/0 from s/0#1@9")
+    assert book.trial().step == 9
+
+
+def test_what_is_heard_after_the_failure_has_the_same_effect() -> None:
+    book = asked_for(saved("s/0#1", 9), copied("s/0#1", 9), saved("s/0#1", 20))
+    book.tell(NOT_STARTED).expect("launch s/0#3 on m/0 from s/0#1@20")
+    book.tell(replace(NOT_STARTED, run=run("s/0#3"))).expect("copy s/0#1@20 from n to m")
+    book.tell(spoilt("s/0#1", 20)).at(1).expect("launch s/0#4 on m/0 from s/0#1@9")
+    book.tell(not_copied("s/0#1", 20)).refuses(spoilt("s/0#1", 20), "nothing refers to it")
+
+
+def test_what_the_node_has_instead_may_be_further_than_the_copy() -> None:
+    book = asked_for(saved("s/0#1", 9), copied("s/0#1", 9), saved("s/0#1", 20))
+    book.tell(spoilt("s/0#1", 20, instead=15), NOT_STARTED)
+    book.expect("launch s/0#3 on m/0 from s/0#1@15")
+    assert book.trial().step == 15
+
+
+def test_with_nothing_left_the_trial_begins_anew() -> None:
+    book = asked_for(saved("s/0#1", 20), replicas=0)
+    book.tell(spoilt("s/0#1", 20), NOT_STARTED).expect("launch s/0#3 on m/0")
+    assert book.trial().step == 0
+
+
+def test_one_of_two_copies_is_damaged_and_another_is_made() -> None:
+    book = pool("m", "k").tell(saved("s/0#1", 9)).tell(copied("s/0#1", 9, "k"))
+    book.heard()
+    book.tell(spoilt("s/0#1", 9, "k")).expect("copy s/0#1@9 from n to k")
+    assert (book.trial().checkpoint or NOTHING).nodes == ("n",)
+
+
+@pytest.mark.parametrize("lie", [("s/1", 15), ("s/0", 30)])
+def test_what_is_had_instead_is_of_the_trial_and_of_before(lie: tuple[str, int]) -> None:
+    trial, step = lie
+    book = asked_for(saved("s/0#1", 20), replicas=0)
+    other = Checkpoint(f"{trial}#1@{step}", trial, 1, step, "5ha", 1, ("n",))
+    book.refuses(spoilt("s/0#1", 20, "m"), "nothing refers to it")
+    book.tell(replace(spoilt("s/0#1", 20), instead=other), NOT_STARTED)
+    book.expect("launch s/0#3 on m/0")
+
+
+def test_a_run_goes_on_though_its_checkpoint_is_damaged() -> None:
+    book = pool("m", replicas=0).tell(saved("s/0#1", 9), reported("s/0#1", 12, [1.0]))
+    book.tell(spoilt("s/0#1", 9)).expect()
+    assert book.trial().step == 12
+    assert book.trial().checkpoint is None
+    book.tell(saved("s/0#1", 20)).expect()
+    assert (book.trial().checkpoint or NOTHING).step == 20
