@@ -53,6 +53,7 @@ class Tables:
     (another dictionary after each change). `copies` is an index, `severed` are the ways between
     two nodes that no copy could go, until when that is believed, `leftover` is what nodes have of
     checkpoints to which nothing refers, `sights` what each node says of paths (see `sights`).
+    `served` is when a trial of each study was last given a quantum.
     """
 
     def __init__(self) -> None:
@@ -71,6 +72,7 @@ class Tables:
         self.accounts: dict[UserId, Account] = {}
         self.requests: dict[str, tuple[TrialId, ...]] = {}
         self.fallen: dict[StudyId, str] = {}
+        self.served: dict[StudyId, Time] = {}
         self.strays: dict[tuple[NodeId, RunId], None] = {}
         self.releases: dict[tuple[TrialId, NodeId], bool] = {}
         self.strikes: dict[DeviceId, tuple[Strike, ...]] = {}

@@ -52,6 +52,7 @@ TABLES: dict[str, tuple[Any, Any]] = {
     "accounts": (UserId, Account),
     "requests": (str, tuple[TrialId, ...]),
     "fallen": (StudyId, str),
+    "served": (StudyId, Time),
     "strays": (tuple[NodeId, RunId], None),
     "releases": (tuple[TrialId, NodeId], bool),
     "strikes": (DeviceId, tuple[Strike, ...]),
