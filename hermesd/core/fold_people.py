@@ -51,13 +51,8 @@ def fold_study_event(
                 state.dirty.pop(trial_id, None)
             for key in [key for key in state.excluded if key[0] == study_id]:
                 del state.excluded[key]
-            for table in (
-                state.studies,
-                state.active,
-                state.facts,
-                state.fallen,
-                state.served,
-            ):
+            ended = state.studies, state.active, state.facts, state.fallen, state.served
+            for table in ended:
                 cast(dict[StudyId, object], table).pop(study_id, None)
         case Extended(study_id, trial_ids, stop, parameters, argvs, request_id):
             study = state.study(study_id)

@@ -137,7 +137,7 @@ async def test_studies_share_devices_as_the_documentation_says(tmp_path: Path) -
         node.call.cancel()
 
 
-async def test_one_device_stays_with_the_study_that_was_first(tmp_path: Path) -> None:
+async def test_studies_have_the_only_device_in_turn(tmp_path: Path) -> None:
     async with world(tmp_path) as head:
         node = Node(head)
         await node.hello()
@@ -148,5 +148,8 @@ async def test_one_device_stays_with_the_study_that_was_first(tmp_path: Path) ->
         run = {"trial": launch.trial, "attempt": launch.attempt}
         await node.report(launch, 1, [2.0, 1.0])
         await node.say(quantum_ended=node_pb2.QuantumEnded(**run, step=2))
-        assert (await node.expect("renew")).renew.trial == "first/1"
+        suspend = (await node.expect("suspend")).suspend
+        assert suspend.trial == "first/1"
+        await node.say(run_suspended=node_pb2.RunSuspended(**run, tier=types.TIER_PARK, step=2))
+        assert (await node.expect("launch")).launch.trial == "second/1"
         node.call.cancel()
