@@ -30,6 +30,14 @@ class NotCopied:
 
 
 @dataclass(frozen=True, slots=True)
+class Dropped:
+    """No checkpoint of the trial lies on this node any more."""
+
+    node: NodeId
+    trial: TrialId
+
+
+@dataclass(frozen=True, slots=True)
 class Spoilt:
     """A node that was to give this checkpoint found that it does not have it, or not what it was;
     `instead` is the furthest that it does have."""
@@ -49,4 +57,4 @@ class Looked:
     sights: tuple[tuple[str, str], ...]
 
 
-CopyEvent: TypeAlias = Copied | NotCopied | Spoilt
+CopyEvent: TypeAlias = Copied | NotCopied | Dropped | Spoilt

@@ -11,7 +11,7 @@ from typing import assert_never
 from hermesd.core import progress
 from hermesd.core.change import replace
 from hermesd.core.commands import Copy, Drop
-from hermesd.core.file_events import Copied, CopyEvent, NotCopied, Spoilt
+from hermesd.core.file_events import Copied, CopyEvent, Dropped, NotCopied, Spoilt
 from hermesd.core.history import Copying
 from hermesd.core.model import Checkpoint, CheckpointId, NodeId, Phase, Time
 from hermesd.core.tables import Rejected, Tables
@@ -30,11 +30,11 @@ def fold_copy_command(state: Tables, command: Copy | Drop) -> None:
                 raise Rejected(f"{name} is not to be copied")
             if source in copies.giving or target in copies.taking:
                 raise Rejected(f"{source} or {target} has a copy under way")
-            state.leftover.pop((trial_id, target), None)
             state.put(replace(trial, copying=Copying(newest, source, target)))
         case Drop(trial_id, node):
-            state.trial(trial_id)
-            state.leftover.pop((trial_id, node), None)
+            if (trial_id, node) not in state.leftover:
+                raise Rejected(f"nothing of {trial_id!r} is left over on {node}")
+            state.leftover[trial_id, node] = True
         case _:
             assert_never(command)
 
@@ -42,6 +42,11 @@ def fold_copy_command(state: Tables, command: Copy | Drop) -> None:
 def fold_copy_event(state: Tables, event: CopyEvent, now: Time) -> None:
     trial = state.trial(event.trial)
     state.node(event.node)
+    if isinstance(event, Dropped):
+        if (trial.id, event.node) not in state.leftover:
+            raise Rejected(f"nothing of {trial.id} was left over on {event.node}")
+        del state.leftover[trial.id, event.node]
+        return
     flight = trial.copying
     if flight and (flight.checkpoint.id, flight.target) != (event.checkpoint, event.node):
         flight = None
@@ -105,7 +110,15 @@ def _leave_over(state: Tables, trial: Trial, before: Checkpoint | None) -> None:
     needed = {node for each in remembered(trial) for node in each.nodes}
     for node in before.nodes if before else ():
         if node not in needed:
-            state.leftover[trial.id, node] = None
+            state.leftover[trial.id, node] = False
+
+
+def dispensable(state: Tables, trial: Trial, node: NodeId) -> bool:
+    """Whether what is left over on a node is of no use there, as things are: a copy may be on its
+    way there, or the trial may have come back."""
+    coming = trial.copying is not None and trial.copying.target == node
+    needed = any(node in each.nodes for each in remembered(trial))
+    return not coming and not needed and state.node_of(trial) != node
 
 
 def to_restore(state: Tables, trial: Trial) -> Checkpoint | None:

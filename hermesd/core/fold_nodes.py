@@ -61,6 +61,8 @@ def _joined(state: Tables, event: NodeJoined, now: Time) -> None:
     if before is not None and before.disk and event.disk not in ("", before.disk):
         disk_lost(state, event.node)
     node_changed(state, event.node)
+    for key in [key for key in state.leftover if key[1] == event.node]:
+        state.leftover[key] = False
     state.sights.pop(event.node, None)
     live = {item.run: item.condition for item in event.live}
     own = {item.run: item.condition for item in event.live if not _foreign(state, item)}

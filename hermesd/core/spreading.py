@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from hermesd.core.assignment import Issue
 from hermesd.core.commands import Copy, Drop
+from hermesd.core.fold_copies import dispensable
 from hermesd.core.model import NodeId, Time
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
@@ -16,8 +17,9 @@ from hermesd.core.trial import Trial
 
 def spread(state: State, now: Time, issue: Issue) -> Time | None:
     """Ask for the copies that can be made now; when to ask again if nothing happens before."""
-    for trial_id, node in list(state.leftover):
-        if state.nodes[node].connected:
+    for (trial_id, node), told in list(state.leftover.items()):
+        here = state.nodes[node].connected and not told
+        if here and dispensable(state, state.trials[trial_id], node):
             issue(Drop(trial_id, node))
     if not state.copies.wanting:
         return None

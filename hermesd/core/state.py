@@ -37,7 +37,7 @@ from hermesd.core.events import (
     Submitted,
     Unpaused,
 )
-from hermesd.core.file_events import Copied, Looked, NotCopied, Spoilt
+from hermesd.core.file_events import Copied, Dropped, Looked, NotCopied, Spoilt
 from hermesd.core.fold_commands import fold_command
 from hermesd.core.fold_copies import fold_copy_command, fold_copy_event
 from hermesd.core.fold_nodes import fold_node_event
@@ -87,7 +87,7 @@ class State(Tables):
                 fold_command(self, entry, now)
             case Copy() | Drop():
                 fold_copy_command(self, entry)
-            case Copied() | NotCopied() | Spoilt():
+            case Copied() | NotCopied() | Dropped() | Spoilt():
                 fold_copy_event(self, entry, now)
             case Look() | Looked():
                 fold_look(self, entry)

@@ -60,7 +60,7 @@ TABLES: dict[str, tuple[Any, Any]] = {
     "quarantined": (Place, Quarantined),
     "severed": (tuple[NodeId, NodeId], Time),
     "sights": (NodeId, dict[str, str]),
-    "leftover": (tuple[TrialId, NodeId], None),
+    "leftover": (tuple[TrialId, NodeId], bool),
     "dirty": (TrialId, None),
     "free": (DeviceId, None),
     "expired": (DeviceId, None),

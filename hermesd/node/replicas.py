@@ -12,7 +12,7 @@ from typing import Protocol
 
 import structlog
 
-from hermesd.core.file_events import Copied, CopyEvent, NotCopied, Spoilt
+from hermesd.core.file_events import Copied, CopyEvent, Dropped, NotCopied, Spoilt
 from hermesd.core.model import Checkpoint, CheckpointId, NodeId, TrialId
 from hermesd.core.node_actions import Bring, Clear
 from hermesd.core.node_messages import Fetch
@@ -147,6 +147,8 @@ class Replicas:
         async with self._fetching.lock(folder.checkpoints):
             if folder.identity == identity:
                 await self._retain(folder, ())
+        if self._absent(trial):
+            self._tell(Dropped(self._node, trial), identity=identity)
 
     async def _retain(self, folder: TrialFolder, names: Sequence[str]) -> None:
         """Remove what nothing refers to, unless a run came meanwhile, which would know better."""

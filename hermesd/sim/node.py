@@ -18,7 +18,7 @@ from hermesd.core.events import (
     RunFailed,
     RunSuspended,
 )
-from hermesd.core.file_events import Copied, CopyEvent, Looked, NotCopied, Spoilt
+from hermesd.core.file_events import Copied, CopyEvent, Dropped, Looked, NotCopied, Spoilt
 from hermesd.core.model import Checkpoint, NodeId, Tier, TrialId
 from hermesd.core.node_actions import Action, Bring, Clear, Tell, Watch
 from hermesd.core.node_machine import NodeMachine
@@ -92,6 +92,7 @@ class Daemon:
             case Clear(trial):
                 if self.machine.forgot(trial):
                     self._box.folder(trial).retain(())
+                    self._tell(Dropped(self._box.id, trial))
             case _:
                 self.trainers.carry_out(action)
 

@@ -16,6 +16,7 @@ from hermesd.core.events import (
     Submitted,
     Unpaused,
 )
+from hermesd.core.fold_copies import dispensable
 from hermesd.core.machine_events import (
     NodeUndrained,
     PoolsConfigured,
@@ -273,6 +274,11 @@ class World:
                 raise Broken(f"{node} still has hosts of {list(box.hosts)}")
             if (live := self.daemons[node].machine.live()) and node not in self.gone:
                 raise Broken(f"{node} still speaks of {live}")
+        state = self.state
+        assert state is not None
+        for trial, node in state.leftover:
+            if node not in self.gone and dispensable(state, state.trials[trial], node):
+                raise Broken(f"{node} still has checkpoints of {trial}")
         if self.ground.devices or self.ground.trials:
             raise Broken(f"still computing: {self.ground.trials}")
 

@@ -20,11 +20,9 @@ from hermesd.core.events import (
     Removed,
     RunFailed,
 )
-from hermesd.core.file_events import Copied, NotCopied, Spoilt
+from hermesd.core.file_events import Copied, Dropped, NotCopied, Spoilt
 from hermesd.core.fold_copies import remembered
-from hermesd.core.machine_events import (
-    NodeDrained,
-)
+from hermesd.core.machine_events import NodeDrained, NodeUndrained
 from hermesd.core.model import Checkpoint, Fidelity, Phase, RunId, StopRule
 from hermesd.core.node_actions import Bring, Clear, Tell
 from hermesd.core.node_messages import Fetch, Shed
@@ -186,6 +184,29 @@ def test_what_nothing_refers_to_is_dropped() -> None:
     book.tell(copied("s/0#1", 20, "m")).expect("drop s/0 on k")
 
 
+def left_over() -> Playbook:
+    """k has a checkpoint of s/0 that is of no use, and was told."""
+    book = pool("m", "k").tell(saved("s/0#1", 9)).tell(copied("s/0#1", 9, "k"))
+    book.tell(NodeDrained("k", "r1")).tell(copied("s/0#1", 9, "m")).tell(saved("s/0#1", 20))
+    book.tell(copied("s/0#1", 20, "m"), NodeUndrained("k", "r2"))
+    assert "drop s/0 on k" in book.heard()
+    return book
+
+
+def test_what_may_not_have_been_heard_is_said_again_until_it_is_answered() -> None:
+    book = left_over().tell(NodeSilent("k", "cut"), joined(0, node="k")).expect("drop s/0 on k")
+    book.tell(Dropped("k", "s/0")).tell(NodeSilent("k", "cut"), joined(0, node="k")).expect()
+
+
+def test_what_is_wanted_again_is_not_dropped() -> None:
+    book = left_over().tell(NodeSilent("m", "dead"), NodeSilent("k", "cut"), joined(0, node="k"))
+    book.expect("drop s/0 on k")
+    book.at(LOST).expect("copy s/0#1@20 from n to k")
+    book.tell(NodeSilent("k", "cut"), joined(0, node="k"))
+    book.expect("drop s/0 on k", "copy s/0#1@20 from n to k")
+    book.tell(copied("s/0#1", 20, "k"), NodeSilent("k", "cut"), joined(0, node="k")).expect()
+
+
 def test_the_checkpoints_of_a_node_that_drains_go_elsewhere() -> None:
     book = pool("m", "k").tell(saved("s/0#1", 9), copied("s/0#1", 9, "m")).expect()
     book.tell(NodeDrained("m", "r1")).expect("copy s/0#1@9 from n to k")
@@ -214,7 +235,8 @@ def test_the_index_can_be_made_anew() -> None:
 def test_only_the_newest_is_copied(command: Copy) -> None:
     book = pool().tell(saved("s/0#1", 9))
     book.refuses(command, "is not to be copied")  # type: ignore[arg-type]
-    book.refuses(Drop("t/0", "n"), "no trial")  # type: ignore[arg-type]
+    book.refuses(Drop("s/0", "n"), "nothing of 's/0' is left over on n")  # type: ignore[arg-type]
+    book.refuses(Dropped("n", "s/0"), "nothing of s/0 was left over on n")
 
 
 # -- at the node -----------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ from hermesd.core.events import (
     RunSuspended,
     Unpaused,
 )
-from hermesd.core.file_events import Copied, NotCopied, Spoilt
+from hermesd.core.file_events import Copied, Dropped, NotCopied, Spoilt
 from hermesd.core.fold_copies import remembered
 from hermesd.core.history import Result
 from hermesd.core.machine_events import (
@@ -436,6 +436,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         for each in remembered(known)[which : which + 1] if known else ():
             other = replace(checkpoint(str(self.run_of(trial, 0)), step), nodes=each.nodes)
             self.tell(Spoilt(each.nodes[0], trial, each.id, "", other if has else None))
+
+    @rule(trial=st.sampled_from(TRIALS), node=nodes)
+    def has_dropped(self, trial: TrialId, node: NodeId) -> None:
+        self.tell(Dropped(node, trial))
 
     @rule(trial=st.sampled_from(TRIALS))
     def loses_park(self, trial: TrialId) -> None:

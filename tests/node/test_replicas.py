@@ -14,7 +14,7 @@ import pytest
 from hermesd.config import NodeConfig
 from hermesd.core.commands import Release
 from hermesd.core.events import RunCompleted
-from hermesd.core.file_events import Copied, NotCopied, Spoilt
+from hermesd.core.file_events import Copied, Dropped, NotCopied, Spoilt
 from hermesd.core.model import Checkpoint, RunId
 from hermesd.core.node_messages import Fetch, Shed, Source
 from hermesd.node import checkpoints
@@ -76,8 +76,11 @@ async def test_only_what_is_referred_to_is_kept(
     await head.hears(Copied)
     assert names(folder) == ["s3", "s5"]
     head.send(Shed(TRIAL, "another study"))
+    await head.hears(Dropped)
+    assert names(folder) == ["s3", "s5"]
     head.send(Shed(TRIAL, IDENTITY))
-    await becomes(lambda: not names(folder))
+    assert await head.hears(Dropped, count=2) == Dropped("n1", TRIAL)
+    assert names(folder) == []
 
 
 async def test_what_cannot_be_had_is_told_with_the_reason(
