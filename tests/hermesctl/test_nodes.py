@@ -80,6 +80,15 @@ def test_drain_asks_for_it_once_and_says_where_it_stands(head: FakeHead) -> None
     assert "connected" in hermesctl("node", "undrain", "box").stdout
 
 
+def test_a_node_is_lost_once_that_is_confirmed(head: FakeHead) -> None:
+    head.nodes = [pb.Node(id="box", silent_seconds=90.0)]
+    assert hermesctl("node", "lost", "box", input="n\n").exit_code != 0
+    assert head.of(pb.LoseNodeRequest) == []
+    assert "silent" in hermesctl("node", "lost", "box", "--yes").stdout
+    (request,) = head.of(pb.LoseNodeRequest)
+    assert (request.node, bool(request.request_id)) == ("box", True)
+
+
 class Changing(list[pb.Node]):
     """A node that is another when it is looked at for the third time."""
 

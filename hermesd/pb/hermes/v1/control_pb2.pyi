@@ -503,6 +503,20 @@ class UndrainNodeResponse(_message.Message):
     node: Node
     def __init__(self, node: _Optional[_Union[Node, _Mapping]] = ...) -> None: ...
 
+class LoseNodeRequest(_message.Message):
+    __slots__ = ("request_id", "node")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    node: str
+    def __init__(self, request_id: _Optional[str] = ..., node: _Optional[str] = ...) -> None: ...
+
+class LoseNodeResponse(_message.Message):
+    __slots__ = ("node",)
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    node: Node
+    def __init__(self, node: _Optional[_Union[Node, _Mapping]] = ...) -> None: ...
+
 class ReleaseNodeRequest(_message.Message):
     __slots__ = ("request_id", "node", "device")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
