@@ -108,6 +108,7 @@ def _reopen(state: Tables, trial: Trial, now: Time, **changes: object) -> None:
     fresh = {
         "phase": Phase.WAITING, "failures": (), "misfortunes": 0, "reason": "", "finished": None,
         "rested": now, "not_finite": False, "paused": False, "result": result,
+        "not_extended": "",
     }  # fmt: skip
     state.put(replace(trial, **{**fresh, **changes}))  # type: ignore[arg-type]
 

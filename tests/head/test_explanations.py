@@ -112,11 +112,19 @@ async def test_a_waiting_trial_is_told_who_has_the_devices(tmp_path: Path) -> No
         assert told.endswith("; box/cpu:0 has long/1 (of its own study)")
         assert "has long" not in (await why(head, "long/1")).summary, "it runs"
         assert "has long" not in (await why(head, "gpus/1")).summary, "it would not run there"
+        listed = (await head.control.ListStudies(pb.ListStudiesRequest())).studies
+        waits = {study.id: study.waits_for for study in listed}
+        assert waits == {"long": "", "sdk": "box/cpu:0 has long/1 (of study long)", "gpus": ""}
+        asked = pb.GetStudyRequest(study="sdk")
+        assert (await head.control.GetStudy(asked)).study.waits_for == waits["sdk"]
+        held = pb.PauseTrialsRequest(request_id="p", selection=pb.Selection(study="sdk"))
+        await head.control.PauseTrials(held)
+        assert not (await head.control.GetStudy(asked)).study.waits_for
         node.call.cancel()
 
 
 async def test_studies_share_devices_as_the_documentation_says(tmp_path: Path) -> None:
-    """The study with the fewest devices has the next turn; of equals, the one submitted first."""
+    """The study with the fewest devices has the next turn; of equals, whose last is longest ago."""
     async with world(tmp_path) as head:
         node = Node(head, slots=2)
         await node.hello()
