@@ -1,8 +1,9 @@
 """Which checkpoint is copied where: a decision beside that of who runs.
 
-Rule: to a node that has none of it, rather the one that has the copy before, else the one with the
-fewest trials' checkpoints. A node gives one copy and takes one at a time, so that a launch never
-waits for copies; nothing waits for a copy, ever.
+Rule: to a node that has none of it, rather the one that has the copy before, else one of the
+study's pool, where the trial can go on from it, and of those the one with the fewest trials'
+checkpoints. A node gives one copy and takes one at a time, so that a launch never waits for copies;
+nothing waits for a copy, ever.
 """
 
 from __future__ import annotations
@@ -66,7 +67,10 @@ def _target(state: State, trial: Trial, nodes: list[NodeId]) -> NodeId | None:
     has = (*trial.checkpoint.nodes, state.node_of(trial))
     had = trial.copied.nodes if trial.copied else ()
 
-    def rank(node: NodeId) -> tuple[bool, int, NodeId]:
-        return node not in had, len(state.copies.lying.get(node, ())), node
+    pool = state.studies[trial.spec.study].pool
+
+    def rank(node: NodeId) -> tuple[bool, bool, int, NodeId]:
+        lying = len(state.copies.lying.get(node, ()))
+        return node not in had, state.nodes[node].pool != pool, lying, node
 
     return min((node for node in nodes if node not in has), key=rank, default=None)

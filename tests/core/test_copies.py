@@ -22,10 +22,11 @@ from hermesd.core.events import (
 )
 from hermesd.core.file_events import Copied, Dropped, NotCopied, Spoilt
 from hermesd.core.fold_copies import remembered
-from hermesd.core.machine_events import NodeDrained, NodeUndrained
+from hermesd.core.machine_events import NodeDrained, NodeUndrained, PoolsConfigured
 from hermesd.core.model import Checkpoint, Fidelity, Phase, RunId, StopRule
 from hermesd.core.node_actions import Bring, Clear, Tell
 from hermesd.core.node_messages import Fetch, Shed
+from hermesd.core.pools import Pool
 from tests.core.node_talk import ONE, Told, order
 from tests.core.playbook import (
     LEASE,
@@ -103,6 +104,13 @@ def test_copies_are_spread_over_the_nodes() -> None:
     book.tell(saved("s/0#1", 9)).expect("copy s/0#1@9 from n to k")
     book.tell(saved("s/1#1", 7)).expect()  # a node gives one at a time
     book.tell(copied("s/0#1", 9, "k")).expect("copy s/1#1@7 from n to m")
+
+
+def test_a_copy_rather_goes_where_the_trial_can_go_on() -> None:
+    book = pool("k", "m").tell(PoolsConfigured((Pool("gold", ("k",)),)))
+    book.tell(saved("s/0#1", 9)).expect("copy s/0#1@9 from n to m")
+    book = pool("k").tell(PoolsConfigured((Pool("gold", ("k",)),)))
+    book.tell(saved("s/0#1", 9)).expect("copy s/0#1@9 from n to k")
 
 
 def test_a_newer_checkpoint_waits_for_the_copy_under_way() -> None:
