@@ -8,6 +8,7 @@ from collections.abc import Callable
 from hermesd.core.events import (
     Cancelled,
     Event,
+    NodeLost,
     Paused,
     Unpaused,
 )
@@ -18,6 +19,9 @@ from hermesd.core.machine_events import (
 from hermesd.core.model import NodeId
 from hermesd.sim.host import Host
 from hermesd.sim.world import World
+
+# After a death: the head has missed some heartbeats by then, its lease is not out.
+TELLING_SECONDS = 10.0
 
 
 class Storm:
@@ -86,12 +90,17 @@ class Storm:
         return node
 
     def _end_a_node(self) -> str:
-        """For good, with its disk; one of each pool is left."""
+        """For good, with its disk; one of each pool is left. A person may say so before the head
+        finds out."""
         spare = self._world.spare
         if not spare:
             return "there is none"
         node = self._chance.random.choice(spare)
         self._world.lose(node)
+        if self._chance.happens(0.5):
+            self._requests += 1
+            lost = NodeLost(node, f"r{self._requests}")
+            self._agenda.after(TELLING_SECONDS, lambda: self._world.ask(lost, lost.request_id))
         return node
 
     def _wipe(self) -> str:
