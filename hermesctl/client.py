@@ -251,6 +251,10 @@ class Client:
         """See AsyncClient.undrain."""
         return self._run(self._client.undrain(node))
 
+    def lose(self, node: str) -> Node:
+        """See AsyncClient.lose."""
+        return self._run(self._client.lose(node))
+
     def release(self, place: str) -> Node:
         """See AsyncClient.release."""
         return self._run(self._client.release(place))

@@ -124,6 +124,28 @@ def undrain(
 
 
 @app.command()
+def lost(
+    node: NodeArgument,
+    yes: YesOption = False,
+    head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Say that a silent node's machine is off: its trials go on elsewhere at once.
+
+    Without this they wait until its lease, and a margin, are over. What still runs there, if the
+    machine is not off, runs twice until then; only what is trained elsewhere counts.
+
+    Example: hermesctl node lost gpu2
+    """
+    confirm(f"Is the machine of {printable(node)} off, with all that ran there?", yes=yes)
+
+    async def body(client: AsyncClient) -> None:
+        _emit_state(await client.lose(node), output)
+
+    run(body, head=head)
+
+
+@app.command()
 def release(
     place: Annotated[str, typer.Argument(metavar="NODE[/DEVICE]", help="As `node show` has it.")],
     head: HeadOption = None,

@@ -130,9 +130,11 @@ class NodeSilent:
 
 @dataclass(frozen=True, slots=True)
 class NodeLost:
-    """Lease, grace and margin have passed since the node was last granted anything."""
+    """Lease, grace and margin have passed since the node was last granted anything, or a person
+    says (by a request) that it is off."""
 
     node: NodeId
+    request_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

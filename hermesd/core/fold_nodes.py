@@ -29,10 +29,12 @@ def fold_node_event(
             state.nodes[node_id] = replace(node, connected=False, silent_since=now)
             state.index(node.devices)
             node_changed(state, node_id)
-        case NodeLost(node_id):
+        case NodeLost(node_id, request_id):
             node = state.node(node_id)
             if node.connected:
                 raise Rejected(f"node {node_id!r} is connected")
+            if request_id:
+                state.request(request_id, ())
             state.nodes[node_id] = replace(node, boot_id="")
             node_changed(state, node_id)
             _forget_runs(state, node_id, {}, f"node {node_id} was lost", now)
@@ -61,6 +63,8 @@ def _joined(state: Tables, event: NodeJoined, now: Time) -> None:
     if before is not None and before.disk and event.disk not in ("", before.disk):
         disk_lost(state, event.node)
     node_changed(state, event.node)
+    for key in [key for key in state.leftover if key[1] == event.node]:
+        state.leftover[key] = False
     state.sights.pop(event.node, None)
     live = {item.run: item.condition for item in event.live}
     own = {item.run: item.condition for item in event.live if not _foreign(state, item)}

@@ -196,11 +196,13 @@ def ended(trial: Trial, now: Time, ending: Ending) -> Trial:
     before = trial.result
     if before is None or (ending.phase is not Phase.FAILED and _gained(trial, ending, before)):
         return done
-    said = "its program had nothing more to do" if ending.phase is Phase.COMPLETED else ""
+    nothing = "its program had nothing more to do"
+    why = nothing if ending.phase is Phase.COMPLETED else one_line(ending.reason)
     return replace(
         done,
         result=None,
-        reason=f"not extended: {said or one_line(ending.reason)}",
+        not_extended=why,
+        reason=f"not extended: {why}",
         **{each.name: getattr(before, each.name) for each in fields(before)},
     )
 

@@ -22,7 +22,7 @@ from hermesd.core.events import (
     Submitted,
     Unpaused,
 )
-from hermesd.core.file_events import Copied, Looked, NotCopied
+from hermesd.core.file_events import Copied, Dropped, Looked, NotCopied, Spoilt
 from hermesd.core.fold_commands import fold_command
 from hermesd.core.fold_copies import fold_copy_command, fold_copy_event
 from hermesd.core.fold_nodes import fold_node_event
@@ -73,7 +73,7 @@ class State(Tables):
 
     def _fold_event(self, event: Event, now: Time) -> None:
         match event:
-            case Copied() | NotCopied():
+            case Copied() | NotCopied() | Dropped() | Spoilt():
                 fold_copy_event(self, event, now)
             case Looked():
                 fold_look(self, event)

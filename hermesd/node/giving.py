@@ -1,13 +1,14 @@
 """Checkpoints for other nodes: a port of this node's own, that takes the head's tickets alone.
 
-Rule: at most two files at a time, in pieces of a quarter of a MiB; the head is not in between.
+Rule: at most two files at a time, in pieces of a quarter of a MiB; the head is not in between. What
+is not there any more, or not as it was, is looked into at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -15,7 +16,7 @@ import structlog
 
 from hermesd import ticket
 from hermesd.config import NodeConfig
-from hermesd.core.model import TrialId
+from hermesd.core.model import CheckpointId, TrialId
 from hermesd.node import files
 from hermesd.node.folder import BadTrial, TrialFolder
 from hermesd.pb.hermes.v1 import transfer_pb2 as pb
@@ -33,12 +34,18 @@ log = structlog.get_logger()
 
 
 class Giving(transfer_pb2_grpc.TransferServiceServicer):
-    """The servicer and its server; `address` is where it serves, once started."""
+    """The servicer and its server; `address` is where it serves, once started. Who `doubt`s a
+    checkpoint of this node has it looked at."""
 
-    def __init__(self, folder: Callable[[TrialId], TrialFolder]) -> None:
+    def __init__(
+        self,
+        folder: Callable[[TrialId], TrialFolder],
+        doubt: Callable[[TrialId, CheckpointId], Awaitable[None]],
+    ) -> None:
         self.key = ticket.new_key()
         self.address = ""
         self._folder = folder
+        self._doubt = doubt
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._server: grpc.aio.Server | None = None
 
@@ -78,11 +85,19 @@ class Giving(transfer_pb2_grpc.TransferServiceServicer):
         try:
             path = files.checkpoint(self._folder(request.trial), request.checkpoint)
             file = files.within(path, request.file)
+            async with self._turns:
+                async for data in files.rest(file, request.offset):
+                    yield pb.FetchResponse(data=data)
         except (OSError, BadTrial) as error:
+            await self._doubt(request.trial, request.checkpoint)
             await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+
+    async def Doubt(self, request: pb.DoubtRequest, context: Any) -> pb.DoubtResponse:
+        if not ticket.is_good(request.ticket, self.key, request.trial, request.checkpoint):
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "not a ticket for this")
         async with self._turns:
-            async for data in files.rest(file, request.offset):
-                yield pb.FetchResponse(data=data)
+            await self._doubt(request.trial, request.checkpoint)
+        return pb.DoubtResponse()
 
 
 def _own_address(head: str) -> str:

@@ -78,7 +78,7 @@ class NodeLoop:
         self._zygotes = Zygotes(config.runtime_path, config.state_dir / "shim")
         beside = rack.beside(usable_cores())
         self._machine = NodeMachine(NodeTerms(rack.cheapest, config.parked_memory_bytes, beside))
-        self._giving = Giving(self._folder)
+        self._giving = Giving(self._folder, lambda *name: self._replicas.doubt(*name))
         self._manners = Manners(config, rack, self._tell)
         self._disk = disk_of(config.state_dir)
         self._sights = Sights(config.name, self._tell)
@@ -105,9 +105,10 @@ class NodeLoop:
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             shelf, sockets = self._shelf, self._config.runtime_path
+            name = self._config.name
             self._crew = Crew(self._make_site(tasks), shelf.trials, sockets, self._changed.set)
             self._replicas = Replicas(
-                tasks, self._fetching, self._shelf, self._folder, self._machine.forgot, self._tell
+                name, tasks, self._fetching, shelf, self._folder, self._machine.forgot, self._tell
             )
             self._errands = Errands(tasks, self._outbox, self._folder, self._ended)
             await self._giving.start(self._config)

@@ -19,7 +19,7 @@ from hermesd.core.events import (
     RunStarted,
     RunSuspended,
 )
-from hermesd.core.file_events import Copied, CopyEvent, Looked, NotCopied
+from hermesd.core.file_events import Copied, CopyEvent, Dropped, Looked, NotCopied, Spoilt
 from hermesd.core.machine_events import Reclaimed, Yielded
 from hermesd.core.model import LiveRun
 from hermesd.core.node_messages import Series
@@ -119,6 +119,13 @@ def _event_to_proto(event: NodeEvent, points: Iterable[Series]) -> pb.AttachRequ
         case NotCopied(node, trial, name, reason, way):
             refused = pb.NotCopied(node=node, trial=trial, checkpoint=name, reason=reason, way=way)
             return pb.AttachRequest(not_copied=refused)
+        case Dropped(node, trial):
+            return pb.AttachRequest(dropped=pb.Dropped(node=node, trial=trial))
+        case Spoilt(node, trial, name, reason, instead):
+            spoilt = pb.Spoilt(node=node, trial=trial, checkpoint=name, reason=reason)
+            if instead is not None:
+                spoilt.instead.CopyFrom(checkpoint_to_proto(instead))
+            return pb.AttachRequest(spoilt=spoilt)
         case Reported():
             return pb.AttachRequest(report=report_to_proto(event, points))
         case RunStarted((trial, attempt), step, seconds, planned):
@@ -249,6 +256,12 @@ def event_from_proto(request: pb.AttachRequest) -> NodeJoined | NodeEvent | None
             missed = request.not_copied
             named = missed.node, missed.trial, missed.checkpoint
             return NotCopied(*named, missed.reason, missed.way)
+        case "dropped":
+            return Dropped(request.dropped.node, request.dropped.trial)
+        case "spoilt":
+            bad = request.spoilt
+            other = checkpoint_from_proto(bad.instead) if bad.HasField("instead") else None
+            return Spoilt(bad.node, bad.trial, bad.checkpoint, bad.reason, other)
         case _:
             return _outcome_from_proto(request)
 

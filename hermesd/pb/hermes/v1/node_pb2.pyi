@@ -22,7 +22,7 @@ RUN_CONDITION_PARKED: RunCondition
 RUN_CONDITION_ENDED: RunCondition
 
 class AttachRequest(_message.Message):
-    __slots__ = ("sequence", "hello", "heartbeat", "goodbye", "run_started", "report", "quantum_ended", "milestone_passed", "run_suspended", "run_completed", "run_failed", "checkpointed", "fidelity_known", "park_lost", "device_failed", "usage", "file_chunk", "holdings", "yielded", "reclaimed", "copied", "not_copied", "looked", "identity")
+    __slots__ = ("sequence", "hello", "heartbeat", "goodbye", "run_started", "report", "quantum_ended", "milestone_passed", "run_suspended", "run_completed", "run_failed", "checkpointed", "fidelity_known", "park_lost", "device_failed", "usage", "file_chunk", "holdings", "yielded", "reclaimed", "copied", "not_copied", "looked", "spoilt", "dropped", "identity")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
@@ -46,6 +46,8 @@ class AttachRequest(_message.Message):
     COPIED_FIELD_NUMBER: _ClassVar[int]
     NOT_COPIED_FIELD_NUMBER: _ClassVar[int]
     LOOKED_FIELD_NUMBER: _ClassVar[int]
+    SPOILT_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     hello: Hello
@@ -70,8 +72,10 @@ class AttachRequest(_message.Message):
     copied: Copied
     not_copied: NotCopied
     looked: Looked
+    spoilt: Spoilt
+    dropped: Dropped
     identity: str
-    def __init__(self, sequence: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., run_started: _Optional[_Union[RunStarted, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., quantum_ended: _Optional[_Union[QuantumEnded, _Mapping]] = ..., milestone_passed: _Optional[_Union[MilestonePassed, _Mapping]] = ..., run_suspended: _Optional[_Union[RunSuspended, _Mapping]] = ..., run_completed: _Optional[_Union[RunCompleted, _Mapping]] = ..., run_failed: _Optional[_Union[RunFailed, _Mapping]] = ..., checkpointed: _Optional[_Union[Checkpointed, _Mapping]] = ..., fidelity_known: _Optional[_Union[FidelityKnown, _Mapping]] = ..., park_lost: _Optional[_Union[ParkLost, _Mapping]] = ..., device_failed: _Optional[_Union[DeviceFailed, _Mapping]] = ..., usage: _Optional[_Union[UsageReport, _Mapping]] = ..., file_chunk: _Optional[_Union[FileChunk, _Mapping]] = ..., holdings: _Optional[_Union[Holdings, _Mapping]] = ..., yielded: _Optional[_Union[Yielded, _Mapping]] = ..., reclaimed: _Optional[_Union[Reclaimed, _Mapping]] = ..., copied: _Optional[_Union[Copied, _Mapping]] = ..., not_copied: _Optional[_Union[NotCopied, _Mapping]] = ..., looked: _Optional[_Union[Looked, _Mapping]] = ..., identity: _Optional[str] = ...) -> None: ...
+    def __init__(self, sequence: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., run_started: _Optional[_Union[RunStarted, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., quantum_ended: _Optional[_Union[QuantumEnded, _Mapping]] = ..., milestone_passed: _Optional[_Union[MilestonePassed, _Mapping]] = ..., run_suspended: _Optional[_Union[RunSuspended, _Mapping]] = ..., run_completed: _Optional[_Union[RunCompleted, _Mapping]] = ..., run_failed: _Optional[_Union[RunFailed, _Mapping]] = ..., checkpointed: _Optional[_Union[Checkpointed, _Mapping]] = ..., fidelity_known: _Optional[_Union[FidelityKnown, _Mapping]] = ..., park_lost: _Optional[_Union[ParkLost, _Mapping]] = ..., device_failed: _Optional[_Union[DeviceFailed, _Mapping]] = ..., usage: _Optional[_Union[UsageReport, _Mapping]] = ..., file_chunk: _Optional[_Union[FileChunk, _Mapping]] = ..., holdings: _Optional[_Union[Holdings, _Mapping]] = ..., yielded: _Optional[_Union[Yielded, _Mapping]] = ..., reclaimed: _Optional[_Union[Reclaimed, _Mapping]] = ..., copied: _Optional[_Union[Copied, _Mapping]] = ..., not_copied: _Optional[_Union[NotCopied, _Mapping]] = ..., looked: _Optional[_Union[Looked, _Mapping]] = ..., spoilt: _Optional[_Union[Spoilt, _Mapping]] = ..., dropped: _Optional[_Union[Dropped, _Mapping]] = ..., identity: _Optional[str] = ...) -> None: ...
 
 class AttachResponse(_message.Message):
     __slots__ = ("welcome", "acknowledged", "lease", "launch", "renew", "suspend", "stop", "kill", "release", "going_away", "send_file", "forget", "upcoming", "write_down", "copy", "drop", "look")
@@ -596,6 +600,28 @@ class NotCopied(_message.Message):
     reason: str
     way: bool
     def __init__(self, node: _Optional[str] = ..., trial: _Optional[str] = ..., checkpoint: _Optional[str] = ..., reason: _Optional[str] = ..., way: bool = ...) -> None: ...
+
+class Dropped(_message.Message):
+    __slots__ = ("node", "trial")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    trial: str
+    def __init__(self, node: _Optional[str] = ..., trial: _Optional[str] = ...) -> None: ...
+
+class Spoilt(_message.Message):
+    __slots__ = ("node", "trial", "checkpoint", "reason", "instead")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    INSTEAD_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    trial: str
+    checkpoint: str
+    reason: str
+    instead: _types_pb2.Checkpoint
+    def __init__(self, node: _Optional[str] = ..., trial: _Optional[str] = ..., checkpoint: _Optional[str] = ..., reason: _Optional[str] = ..., instead: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ...) -> None: ...
 
 class Looked(_message.Message):
     __slots__ = ("node", "sights")
