@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Coroutine
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -101,7 +102,12 @@ def node(
 @nodes.command()
 def join(
     head: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where the head listens.")],
-    token: Annotated[str, typer.Argument(help="What `hermesctl node token` printed, once.")],
+    token: Annotated[
+        str | None, typer.Argument(help="What `hermesctl node token` printed.", show_default=False)
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="Or a file with it, unseen by others.", show_default=False)
+    ] = None,
     config: Config = None,
     state: State = None,
     name: Name = None,
@@ -109,19 +115,28 @@ def join(
     serve: Annotated[
         bool, typer.Option("--serve/--enrol-only", help="Run the node daemon at once.")
     ] = True,
+    guest: Annotated[
+        bool,
+        typer.Option(
+            "--guest",
+            help="Keep the state in a directory of TMPDIR. At SIGUSR1, or within 20 s at SIGTERM,"
+            " have all of it taken elsewhere, end, and be forgotten by the head.",
+        ),
+    ] = False,
 ) -> None:
-    """Join the head with a one-time token: from then on `hermesd node` finds its way to it."""
-    from hermesd.enrolment import enrol
-    from hermesd.identity import NotEnrolled
+    """Join the head with a token: from then on `hermesd node` finds its way to it."""
+    from hermesd import joining
 
-    settings = _node_settings(config, state, name, slots)
+    stop = "part" if guest else None
     try:
-        enrol(head, token, settings.name, settings.state_dir / "membership")
-    except NotEnrolled as error:
+        with joining.guest_folder(state, serve) if guest else nullcontext(state) as folder:
+            settings = _node_settings(config, folder, name, slots, at_stop=stop)
+            typer.echo(joining.join(head, token, token_file, settings), err=True)
+            if serve:
+                joined = _node_settings(config, folder, name, slots, head=head, at_stop=stop)
+                _serve_node(joined, False)
+    except joining.NotEnrolled as error:
         _refuse(str(error))
-    typer.echo(f"{settings.name} has joined {head}; its key is in {settings.state_dir}", err=True)
-    if serve:
-        _serve_node(_node_settings(config, state, name, slots, head=head), False)
 
 
 def _node_settings(
@@ -284,13 +299,8 @@ def _repair(config: HeadConfig) -> None:
             done = repair(config.state_dir)
     except (StateRefused, FileNotFoundError) as error:
         _refuse(str(error))
-    typer.echo(f"{done.kept} entries and {done.points} pieces of curves can be read")
-    for number, why, what in done.aside:
-        typer.echo(f"set aside: {number or 'pages'}: {why}: {what[:80]}")
-    if done.folder is None:
-        typer.echo("nothing is wrong; nothing was changed")
-    else:
-        typer.echo(f"the damaged files are in {done.folder}; a new journal is in their place")
+    for line in done.told():
+        typer.echo(line)
 
 
 def _refuse(message: str, code: int = REFUSED) -> NoReturn:

@@ -106,8 +106,8 @@ class Removed:
 class NodeJoined:
     """A node said Hello with everything it knows; what it does not name, it does not have.
 
-    `yields` are the places that it leaves to others now (see `Yielded`), and why. `disk` is of its
-    state directory: another one has none of the files of the one before.
+    `yields` are the places that it leaves to others now (see `Yielded`, also for `parting`), and
+    why. `disk` is of its state directory: another one has none of the files of the one before.
     """
 
     node: NodeId
@@ -118,6 +118,7 @@ class NodeJoined:
     version: str = ""
     yields: tuple[tuple[Place, str], ...] = ()
     disk: str = ""
+    parting: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +132,11 @@ class NodeSilent:
 @dataclass(frozen=True, slots=True)
 class NodeLost:
     """Lease, grace and margin have passed since the node was last granted anything, or a person
-    says (by a request) that it is off."""
+    says (by a request) that it is off, or it has `left` for good, with its files."""
 
     node: NodeId
     request_id: str = ""
+    left: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ too, or the node would say it for ever.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,8 +17,10 @@ import structlog
 import hermesd
 from hermesd import wire
 from hermesd.core.commands import Bind, Command, Copy, Drop, Launch, Quarantine, Trust
+from hermesd.core.copies import left_behind
 from hermesd.core.events import (
     NodeJoined,
+    NodeLost,
     NodeSilent,
     Reported,
 )
@@ -151,7 +153,7 @@ class Sessions:
 
 
 class NodeService(node_pb2_grpc.NodeServiceServicer):
-    """The servicer."""
+    """The servicer. `revoke` ends the certificate of a node that has left, if it has one."""
 
     def __init__(
         self,
@@ -160,12 +162,14 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
         relay: Relay,
         blobs: Blobs,
         taken: Mapping[StudyId, str],
+        revoke: Callable[[NodeId], object],
     ) -> None:
         self._head = head
         self._sessions = sessions
         self._relay = relay
         self._blobs = blobs
         self._taken = taken
+        self._revoke = revoke
 
     async def GetBlob(
         self, request: pb.GetBlobRequest, context: Any
@@ -198,6 +202,9 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
             if self._sessions.release(session):
                 log.info("node silent", node=joined.node, reason=reason)
                 self._head.push(NodeSilent(joined.node, reason))
+                if session.left:
+                    self._head.push(NodeLost(joined.node, left=True))
+                    self._revoke(joined.node)
 
     def _welcome(self, session: Session, sent: Sequence[Command]) -> None:
         """The Hello is safe: grants first, then what the node may have missed."""
@@ -227,9 +234,9 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
             session.heard = boottime()
             match request.WhichOneof("message"):
                 case "heartbeat":
-                    lease = self._head.scheduler.lease.lease_seconds
-                    session.grant(request.heartbeat, lease)
+                    self._grant(session, request.heartbeat)
                 case "goodbye":
+                    session.left = request.goodbye.for_good
                     raise _Ended(f"it said goodbye: {shown(request.goodbye.reason)}")
                 case "usage":
                     session.usage = {usage.device: usage.usage for usage in request.usage.devices}
@@ -242,6 +249,12 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
                 case _:
                     await self._report(session, request)
         raise _Ended("the stream ended")
+
+    def _grant(self, session: Session, heartbeat: pb.Heartbeat) -> None:
+        state = self._head.state
+        parting = state.nodes[session.node].parting
+        left = left_behind(state, session.node) if parting else None
+        session.grant(heartbeat, self._head.scheduler.lease.lease_seconds, left)
 
     async def _held(self, session: Session, holdings: pb.Holdings) -> None:
         """Have the node forget what was removed, once it is safe that it was."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import signal
 import uuid
@@ -16,7 +17,7 @@ import structlog
 
 from hermesd.config import HeadConfig
 from hermesd.core.machine_events import PoolsConfigured
-from hermesd.core.model import StudyId
+from hermesd.core.model import NodeId, StudyId
 from hermesd.core.placement import make_placement
 from hermesd.core.scheduler import Scheduler
 from hermesd.head import journal_file, metrics
@@ -34,6 +35,7 @@ from hermesd.head.relay import Relay
 from hermesd.head.replay import replay
 from hermesd.head.statedir import owned
 from hermesd.head.users import changed_terms
+from hermesd.identity import Identity, Role
 from hermesd.notify import keep_watchdog_fed, notify
 from hermesd.pb.hermes.v1 import control_pb2_grpc, enrol_pb2_grpc, node_pb2, node_pb2_grpc
 from hermesd.policy import make_policy
@@ -168,11 +170,17 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
         owners=owners,
     )
     control_pb2_grpc.add_ControlServiceServicer_to_server(control, server)
+    revoke = functools.partial(_revoke, authority)
     node_pb2_grpc.add_NodeServiceServicer_to_server(
-        NodeService(head, sessions, relay, blobs, taken), server
+        NodeService(head, sessions, relay, blobs, taken, revoke), server
     )
     reception = await _reception(config, authority, sessions, clock, owners, server)
     return Running(head, sessions, server, reception)
+
+
+def _revoke(authority: Authority | None, node: NodeId) -> None:
+    if authority is not None:
+        authority.revoke(Identity(Role.NODE, node))
 
 
 async def _reception(

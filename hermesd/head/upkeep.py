@@ -29,7 +29,9 @@ class Upkeep:
     sessions: Sessions
 
     async def ListNodes(self, request: pb.ListNodesRequest, context: Any) -> pb.ListNodesResponse:
-        return pb.ListNodesResponse(nodes=[self._view(node) for node in self.head.state.nodes])
+        return pb.ListNodesResponse(
+            nodes=[self._view(node.id) for node in self.head.state.nodes.values() if not node.left]
+        )
 
     async def DrainNode(self, request: pb.DrainNodeRequest, context: Any) -> pb.DrainNodeResponse:
         key = key_of(request, asker())

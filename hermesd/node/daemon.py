@@ -26,12 +26,17 @@ class AlreadyRunning(Exception):
 
 
 async def serve(config: NodeConfig) -> None:
-    """Run a node until SIGTERM or SIGINT. Raises AlreadyRunning."""
-    stop = asyncio.Event()
+    """Run a node until SIGTERM or SIGINT. Raises AlreadyRunning.
+
+    SIGUSR1 has one that parts begin with that, and take its time.
+    """
+    stop, soon = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await run_node(config, os.environ, stop, lambda: notify("READY=1"))
+    if config.stops_by == "part":
+        loop.add_signal_handler(signal.SIGUSR1, soon.set)
+    await run_node(config, os.environ, stop, lambda: notify("READY=1"), soon)
 
 
 async def run_node(
@@ -39,11 +44,12 @@ async def run_node(
     environ: Mapping[str, str],
     stop: asyncio.Event,
     ready: Callable[[], None],
+    soon: asyncio.Event | None = None,
 ) -> None:
     """Be the node of these settings until `stop` is set; `ready` is called once it serves.
 
-    `environ` is what trials' clean environments are taken from. Hosts are left running, unless
-    the node is embedded: then every trial is written down and ended. Raises AlreadyRunning.
+    `environ` is what trials' clean environments are taken from; `soon` has a node that parts do so
+    before `stop`. What becomes of the trials is `at_stop`'s. Raises AlreadyRunning.
     """
     state, sockets = config.state_dir, config.runtime_path
     for folder in (state, sockets):
@@ -53,7 +59,7 @@ async def run_node(
         rack = Rack(_providers(config))
         await rack.find(config.name)
         groups = cgroups.detect(group_name(config))
-        await NodeLoop(config, environ, rack, groups).run(stop, ready)
+        await NodeLoop(config, environ, rack, groups).run(stop, ready, soon or asyncio.Event())
 
 
 def group_name(config: NodeConfig) -> str:
@@ -63,7 +69,7 @@ def group_name(config: NodeConfig) -> str:
 
 
 def _providers(config: NodeConfig) -> list[DeviceProvider]:
-    gpus: list[DeviceProvider] = [Gpus()] if config.gpus else []
+    gpus: list[DeviceProvider] = [Gpus(config.visible_gpus)] if config.gpus else []
     return [CpuSlots(config.cpu_slots), *gpus]
 
 

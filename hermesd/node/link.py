@@ -166,12 +166,13 @@ class Link:
         async for response in call:
             yield response.data
 
-    async def part(self, reason: str) -> None:
+    async def part(self, reason: str, for_good: bool) -> None:
         """Say goodbye, if somebody listens, and wait until they have hung up."""
         if self._call is None:
             return
         self._ended.clear()
-        self._outbox.urge(pb.AttachRequest(goodbye=pb.Goodbye(reason=reason)))
+        goodbye = pb.Goodbye(reason=reason, for_good=for_good)
+        self._outbox.urge(pb.AttachRequest(goodbye=goodbye))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PARTING_SECONDS):
                 await self._ended.wait()

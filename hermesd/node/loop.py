@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import structlog
 
 from hermesd import __version__, wire
-from hermesd.config import NodeConfig, usable_cores
+from hermesd.config import NodeConfig
 from hermesd.core.commands import Release
 from hermesd.core.events import (
     DeviceFailed,
@@ -30,6 +30,7 @@ from hermesd.node.cgroups import Cgroups
 from hermesd.node.checkpoints import disk_fact
 from hermesd.node.clock import boot_id, boottime
 from hermesd.node.crew import Crew
+from hermesd.node.departure import Departure
 from hermesd.node.devices.rack import Rack
 from hermesd.node.disk import disk_of
 from hermesd.node.errands import Errands
@@ -49,8 +50,8 @@ from hermesd.node.usage import tell_usage
 from hermesd.node.venvs import Venvs
 from hermesd.node.zygotes import Zygotes
 from hermesd.pb.hermes.v1 import node_pb2 as pb
+from hermesd.shapes import usable_cores
 
-LEAVE_SECONDS = 10.0
 ACKNOWLEDGE_SECONDS = 2.0
 
 log = structlog.get_logger()
@@ -80,6 +81,9 @@ class NodeLoop:
         self._machine = NodeMachine(NodeTerms(rack.cheapest, config.parked_memory_bytes, beside))
         self._giving = Giving(self._folder, lambda *name: self._replicas.doubt(*name))
         self._manners = Manners(config, rack, self._tell)
+        self._departure = Departure(
+            config.stops_by, self._manners, lambda: self._outbox.empty and self._crew.empty
+        )
         self._disk = disk_of(config.state_dir)
         self._sights = Sights(config.name, self._tell)
         self._venvs = Venvs(config.name, config.state_dir / "venvs", environ, self._tell)
@@ -88,10 +92,13 @@ class NodeLoop:
         self._changed = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
 
-    async def run(self, stop: asyncio.Event, ready: Callable[[], None]) -> None:
-        """Serve until `stop` is set; `ready` is called once what was running is taken over."""
+    async def run(
+        self, stop: asyncio.Event, ready: Callable[[], None], soon: asyncio.Event
+    ) -> None:
+        """Serve until `stop` is set, or `soon` if the node parts; `ready` is called once what was
+        running is taken over."""
         try:
-            await self._serve(stop, ready)
+            await self._serve(stop, ready, soon)
         except* _Stopped:
             log.info("stopped", node=self._config.name)
         finally:
@@ -101,7 +108,9 @@ class NodeLoop:
             await self._zygotes.close()
             await self._link.close()
 
-    async def _serve(self, stop: asyncio.Event, ready: Callable[[], None]) -> None:
+    async def _serve(
+        self, stop: asyncio.Event, ready: Callable[[], None], soon: asyncio.Event
+    ) -> None:
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             shelf, sockets = self._shelf, self._config.runtime_path
@@ -124,10 +133,9 @@ class NodeLoop:
                 tell_usage(self._rack, self._link, self._outbox, self._machine.memory_on)
             )
             ready()
-            await stop.wait()
-            if self._config.embedded:
-                await self._leave()
-            await self._link.part("the node daemon stops")
+            if (seconds := await self._departure.wait(stop, soon)) is not None:
+                await self._leave(seconds)
+            await self._link.part("the node daemon stops", self._manners.parting)
             raise _Stopped
 
     def _make_site(self, tasks: asyncio.TaskGroup) -> Site:
@@ -193,12 +201,12 @@ class NodeLoop:
             message.identity = identity
             self._outbox.put(event, message)
 
-    async def _leave(self) -> None:
+    async def _leave(self, seconds: float) -> None:
         """Write every trial down and end it, as far as that can be done in time."""
-        self._say(Leave(LEAVE_SECONDS))
+        self._say(Leave(seconds))
         ended = await self._comes(
             lambda: all(live.condition == "ended" for live in self._machine.live()),
-            2 * LEAVE_SECONDS,
+            2 * seconds,
         )
         if not ended:
             log.warning("some trials did not end in time")
@@ -237,6 +245,7 @@ class NodeLoop:
                 __version__,
                 self._manners.yields,
                 self._disk,
+                self._manners.parting,
             )
         )
         hello.hello.transfer_address = self._giving.address
@@ -257,6 +266,7 @@ class NodeLoop:
                 self._acknowledged(response.acknowledged.sequence)
             case "lease":
                 lease = response.lease
+                self._departure.hear(lease)
                 self._say(Leased(lease.heartbeat_boottime_seconds + lease.lease_seconds))
             case "going_away":
                 log.info("the head is going away", reason=response.going_away.reason)

@@ -65,6 +65,7 @@ def hello_to_proto(joined: NodeJoined) -> pb.AttachRequest:
             facts=joined.facts,
             yields=[pb.Yielded(place=place, reason=why) for place, why in joined.yields],
             disk=joined.disk,
+            parting=joined.parting,
         )
     )
 
@@ -91,6 +92,7 @@ def hello_from_proto(message: pb.Hello) -> NodeJoined:
         version=message.version,
         yields=tuple((each.place, each.reason) for each in message.yields),
         disk=message.disk,
+        parting=message.parting,
     )
 
 
@@ -107,8 +109,9 @@ def _event_to_proto(event: NodeEvent, points: Iterable[Series]) -> pb.AttachRequ
     match event:
         case DeviceFailed(device, reason):
             return pb.AttachRequest(device_failed=pb.DeviceFailed(device=device, reason=reason))
-        case Yielded(place, reason):
-            return pb.AttachRequest(yielded=pb.Yielded(place=place, reason=reason))
+        case Yielded(place, reason, parting):
+            yielded = pb.Yielded(place=place, reason=reason, parting=parting)
+            return pb.AttachRequest(yielded=yielded)
         case Reclaimed(place):
             return pb.AttachRequest(reclaimed=pb.Reclaimed(place=place))
         case Looked(node, sights):
@@ -243,7 +246,7 @@ def event_from_proto(request: pb.AttachRequest) -> NodeJoined | NodeEvent | None
         case "device_failed":
             return DeviceFailed(request.device_failed.device, request.device_failed.reason)
         case "yielded":
-            return Yielded(request.yielded.place, request.yielded.reason)
+            return Yielded(request.yielded.place, request.yielded.reason, request.yielded.parting)
         case "reclaimed":
             return Reclaimed(request.reclaimed.place)
         case "copied":

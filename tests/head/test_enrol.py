@@ -18,7 +18,7 @@ from hermesd.enrolment import Membership, channel_options, enrol
 from hermesd.head.authority import Authority
 from hermesd.identity import Identity, Invitation, NotEnrolled, Role, identity_of, uri_of
 from hermesd.pb.hermes.v1 import control_pb2 as control
-from hermesd.pb.hermes.v1 import control_pb2_grpc, enrol_pb2_grpc, node_pb2_grpc
+from hermesd.pb.hermes.v1 import control_pb2_grpc, enrol_pb2_grpc, node_pb2, node_pb2_grpc
 from hermesd.pb.hermes.v1 import enrol_pb2 as pb
 from tests.head.heads import Node, World, status, world
 from tests.head.test_transport import free_port
@@ -127,6 +127,42 @@ async def test_an_invitation_is_good_once_for_whom_and_as_long_as_it_says(
     short = await head.invite(pb.IDENTITY_ROLE_NODE, valid_seconds=1e-9)
     with pytest.raises(NotEnrolled, match="too old"):
         await asyncio.to_thread(enrol, head.address, short, "box", tmp_path / "d")
+
+
+async def test_an_invitation_of_several_nodes_is_good_for_so_many(
+    head: Open, tmp_path: Path
+) -> None:
+    token = await head.invite(pb.IDENTITY_ROLE_NODE, uses=2)
+    for name in ("a", "b"):
+        await asyncio.to_thread(enrol, head.address, token, name, tmp_path / name)
+    with pytest.raises(NotEnrolled, match="was used"):
+        await asyncio.to_thread(enrol, head.address, token, "c", tmp_path / "c")
+
+
+async def test_only_nodes_of_any_name_are_invited_by_the_dozen(head: Open) -> None:
+    for role, name, uses in (
+        (pb.IDENTITY_ROLE_NODE, "box", 2),
+        (pb.IDENTITY_ROLE_USER, "", 2),
+        (pb.IDENTITY_ROLE_NODE, "", 10_001),
+        (pb.IDENTITY_ROLE_NODE, "", -1),
+    ):
+        code, words = await status(head.invite(role, name, uses=uses))
+        assert (code, words[:5]) == (CODE.INVALID_ARGUMENT, "uses ")
+
+
+async def test_the_certificate_of_a_node_that_left_for_good_opens_nothing(
+    head: Open, tmp_path: Path
+) -> None:
+    box = await head.member(pb.IDENTITY_ROLE_NODE, "box", tmp_path / "box")
+    async with connected(box) as channel:
+        node = await attached(channel, "box")
+        goodbye = node_pb2.Goodbye(reason="done", for_good=True)
+        await node.call.write(node_pb2.AttachRequest(goodbye=goodbye))
+        await node.ended()
+        with pytest.raises(grpc.aio.AioRpcError, match="of node box counts no more"):
+            await attached(channel, "box")
+    token = await head.invite(pb.IDENTITY_ROLE_NODE)
+    await asyncio.to_thread(enrol, head.address, token, "box", tmp_path / "again")
 
 
 async def test_nobody_takes_the_name_of_another_by_an_open_invitation(
