@@ -173,15 +173,18 @@ def _emit_state(node: Node, output: Format) -> None:
 def token(
     name: Annotated[str, typer.Option(help="Of the node; without, it gives its own.")] = "",
     days: ValidOption = 1.0,
+    uses: Annotated[
+        int, typer.Option(min=1, max=10_000, help="How many machines may join by it.")
+    ] = 1,
     head: HeadOption = None,
 ) -> None:
-    """Print the command that has another machine join this head as a node; good once.
+    """Print the command that has another machine join this head as a node.
 
-    Example: hermesctl node token
+    Example: hermesctl node token --uses 8
     """
 
     async def body(client: AsyncClient) -> None:
-        invited = await invite(client.connection, Role.NODE, name, days * DAY_SECONDS)
+        invited = await invite(client.connection, Role.NODE, name, days * DAY_SECONDS, uses)
         named = f" --name {name}" if name else ""
         print(f"hermesd node join {invited.address} {invited.token}{named}")
 
