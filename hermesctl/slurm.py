@@ -111,7 +111,7 @@ run_node() {{
 }}
 export -f run_node
 # The tasks hear each signal themselves: nothing stands between Slurm and them.
-exec srun --kill-on-bad-exit=0 --no-kill --wait=0{cpus} bash -c run_node
+exec srun --label --kill-on-bad-exit=0 --no-kill --wait=0{cpus} bash -c run_node
 """
 
 
@@ -129,7 +129,7 @@ def _options(wish: Wish, folder: Path) -> Iterator[str]:
     yield "--no-kill"
     yield "--requeue"
     yield "--open-mode=append"
-    yield f"--output={folder}/%j.log"
+    yield f"--output={shlex.quote(f'{folder}/%j.log')}"
     if wish.partition:
         yield f"--partition={wish.partition}"
     if wish.account:

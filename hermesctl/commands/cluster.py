@@ -38,50 +38,61 @@ def cluster() -> None:
     """Nodes that a batch system lends."""
 
 
+NodesOption = Annotated[int, typer.Option(min=1, max=1000, help="How many nodes.")]
+GpusOption = Annotated[int, typer.Option(min=0, max=64, help="GPUs of each.")]
+CpusOption = Annotated[
+    int, typer.Option(min=0, max=4096, help="Cores of each; slots where no GPU is asked for.")
+]
+TimeOption = Annotated[
+    str, typer.Option(metavar="DURATION", help="For how long: 8h, 1d12h, 1-12:00:00.")
+]
+NoticeOption = Annotated[
+    str,
+    typer.Option(
+        metavar="DURATION",
+        help="So long before the end trials leave, and checkpoints are taken elsewhere.",
+    ),
+]
+PartitionOption = Annotated[
+    str, typer.Option("--partition", "-p", help="Of Slurm.", show_default=False)
+]
+AccountOption = Annotated[
+    str, typer.Option("--account", "-A", help="Of Slurm.", show_default=False)
+]
+SbatchOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="OPTION", help="One more for sbatch: --qos=high; repeat it.", show_default=False
+    ),
+]
+ShareOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Of script, token and log; the nodes must see it. Default: slurm/ in HERMES_STATE.",
+        show_default=False,
+    ),
+]
+DaemonOption = Annotated[
+    str, typer.Option(help="Default: the one beside hermesctl.", show_default=False)
+]
+
+
 @app.command()
 def launch(
     of_slurm: Annotated[
         bool, typer.Option("--slurm", help="By a job of Slurm.", show_default=False)
     ] = False,
-    nodes: Annotated[int, typer.Option(min=1, max=1000, help="How many nodes.")] = 1,
-    gpus_per_node: Annotated[int, typer.Option(min=0, max=64, help="GPUs of each.")] = 0,
-    cpus_per_node: Annotated[
-        int, typer.Option(min=0, max=4096, help="Cores of each; slots where no GPU is asked for.")
-    ] = 0,
-    time: Annotated[
-        str, typer.Option(metavar="DURATION", help="For how long: 8h, 1d12h, 1-12:00:00.")
-    ] = "1h",
-    notice: Annotated[
-        str,
-        typer.Option(
-            metavar="DURATION",
-            help="So long before the end trials leave, and checkpoints are taken elsewhere.",
-        ),
-    ] = "10m",
-    partition: Annotated[
-        str, typer.Option("--partition", "-p", help="Of Slurm.", show_default=False)
-    ] = "",
-    account: Annotated[
-        str, typer.Option("--account", "-A", help="Of Slurm.", show_default=False)
-    ] = "",
-    sbatch: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="OPTION", help="One more for sbatch: --qos=high; repeat it.", show_default=False
-        ),
-    ] = None,
-    share: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Of script, token and log; the nodes must see it. Default: slurm/ in HERMES_STATE.",
-            show_default=False,
-        ),
-    ] = None,
-    hermesd: Annotated[
-        str,
-        typer.Option(help="Default: the one beside hermesctl.", show_default=False),
-    ] = "",
+    nodes: NodesOption = 1,
+    gpus_per_node: GpusOption = 0,
+    cpus_per_node: CpusOption = 0,
+    time: TimeOption = "1h",
+    notice: NoticeOption = "10m",
+    partition: PartitionOption = "",
+    account: AccountOption = "",
+    sbatch: SbatchOption = None,
+    share: ShareOption = None,
+    hermesd: DaemonOption = "",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the script; submit nothing.")
     ] = False,
