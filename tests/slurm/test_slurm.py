@@ -6,24 +6,25 @@ The controller, its nodes and the tasks are real processes on this machine (`vir
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.e2e.test_guests import guest, restored, study, undisturbed, watching
 from tests.e2e.test_joining import Place
-from tests.e2e.test_lost_node import SCRIPT, STEPS
 from tests.slurm.virtual import Slurm, missing, virtual
 
 pytestmark = [
     pytest.mark.skipif(bool(missing()), reason=missing()),
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(400),
 ]
-RATES = (0.001, 0.002, 0.003)
+RATES = (0.001, 0.002)
 
 
 class Site:
-    """A head, and a Slurm of three nodes."""
+    """A head, and a Slurm of two nodes that have what looks like GPUs."""
 
     def __init__(self, place: Place, slurm: Slurm) -> None:
         self.place = place
@@ -31,46 +32,44 @@ class Site:
         self.share = place.folder / "share"
         self.tmp = place.folder / "tmp"
         self.tmp.mkdir()
+        self.client = watching(place)
         place.environment.update({**slurm.environment, "TMPDIR": str(self.tmp)})
 
     def launch(self, *words: str) -> str:
-        """The job of three nodes of one slot."""
-        asked = ("--nodes", "3", "--cpus-per-node", "1", "--time", "1h", *words)
+        """The job of two nodes."""
         told = self.place.ctl(
-            "cluster", "launch", "--slurm", *asked, "--share", str(self.share), "-o", "json",
-            admin=True,
+            "cluster", "launch", "--slurm", "--nodes", "2", "--time", "1h", *words,
+            "--share", str(self.share), "-o", "json", admin=True,
         )  # fmt: skip
         return str(json.loads(told)["job"])
 
-    def read(self, *words: str) -> list[dict[str, object]]:
-        """The rows of a listing."""
-        document = json.loads(self.place.ctl(*words, "-o", "json", admin=True))
-        rows: list[dict[str, object]] = document[f"{words[0]}s"]
-        return rows
-
     def nodes(self) -> set[str]:
-        return {str(one["id"]) for one in self.read("node", "ls") if one["connected"]}
+        return {node.id for node in self.client.nodes()}
 
     def until(self, holds: Callable[[], bool]) -> None:
         """Wait for something, for as long as the test may take."""
         while not holds():
             pass
 
-    def submit(self) -> None:
-        (self.place.folder / "train.py").write_text(SCRIPT)
-        grid = f"rate={','.join(map(str, RATES))}"
-        self.place.ctl("submit", str(self.place.folder / "train.py"), "--grid", grid, admin=True)
+    def environment_of(self, name: str) -> dict[str, str]:
+        """That of the daemon of a node."""
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and f"\0--name\0{name}\0" in text(entry / "cmdline"):
+                words = text(entry / "environ").split("\0")
+                return dict(word.split("=", 1) for word in words if "=" in word)
+        raise AssertionError(f"no daemon of {name}")
 
-    def steps(self) -> list[int]:
-        return [int(str(one["step"])) for one in self.read("trial", "ls")]
 
-    def completed(self) -> bool:
-        return all(one["state"] == "completed" for one in self.read("trial", "ls"))
+def text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
-    with virtual(tmp_path_factory.mktemp("v"), 3) as running:
+    with virtual(tmp_path_factory.mktemp("v"), 2) as running:
         yield running
 
 
@@ -78,75 +77,72 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
 def site(tmp_path_factory: pytest.TempPathFactory, slurm: Slurm) -> Iterator[Site]:
     place = Place(tmp_path_factory.mktemp("s"))
     with place.daemon("head"):
-        yield Site(place, slurm)
+        site = Site(place, slurm)
+        with site.client:
+            yield site
 
 
-def named(job: str) -> set[str]:
-    return {f"n{number}-{job}" for number in (1, 2, 3)}
+def named(job: str, suffix: str = "") -> set[str]:
+    return {f"n{number}-{job}{suffix}" for number in (1, 2)}
 
 
 def test_a_study_goes_on_when_the_job_that_it_ran_in_ends(site: Site) -> None:
-    job = site.launch()
+    program, ends = study(site.place.folder)
+    job = site.launch("--cpus-per-node", "1")
     site.until(lambda: site.nodes() == named(job))
-    site.submit()
-    site.until(lambda: min(site.steps()) >= 50)
-    local = ("node", "--state", str(site.place.folder / "own"), "--slots", "1")
-    with site.place.daemon(*local, "--head", f"unix:{site.place.folder}/head/head.sock"):
-        # As Slurm does it so long before the time limit.
+    grid = f"rate={','.join(map(str, RATES))}"
+    site.place.ctl("submit", str(program), "--grid", grid, admin=True)
+    site.until(lambda: all(trial.step >= 50 for trial in site.client.trials("train")))
+    token = site.place.folder / "token"
+    token.write_text(site.place.ctl("node", "token", admin=True).split()[4])
+    with guest(site.place, "stays", token):
+        # What Slurm does so long before the time limit.
         site.slurm.ask("scancel", "--signal=USR1", job)
         site.slurm.until(job, "COMPLETED")
-        assert not site.nodes() & named(job)
+        assert site.nodes() == {"stays"}
         assert list(site.tmp.glob("hermes-*")) == [], "they leave nothing behind"
-        site.until(site.completed)
-        assert site.steps() == [STEPS] * len(RATES)
-        trials = [str(one["id"]) for one in site.read("trial", "ls")]
-        log = "".join(site.place.ctl("logs", trial, admin=True) for trial in trials)
-        restored = [int(line.split()[1]) for line in log.splitlines() if "restored" in line]
-        assert sum(step >= 50 for step in restored) >= len(RATES)
+        site.until(lambda: any(t.state == "running" for t in site.client.trials("train")))
+        ends.touch()
+        assert site.client.wait("train").study.finished
+        for rate, trial in zip(RATES, site.client.trials("train"), strict=True):
+            assert trial.state == "completed"
+            assert restored(site.client, trial) >= 50
+            assert trial.metric == undisturbed(rate, trial.step)
 
 
-def test_a_job_that_is_cancelled_leaves_in_time(site: Site) -> None:
-    job = site.launch()
-    site.until(lambda: site.nodes() == named(job))
-    site.slurm.ask("scancel", job)
-    site.slurm.until(job, "CANCELLED")
-    site.until(lambda: not site.nodes())
-    assert site.read("node", "ls") == [], "they said goodbye for good"
-    assert list(site.tmp.glob("hermes-*")) == []
-
-
-def test_a_job_that_is_requeued_joins_anew_under_other_names(site: Site) -> None:
-    job = site.launch()
+def test_a_requeued_job_joins_anew_and_a_cancelled_one_leaves(site: Site) -> None:
+    job = site.launch("--cpus-per-node", "1")
     site.until(lambda: site.nodes() == named(job))
     site.slurm.ask("scontrol", "requeue", job)
     site.slurm.until(job, "PENDING")
     site.slurm.ask("scontrol", "update", f"JobId={job}", "StartTime=now")
-    site.until(lambda: site.nodes() == {f"{name}-r1" for name in named(job)})
+    site.until(lambda: site.nodes() == named(job, "-r1"))
+    site.slurm.ask("scancel", job)
+    site.slurm.until(job, "CANCELLED")
+    site.until(lambda: not site.nodes())
+    assert list(site.tmp.glob("hermes-*")) == []
+
+
+def test_gpus_are_those_of_the_allocation_and_nobody_sees_the_token(site: Site) -> None:
+    job = site.launch("--gpus-per-node", "1", "--cpus-per-node", "2")
+    site.until(lambda: site.nodes() == named(job))
+    for name in named(job):
+        assert site.environment_of(name)["HERMES_NODE_VISIBLE_GPUS"] == "0"
+        assert site.environment_of(name)["SLURM_CPUS_PER_TASK"] == "2"
+    [folder] = site.share.iterdir()
+    secret = (folder / "token").read_text()
+    shown = site.slurm.ask("scontrol", "show", "job", job)
+    shown += site.slurm.ask("scontrol", "write", "batch_script", job, "-")
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and entry.name != str(os.getpid()):
+            shown += text(entry / "cmdline") + text(entry / "environ")
+    assert f"n1-{job}" in shown
+    assert secret not in shown
     site.slurm.ask("scancel", job)
     site.slurm.until(job, "CANCELLED")
 
 
 def test_slurm_says_why_it_takes_no_job(site: Site) -> None:
     with pytest.raises(AssertionError, match=r"Slurm took no job: .*[Ii]nvalid partition"):
-        site.launch("--partition", "none")
+        site.launch("--cpus-per-node", "1", "--partition", "none")
     assert list(site.share.iterdir()) == []
-
-
-def test_nobody_but_its_owner_can_read_the_token(site: Site) -> None:
-    job = site.launch()
-    [folder] = site.share.iterdir()
-    secret = Path(folder / "token").read_text()
-    shown = site.slurm.ask("scontrol", "show", "job", job)
-    shown += site.slurm.ask("scontrol", "write", "batch_script", job, "-")
-    site.until(lambda: site.nodes() == named(job))
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                shown += (entry / "cmdline").read_text(errors="replace")
-                shown += (entry / "environ").read_text(errors="replace")
-            except OSError:
-                continue
-    assert job in shown
-    assert secret not in shown
-    site.slurm.ask("scancel", job)
-    site.slurm.until(job, "CANCELLED")

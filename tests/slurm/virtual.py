@@ -47,6 +47,7 @@ SelectTypeParameters=CR_Core
 SlurmdParameters=config_overrides
 ReturnToService=2
 KillWait=30
+GresTypes=gpu
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
@@ -130,7 +131,11 @@ def virtual(folder: Path, count: int, cores: int = 2) -> Iterator[Slurm]:
     for name in nodes:
         (folder / f"spool.{name}").mkdir()
         where = f"NodeHostname={host} NodeAddr=127.0.0.1 Port={_free_port()}"
-        lines.append(f"NodeName={name} {where} CPUs={cores} RealMemory=1000 State=UNKNOWN\n")
+        lines.append(
+            f"NodeName={name} {where} CPUs={cores} RealMemory=1000 Gres=gpu:2 State=UNKNOWN\n"
+        )
+    # Of a GPU Slurm looks at the number in its file's name alone: any device will do.
+    (folder / "gres.conf").write_text("Name=gpu File=/dev/tty[0-1]\n")
     (folder / "slurm.conf").write_text("".join(lines))
     slurm = Slurm(folder, nodes)
     with ExitStack() as stack:
