@@ -25,6 +25,7 @@ from hermesd.core.events import (
     Extended,
     FidelityKnown,
     MilestonePassed,
+    NodeLost,
     NodeSilent,
     ParkLost,
     Paused,
@@ -280,9 +281,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         hello = joined(devices, node, boot, live, kinds=("cpu", "slow"))
         self.tell(replace(hello, disk=disk))
 
-    @rule(node=nodes)
-    def silence(self, node: NodeId) -> None:
-        self.tell(NodeSilent(node, "cut"))
+    @rule(node=nodes, leaves=st.booleans())
+    def silence(self, node: NodeId, leaves: bool) -> None:
+        self.tell(NodeSilent(node, "cut"), *[NodeLost(node, left=True)] * leaves)
 
     @rule(node=nodes, request=requests, wish=st.sampled_from([NodeDrained, NodeUndrained]))
     def upkeep(self, node: NodeId, request: str, wish: Any) -> None:
@@ -296,9 +297,9 @@ class SchedulerMachine(RuleBasedStateMachine):
     def forgives(self, place: str, request: str) -> None:
         self.tell(Forgiven(place, request))
 
-    @rule(place=st.sampled_from(["n", "m", "n/0", "m/1"]), wanted=st.booleans())
-    def machine_wants_it_back(self, place: str, wanted: bool) -> None:
-        self.tell(Yielded(place, "it is day") if wanted else Reclaimed(place))
+    @rule(place=st.sampled_from(["n", "m", "n/0", "m/1"]), why=st.sampled_from(["", "day", "end"]))
+    def machine_wants_it_back(self, place: str, why: str) -> None:
+        self.tell(Yielded(place, why, why == "end") if why else Reclaimed(place))
 
     @rule(node=nodes, number=st.integers(0, 1))
     def device_fails(self, node: NodeId, number: int) -> None:
