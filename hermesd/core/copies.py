@@ -107,8 +107,12 @@ def only_leaving(state: Tables, trial: Trial) -> bool:
 
 
 def left_behind(state: Tables, node: NodeId) -> int:
-    """Of how many trials something is on a node that would be lost with it."""
-    there = {trial.id for trial in state.trials_on({node})}
+    """How many trials run on a node, or have there alone what they would go on from.
+
+    Asked each second: what is parked there, the node knows by itself.
+    """
+    slots = (state.slots[device] for device in state.nodes[node].devices)
+    there = {slot.run.trial for slot in slots if slot.run is not None}
     lying = state.copies.lying.get(node, ())
     return len(there | {each for each in lying if only_leaving(state, state.trials[each])})
 
