@@ -21,6 +21,8 @@ from hermesctl.text import cut, one_line, printable
 REQUEUES = 3
 # The longest notice that Slurm knows.
 LONGEST_NOTICE_SECONDS = 65_535
+# It may come a minute early, and a daemon takes a while to start.
+LEAST_SERVICE_SECONDS = 120
 TOKEN, HEAD, SCRIPT = "token", "head", "job.sh"
 
 _UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
@@ -49,10 +51,10 @@ class Wish:
             raise UsageError(
                 f"--notice: {self.notice_seconds} s: expected up to {LONGEST_NOTICE_SECONDS} s"
             )
-        if self.notice_seconds >= self.seconds:
+        least = self.notice_seconds + LEAST_SERVICE_SECONDS
+        if self.seconds < least:
             raise UsageError(
-                f"--time: {self.seconds} s: expected more than --notice, {self.notice_seconds} s,"
-                " in which the nodes are left"
+                f"--time: {self.seconds} s: expected at least {least} s, --notice and two minutes"
             )
         for flag, word in (("--partition", self.partition), ("--account", self.account)):
             if word and not _WORD.match(word):

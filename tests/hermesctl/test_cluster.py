@@ -143,7 +143,7 @@ def test_without_sbatch_it_says_where_to_go(
         (("--nodes", "2"), "expected --slurm"),
         (("--slurm",), "nodes without devices"),
         ((*ASK[2:], "--time", "soon"), "--time: soon: expected a duration such as 8h"),
-        ((*ASK[2:], "--time", "5m"), "expected more than --notice, 600 s"),
+        ((*ASK[2:], "--time", "11m"), "--time: 660 s: expected at least 720 s"),
         ((*ASK[2:], "--notice", "1d"), "--notice: 86400 s: expected up to 65535 s"),
         ((*ASK[2:], "-p", "a b"), "--partition: a b: expected a name of Slurm's"),
         ((*ASK[2:], "--sbatch", "qos"), "--sbatch: qos: expected an option such as --qos=high"),
