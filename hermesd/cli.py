@@ -122,6 +122,12 @@ def join(
     typer.echo(f"{settings.name} has joined {head}; its key is in {settings.state_dir}", err=True)
     if serve:
         _serve_node(_node_settings(config, state, name, slots, head=head), False)
+    elif (other := _node_settings(config, state, name, slots).head) != head:
+        typer.echo(
+            f"note: the settings say head = {other}: take it out, so that `hermesd node` goes to"
+            f" {head}",
+            err=True,
+        )
 
 
 def _node_settings(
