@@ -18,7 +18,7 @@ from hermesd.node.devices.cpu import CpuSlots
 from hermesd.node.devices.nvml import Gpus
 from hermesd.node.devices.rack import Rack
 from hermesd.node.loop import NodeLoop
-from hermesd.notify import notify
+from hermesd.notify import keep_watchdog_fed, notify
 
 
 class AlreadyRunning(Exception):
@@ -31,7 +31,11 @@ async def serve(config: NodeConfig) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await run_node(config, os.environ, stop, lambda: notify("READY=1"))
+    feeder = loop.create_task(keep_watchdog_fed())
+    try:
+        await run_node(config, os.environ, stop, lambda: notify("READY=1"))
+    finally:
+        feeder.cancel()
 
 
 async def run_node(
