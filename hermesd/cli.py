@@ -18,8 +18,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from hermesd import logs
-from hermesd.config import HeadConfig, NodeConfig, state_home
+from hermesd import keeping, logs
+from hermesd.config import NodeConfig, state_home
 from hermesd.settings import ConfigError, load_head, load_node
 from hermesd.simulate import answers
 
@@ -71,7 +71,7 @@ def head(
     except ConfigError as error:
         _refuse(str(error))
     if repair:
-        _repair(settings)
+        keeping.repair(settings)
     else:
         refusals = (StateRefused, PermissionError)
         _run(serve(settings), until_stdin_closes, (StateBusy,), refusals, (StateAway,))
@@ -231,6 +231,7 @@ def simulate(
         raise typer.Exit(INTERRUPTED) from None
 
 
+app.command()(keeping.backup)
 app.command()(answers.replay)
 app.command()(answers.forecast)
 
@@ -279,24 +280,6 @@ def _end_with_stdin() -> None:
     while os.read(sys.stdin.fileno(), 4096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _repair(config: HeadConfig) -> None:
-    from hermesd.head.repair import repair
-    from hermesd.head.statedir import StateRefused, owned
-
-    try:
-        with owned(config.state_dir):
-            done = repair(config.state_dir)
-    except (StateRefused, FileNotFoundError) as error:
-        _refuse(str(error))
-    typer.echo(f"{done.kept} entries and {done.points} pieces of curves can be read")
-    for number, why, what in done.aside:
-        typer.echo(f"set aside: {number or 'pages'}: {why}: {what[:80]}")
-    if done.folder is None:
-        typer.echo("nothing is wrong; nothing was changed")
-    else:
-        typer.echo(f"the damaged files are in {done.folder}; a new journal is in their place")
 
 
 def _refuse(message: str, code: int = REFUSED) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -78,6 +79,17 @@ def test_there_is_help_without_arguments() -> None:
     assert code == 2
     for command in ("head", "node", "local"):
         assert command in output
+
+
+async def test_a_backup_says_what_is_in_it(tmp_path: Path) -> None:
+    state, file = tmp_path / "head", tmp_path / "saved.tar"
+    words = ("backup", str(file), "--state", str(state))
+    assert run(*words) == (REFUSED, f"hermesd: {state}: there is no journal here\n")
+    async with world(state) as head:
+        await head.submit(spec({"lr": {"value": 1.0}}))
+        code, output = await asyncio.to_thread(run, *words)
+    assert (code, output) == (0, f"{file}: {file.stat().st_size} bytes, 1 entries of the journal\n")
+    assert run(*words) == (REFUSED, f"hermesd: {file} exists\n")
 
 
 async def test_repair_tells_what_it_sets_aside(tmp_path: Path) -> None:
