@@ -62,6 +62,7 @@ def head(
     until_stdin_closes: UntilStdinCloses = False,
 ) -> None:
     """Run the control daemon."""
+    from hermesd.head.journal import JournalBroken
     from hermesd.head.server import serve
     from hermesd.head.statedir import StateAway, StateBusy, StateRefused
 
@@ -74,7 +75,8 @@ def head(
         keeping.repair(settings)
     else:
         refusals = (StateRefused, PermissionError)
-        _run(serve(settings), until_stdin_closes, (StateBusy,), refusals, (StateAway,))
+        passing = (StateAway, JournalBroken)
+        _run(serve(settings), until_stdin_closes, (StateBusy,), refusals, passing)
 
 
 Name = Annotated[str | None, typer.Option("--name", help="Overrides name.")]
