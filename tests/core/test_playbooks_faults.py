@@ -500,16 +500,6 @@ def test_a_run_that_nobody_expects_is_killed() -> None:
     book.expect("launch s/0#1 on n/0", "launch s/0#2 on n/0", "kill s/0#1 on n")
 
 
-def test_a_node_tells_a_restored_head_which_attempts_there_were() -> None:
-    book = play(1, devices=1).expect("launch s/0#1 on n/0")
-    seen = RunFailed(run("s/0#1"), "lost", "the head has forgotten attempts of it", "", 0, 7)
-    book.tell(seen).expect("launch s/0#8 on n/0")
-    trial = book.state.trials["s/0"]
-    assert (trial.failures, trial.misfortunes, trial.attempt) == ((), 0, 8)
-    assert not book.state.strikes
-    book.tell(started("s/0#8"), completed("s/0#8", 3)).expect()
-
-
 def test_a_head_restored_from_an_older_journal_gives_no_attempt_twice() -> None:
     book = play(devices=None).tell(joined(live=[live("s/0#3")]))
     book.expect("launch s/0#4 on n/0", "kill s/0#3 on n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -224,3 +225,14 @@ async def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:
             pass
     await other.stop(0)
     assert node_pb2_grpc.NodeServiceServicer
+
+
+def test_the_security_guide_has_the_table_of_methods() -> None:
+    guide = (Path(__file__).resolve().parents[2] / "docs" / "security.md").read_text()
+    told: dict[str, frozenset[Role]] = {}
+    section = guide.split("## Who may call what")[1].split("\n## ")[0]
+    for row in re.findall(r"^\| (`.*) \| (.*) \|$", section, re.MULTILINE):
+        roles = frozenset(Role(word) for word in row[1].split(", ") if word in tuple(Role))
+        told.update(dict.fromkeys(re.findall(r"`(\w+)`", row[0]), roles))
+    assert told.pop("Enrol") == frozenset(), "an invitation is what it asks for"
+    assert told == {p.rpartition("/")[2]: roles for p, roles in METHODS.items() if p != INVITED}
