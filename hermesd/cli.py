@@ -19,8 +19,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from hermesd import logs
-from hermesd.config import HeadConfig, NodeConfig, state_home
+from hermesd import keeping, logs
+from hermesd.config import NodeConfig, state_home
 from hermesd.settings import ConfigError, load_head, load_node
 from hermesd.simulate import answers
 
@@ -63,6 +63,7 @@ def head(
     until_stdin_closes: UntilStdinCloses = False,
 ) -> None:
     """Run the control daemon."""
+    from hermesd.head.journal import JournalBroken
     from hermesd.head.server import serve
     from hermesd.head.statedir import StateAway, StateBusy, StateRefused
 
@@ -72,10 +73,11 @@ def head(
     except ConfigError as error:
         _refuse(str(error))
     if repair:
-        _repair(settings)
+        keeping.repair(settings)
     else:
         refusals = (StateRefused, PermissionError)
-        _run(serve(settings), until_stdin_closes, (StateBusy,), refusals, (StateAway,))
+        passing = (StateAway, JournalBroken)
+        _run(serve(settings), until_stdin_closes, (StateBusy,), refusals, passing)
 
 
 Name = Annotated[str | None, typer.Option("--name", help="Overrides name.")]
@@ -137,6 +139,12 @@ def join(
                 _serve_node(joined, False)
     except joining.NotEnrolled as error:
         _refuse(str(error))
+    if not serve and (other := _node_settings(config, state, name, slots).head) != head:
+        typer.echo(
+            f"note: the settings say head = {other}: take it out, so that `hermesd node` goes to"
+            f" {head}",
+            err=True,
+        )
 
 
 def _node_settings(
@@ -240,6 +248,7 @@ def simulate(
         raise typer.Exit(INTERRUPTED) from None
 
 
+app.command()(keeping.backup)
 app.command()(answers.replay)
 app.command()(answers.forecast)
 
@@ -288,19 +297,6 @@ def _end_with_stdin() -> None:
     while os.read(sys.stdin.fileno(), 4096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _repair(config: HeadConfig) -> None:
-    from hermesd.head.repair import repair
-    from hermesd.head.statedir import StateRefused, owned
-
-    try:
-        with owned(config.state_dir):
-            done = repair(config.state_dir)
-    except (StateRefused, FileNotFoundError) as error:
-        _refuse(str(error))
-    for line in done.told():
-        typer.echo(line)
 
 
 def _refuse(message: str, code: int = REFUSED) -> NoReturn:

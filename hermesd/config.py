@@ -234,6 +234,9 @@ class NodeConfig(_Daemon):
 
     @property
     def token_path(self) -> Path | None:
+        """None where a certificate says who this is: a token beside it would outlive that."""
+        if self.membership is not None:
+            return None
         if self.token_file is not None or self.embedded or not self.head.startswith("unix:"):
             return self.token_file
         return Path(self.head.removeprefix("unix:")).with_name("node-token")

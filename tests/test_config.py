@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -82,6 +83,19 @@ def test_a_token_is_looked_for_beside_a_socket_alone(tmp_path: Path) -> None:
     assert load_node(None, {}, {"embedded": True}).token_path is None
     named = load_node(None, {"HERMES_NODE_TOKEN_FILE": str(tmp_path)}, {})
     assert named.token_path == tmp_path
+
+
+def test_a_node_that_has_joined_shows_no_token_or_its_certificate_could_not_be_revoked(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "membership").mkdir()
+    about = {"head": "10.0.0.1:7411", "role": "node", "name": "box"}
+    (tmp_path / "membership" / "membership.json").write_text(json.dumps(about))
+    handed = {"HERMES_NODE_TOKEN_FILE": str(tmp_path / "token")}
+    node = load_node(None, handed, {"state_dir": tmp_path})
+    assert (node.head, node.token_path) == ("10.0.0.1:7411", None)
+    elsewhere = load_node(None, handed, {"state_dir": tmp_path, "head": "unix:/run/h.sock"})
+    assert elsewhere.token_path == tmp_path / "token"
 
 
 def test_the_example_for_system_daemons_is_valid() -> None:

@@ -224,13 +224,18 @@ class RunCompleted:
 
 @dataclass(frozen=True, slots=True)
 class RunFailed:
-    """The program ended badly or could not be started; its device is confirmed free."""
+    """The program ended badly or could not be started; its device is confirmed free.
+
+    With a `newest_attempt` nothing failed: the node has seen this attempt or later ones of the
+    trial before, which is what a head meets with whose state was restored from an older copy.
+    """
 
     run: RunId
     error_kind: str
     detail: str
     signature: str
     step: int
+    newest_attempt: int = 0
 
 
 @dataclass(frozen=True, slots=True)

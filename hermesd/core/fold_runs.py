@@ -66,6 +66,10 @@ def fold_run_event(state: Tables, event: RunEvent, now: Time) -> None:
             done = progress.with_checkpoint(trial, event.checkpoint)
             done = progress.close_quantum(done) if done.current.count else done
             state.put(progress.released(replace(done, step=step, ending=ending), now))
+        case RunFailed(newest_attempt=newest) if newest:
+            state.free_slots(trial, now)
+            known = replace(trial, attempt=max(trial.attempt, newest), reason=event.detail)
+            state.put(progress.released(known, now))
         case RunFailed():
             study = state.studies[trial.spec.study]
             state.free_slots(trial, now)

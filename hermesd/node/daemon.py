@@ -18,7 +18,7 @@ from hermesd.node.devices.cpu import CpuSlots
 from hermesd.node.devices.nvml import Gpus
 from hermesd.node.devices.rack import Rack
 from hermesd.node.loop import NodeLoop
-from hermesd.notify import notify
+from hermesd.notify import keep_watchdog_fed, notify
 
 
 class AlreadyRunning(Exception):
@@ -36,7 +36,11 @@ async def serve(config: NodeConfig) -> None:
         loop.add_signal_handler(number, stop.set)
     if config.stops_by == "part":
         loop.add_signal_handler(signal.SIGUSR1, soon.set)
-    await run_node(config, os.environ, stop, lambda: notify("READY=1"), soon)
+    feeder = loop.create_task(keep_watchdog_fed())
+    try:
+        await run_node(config, os.environ, stop, lambda: notify("READY=1"), soon)
+    finally:
+        feeder.cancel()
 
 
 async def run_node(

@@ -23,9 +23,14 @@ from hermesd.pb.hermes.v1 import transfer_pb2 as pb
 from hermesd.pb.hermes.v1 import transfer_pb2_grpc
 
 AT_ONCE = 2
-# Who fetches asks now and then whether anybody is still there.
+# Each side asks now and then whether anybody is still there: who is gone in the middle of a file
+# must not keep its turn.
 _OPTIONS = [
     ("grpc.so_reuseport", 0),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
     ("grpc.http2.max_ping_strikes", 0),
 ]

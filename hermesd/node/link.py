@@ -106,7 +106,8 @@ class Link:
             error = next(_rpc_errors(errors))
             known = {"head": self._target, "reason": error.details()}
             if error.code() is grpc.StatusCode.UNAUTHENTICATED:
-                log.warning("the head refuses this node", **known, token=token.origin)
+                shown = {} if self._config.membership else {"token": token.origin}
+                log.warning("the head refuses this node", **known, **shown)
             else:
                 log.info("no stream to the head", **known)
         except* asyncio.InvalidStateError:

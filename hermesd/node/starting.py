@@ -17,7 +17,7 @@ from hermesd.node import hostlink
 from hermesd.node.fetching import NotFetched
 from hermesd.node.folder import TrialFolder
 from hermesd.node.hostlink import HostLink
-from hermesd.node.prepare import NotStarted, Ready, prepare
+from hermesd.node.prepare import NotStarted, Ready, Superseded, prepare
 from hermesd.node.site import Site
 from hermesd.node.venvs import NotMade
 
@@ -87,5 +87,5 @@ def _journal(folder: TrialFolder, assignment: Assignment) -> None:
     last = folder.last()
     attempt, identity = assignment.run.attempt, assignment.identity
     if last and last.identity == identity and last.run.attempt >= attempt:
-        raise NotStarted(f"{last.run} was started here before")
+        raise Superseded(last.run.attempt)
     folder.begin(assignment)

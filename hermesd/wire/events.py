@@ -196,7 +196,7 @@ def _outcome_to_proto(event: RunSuspended | RunCompleted | RunFailed) -> pb.Atta
                     trial=trial, attempt=attempt, step=step, checkpoint=optional(checkpoint)
                 )
             )
-        case RunFailed((trial, attempt), kind, detail, signature, step):
+        case RunFailed((trial, attempt), kind, detail, signature, step, newest):
             return pb.AttachRequest(
                 run_failed=pb.RunFailed(
                     trial=trial,
@@ -205,6 +205,7 @@ def _outcome_to_proto(event: RunSuspended | RunCompleted | RunFailed) -> pb.Atta
                     detail=detail,
                     error_signature=signature,
                     step=step,
+                    newest_attempt=newest,
                 )
             )
 
@@ -295,6 +296,7 @@ def _outcome_from_proto(
                 failed.detail,
                 failed.error_signature,
                 failed.step,
+                failed.newest_attempt,
             )
         case _:
             return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -190,6 +191,27 @@ async def test_a_token_leads_to_its_own_head_alone(head: Open, tmp_path: Path) -
     with pytest.raises(NotEnrolled, match="not the one that the token is from"):
         await asyncio.to_thread(enrol, head.address, other, "box", tmp_path / "a")
     await asyncio.to_thread(enrol, head.address, token, "box", tmp_path / "a")
+
+
+async def test_a_token_is_not_used_up_where_there_is_no_place_for_what_it_brings(
+    head: Open, tmp_path: Path
+) -> None:
+    token = await head.invite(pb.IDENTITY_ROLE_NODE, "box")
+    (tmp_path / "file").touch()
+    with pytest.raises(NotEnrolled, match=r"file/a cannot be made .*the token was not used"):
+        await asyncio.to_thread(enrol, head.address, token, "box", tmp_path / "file" / "a")
+    await asyncio.to_thread(enrol, head.address, token, "box", tmp_path / "b")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has files that others may not read")
+async def test_root_does_not_join_for_a_daemon_of_another_account(
+    head: Open, tmp_path: Path
+) -> None:
+    token = await head.invite(pb.IDENTITY_ROLE_NODE, "box")
+    os.chown(tmp_path, 65534, 65534)
+    with pytest.raises(NotEnrolled, match=f"{tmp_path} belongs to nobody.*sudo -u nobody"):
+        await asyncio.to_thread(enrol, head.address, token, "box", tmp_path / "node" / "membership")
+    assert not (tmp_path / "node").exists()
 
 
 async def test_who_is_revoked_or_enrolled_anew_is_out_at_once(head: Open, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from hermesd.core.events import NodeJoined, RunCompleted, RunFailed, RunSuspende
 from hermesd.core.model import Checkpoint, RunId, Tier
 from hermesd.core.node_messages import Source
 from hermesd.enrolment import Membership, enrol
-from hermesd.node import checkpoints, fetching
+from hermesd.node import checkpoints, fetching, giving
 from hermesd.node.fetching import Fetching, NotFetched
 from hermesd.node.folder import TrialFolder
 from hermesd.node.giving import Giving
@@ -27,10 +27,11 @@ from hermesd.pb.hermes.v1 import transfer_pb2 as pb
 from hermesd.ticket import ticket
 from tests.head.test_enrol import Open
 from tests.head.test_enrol import head as enrolling
-from tests.node.conftest import Head, Node
+from tests.node.conftest import Head, Node, becomes
 from tests.node.test_checkpoints import build
 
 TRIAL = "digits/1"
+CODE = grpc.StatusCode
 __all__ = ["enrolling"]
 
 
@@ -248,3 +249,37 @@ async def test_a_trial_goes_on_at_another_node_where_it_was(
         folder = TrialFolder(other.state_dir / "trials", other.runtime_path, TRIAL)
         total = float(sum(range(1, done.step + 1)))
         assert f"done {done.step} {total}" in folder.output.read_text()
+
+
+async def test_who_has_stalled_keeps_no_turn(
+    giver: Giver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    impatient = [(name, value // 20 if value >= 1000 else value) for name, value in giving._OPTIONS]
+    monkeypatch.setattr(giving, "_OPTIONS", impatient)
+    await giver.giving.stop()
+    await giver.giving.start(NodeConfig(name="a", state_dir=tmp_path / "a"))
+    (giver.folder.checkpoints / "s5" / "weights.bin").write_bytes(b"w" * 10_000_000)
+    wanted = {"trial": TRIAL, "checkpoint": giver.checkpoint.id, "ticket": giver.source().ticket}
+    way = tmp_path / "way.sock"
+    async with (
+        await Stalling(giver, 1000).serve(way),
+        grpc.aio.insecure_channel(f"unix:{way}") as stalled,
+        grpc.aio.insecure_channel(giver.giving.address) as channel,
+    ):
+        stub: Any = transfer_pb2_grpc.TransferServiceStub(stalled)
+        calls = [stub.Fetch(pb.FetchRequest(file="weights.bin", **wanted)) for _ in range(2)]
+        await becomes(giver.giving._turns.locked)
+        third: Any = transfer_pb2_grpc.TransferServiceStub(channel)
+        manifest = pb.FetchRequest(file="manifest.json", **wanted)
+        assert [piece.data async for piece in third.Fetch(manifest)]
+        for call in calls:
+            call.cancel()
+
+
+async def test_doubts_need_a_ticket_too(giver: Giver) -> None:
+    async with grpc.aio.insecure_channel(giver.giving.address) as channel:
+        stub: Any = transfer_pb2_grpc.TransferServiceStub(channel)
+        word = giver.source().ticket
+        request = pb.DoubtRequest(trial=TRIAL, checkpoint=f"{TRIAL}@s6", ticket=word)
+        assert await stub.Doubt(request).code() is CODE.PERMISSION_DENIED
+    assert giver.doubted == []

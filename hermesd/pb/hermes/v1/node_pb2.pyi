@@ -512,20 +512,22 @@ class RunCompleted(_message.Message):
     def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ...) -> None: ...
 
 class RunFailed(_message.Message):
-    __slots__ = ("trial", "attempt", "error_kind", "detail", "error_signature", "step")
+    __slots__ = ("trial", "attempt", "error_kind", "detail", "error_signature", "step", "newest_attempt")
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     ERROR_KIND_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     ERROR_SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     trial: str
     attempt: int
     error_kind: str
     detail: str
     error_signature: str
     step: int
-    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., error_kind: _Optional[str] = ..., detail: _Optional[str] = ..., error_signature: _Optional[str] = ..., step: _Optional[int] = ...) -> None: ...
+    newest_attempt: int
+    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., error_kind: _Optional[str] = ..., detail: _Optional[str] = ..., error_signature: _Optional[str] = ..., step: _Optional[int] = ..., newest_attempt: _Optional[int] = ...) -> None: ...
 
 class Checkpointed(_message.Message):
     __slots__ = ("trial", "attempt", "checkpoint")
