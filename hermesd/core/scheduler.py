@@ -8,6 +8,7 @@ SUSPENDING trials are no candidates, and a run asked to suspend will suspend.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -86,10 +87,12 @@ class Scheduler:
         make_placement: Callable[[Plugin], Placement],
         lease: LeaseTerms = LeaseTerms(),
         half_life_seconds: float = HALF_LIFE_SECONDS,
+        none_lost_before: Time = -math.inf,
     ) -> None:
         self.state = state
         self.lease = lease
         self.half_life_seconds = half_life_seconds
+        self.none_lost_before = none_lost_before
         self._judged: object = None
         self._queues = Queues(state, make_policy, make_placement)
         self._assignment = Assignment(state, self._queues)
@@ -105,25 +108,23 @@ class Scheduler:
     @property
     def deadline(self) -> Time | None:
         """When to ask `due` and `decide` again if nothing happens before; None: never."""
-        losses = [silent + self.lease.silence_seconds for _, silent in self._silent()]
+        losses = [lost for _, lost in self._losses()]
         ends = [kept.until for kept in self.state.quarantined.values()]
         copies = [] if self._copy_at is None else [self._copy_at]
         return min([*losses, *self._later.values(), *ends, *copies], default=None)
 
-    def _silent(self) -> list[tuple[NodeId, Time]]:
+    def _losses(self) -> list[tuple[NodeId, Time]]:
+        """The nodes that are silent, and when each of them counts as lost."""
+        silence = self.lease.silence_seconds
         return [
-            (node.id, node.silent_since)
+            (node.id, max(node.silent_since + silence, self.none_lost_before))
             for node in self.state.nodes.values()
             if node.silent_since is not None and node.boot_id
         ]
 
     def due(self, now: Time) -> list[Event]:
         """Events that time alone causes; to be observed and journalled like any other."""
-        return [
-            NodeLost(node)
-            for node, silent in self._silent()
-            if silent + self.lease.silence_seconds <= now
-        ]
+        return [NodeLost(node) for node, lost in self._losses() if lost <= now]
 
     def take_failures(self) -> list[Event]:
         """Policies that raised since the last call: folded in already, to be journalled."""
