@@ -51,11 +51,16 @@ class Authority:
         return self.certificate.public_bytes(serialization.Encoding.PEM)
 
     def server_pair(self) -> tuple[bytes, bytes]:
-        """Key and certificate for the head's own port, fresh at each start; PEM."""
+        """Key and certificate for the head's own port, fresh at each start; PEM.
+
+        It is valid from the authority's first day on: a clock of the head that is ahead of the
+        nodes' locks nobody out.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         names = [x509.DNSName(SERVER_NAME)]
         usages = [ExtendedKeyUsageOID.SERVER_AUTH]
-        signed = self._sign(key.public_key(), SERVER_NAME, names, usages, AUTHORITY_LIFE)
+        begin = self.certificate.not_valid_before_utc
+        signed = self._sign(key.public_key(), SERVER_NAME, names, usages, AUTHORITY_LIFE, begin)
         return key_pem(key), signed.public_bytes(serialization.Encoding.PEM)
 
     def issue(self, identity: Identity, request: x509.CertificateSigningRequest) -> bytes:
@@ -108,9 +113,10 @@ class Authority:
         names: Sequence[x509.GeneralName],
         usages: Sequence[x509.ObjectIdentifier],
         life: datetime.timedelta,
+        begin: datetime.datetime | None = None,
     ) -> x509.Certificate:
         return (
-            _builder(subject, self.certificate.subject, key, life)
+            _builder(subject, self.certificate.subject, key, life, begin)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
@@ -156,7 +162,11 @@ def _own(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
 
 
 def _builder(
-    subject: str, issuer: x509.Name, key: ec.EllipticCurvePublicKey, life: datetime.timedelta
+    subject: str,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    life: datetime.timedelta,
+    begin: datetime.datetime | None = None,
 ) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     return (
@@ -165,6 +175,6 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _BEFORE)
+        .not_valid_before(begin or now - _BEFORE)
         .not_valid_after(now + life)
     )

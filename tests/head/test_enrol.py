@@ -15,6 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from hermesd.enrolment import Membership, channel_options, enrol
+from hermesd.head import authority
 from hermesd.head.authority import Authority
 from hermesd.identity import Identity, Invitation, NotEnrolled, Role, identity_of, uri_of
 from hermesd.pb.hermes.v1 import control_pb2 as control
@@ -215,6 +216,16 @@ async def test_members_and_invitations_outlive_the_head(tmp_path: Path) -> None:
         async with connected(box) as channel:
             (await attached(channel, "box")).call.cancel()
         await asyncio.to_thread(enrol, listen, token, "bob", tmp_path / "bob")
+
+
+def test_a_clock_that_is_ahead_at_a_start_of_the_head_locks_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as past:
+        past.setattr(authority, "_BEFORE", datetime.timedelta(days=30))
+        born = Authority(tmp_path).certificate.not_valid_before_utc
+    _, certificate = Authority(tmp_path).server_pair()
+    assert x509.load_pem_x509_certificate(certificate).not_valid_before_utc == born
 
 
 async def test_a_head_without_other_machines_invites_nobody(tmp_path: Path) -> None:
