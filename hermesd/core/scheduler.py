@@ -31,7 +31,7 @@ from hermesd.core.commands import (
     WriteDown,
 )
 from hermesd.core.draining import vacate, write_down_first
-from hermesd.core.events import Event, NodeLost
+from hermesd.core.events import Event, NodeJoined, NodeLost
 from hermesd.core.explanation import PAUSED, Explanation, Question, explain
 from hermesd.core.foresight import upcoming
 from hermesd.core.invariants import check_trials
@@ -103,7 +103,10 @@ class Scheduler:
 
     def observe(self, event: Event, now: Time) -> None:
         """Fold an event in; raises `Rejected` (and changes nothing) if it is illegal."""
+        was_cut_off = isinstance(event, NodeJoined) and self._is_cut_off()
         self.state.apply(event, now)
+        if was_cut_off:
+            self.none_lost_before = max(self.none_lost_before, now + self.lease.silence_seconds)
 
     @property
     def deadline(self) -> Time | None:
@@ -116,11 +119,22 @@ class Scheduler:
     def _losses(self) -> list[tuple[NodeId, Time]]:
         """The nodes that are silent, and when each of them counts as lost."""
         silence = self.lease.silence_seconds
+        silent = [] if self._is_cut_off() else self._silent()
+        return [(node, max(since + silence, self.none_lost_before)) for node, since in silent]
+
+    def _silent(self) -> list[tuple[NodeId, Time]]:
         return [
-            (node.id, max(node.silent_since + silence, self.none_lost_before))
+            (node.id, node.silent_since)
             for node in self.state.nodes.values()
             if node.silent_since is not None and node.boot_id
         ]
+
+    def _is_cut_off(self) -> bool:
+        """Whether all of several nodes are silent: rather is it we who are not heard. Their runs
+        could go on nowhere; when the first is back, the others are given their time again."""
+        return not any(node.connected for node in self.state.nodes.values()) and (
+            len(self._silent()) > 1
+        )
 
     def due(self, now: Time) -> list[Event]:
         """Events that time alone causes; to be observed and journalled like any other."""
