@@ -51,16 +51,11 @@ class Authority:
         return self.certificate.public_bytes(serialization.Encoding.PEM)
 
     def server_pair(self) -> tuple[bytes, bytes]:
-        """Key and certificate for the head's own port, fresh at each start; PEM.
-
-        It is valid from the authority's first day on: a clock of the head that is ahead of the
-        nodes' locks nobody out.
-        """
+        """Key and certificate for the head's own port, fresh at each start; PEM."""
         key = ec.generate_private_key(ec.SECP256R1())
         names = [x509.DNSName(SERVER_NAME)]
         usages = [ExtendedKeyUsageOID.SERVER_AUTH]
-        begin = self.certificate.not_valid_before_utc
-        signed = self._sign(key.public_key(), SERVER_NAME, names, usages, AUTHORITY_LIFE, begin)
+        signed = self._sign(key.public_key(), SERVER_NAME, names, usages, AUTHORITY_LIFE)
         return key_pem(key), signed.public_bytes(serialization.Encoding.PEM)
 
     def issue(self, identity: Identity, request: x509.CertificateSigningRequest) -> bytes:
@@ -113,10 +108,11 @@ class Authority:
         names: Sequence[x509.GeneralName],
         usages: Sequence[x509.ObjectIdentifier],
         life: datetime.timedelta,
-        begin: datetime.datetime | None = None,
     ) -> x509.Certificate:
+        """It begins with the authority: a clock of the head that is ahead locks nobody out."""
+        begin = self.certificate.not_valid_before_utc
         return (
-            _builder(subject, self.certificate.subject, key, life, begin)
+            _builder(subject, self.certificate.subject, key, begin, life)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
@@ -147,8 +143,9 @@ def _own(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
     if not certificate_path.exists():  # it is written last
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Hermes")])
+        begin = datetime.datetime.now(datetime.UTC) - _BEFORE
         certificate = (
-            _builder("Hermes", name, key.public_key(), AUTHORITY_LIFE)
+            _builder("Hermes", name, key.public_key(), begin, AUTHORITY_LIFE)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .sign(key, hashes.SHA256())
         )
@@ -165,16 +162,16 @@ def _builder(
     subject: str,
     issuer: x509.Name,
     key: ec.EllipticCurvePublicKey,
+    begin: datetime.datetime,
     life: datetime.timedelta,
-    begin: datetime.datetime | None = None,
 ) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.UTC)
+    """`life` counts from now."""
     return (
         x509.CertificateBuilder()
         .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)]))
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(begin or now - _BEFORE)
-        .not_valid_after(now + life)
+        .not_valid_before(begin)
+        .not_valid_after(datetime.datetime.now(datetime.UTC) + life)
     )
