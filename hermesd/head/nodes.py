@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import grpc
 import structlog
 
 import hermesd
@@ -277,7 +278,10 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
 async def _write(session: Session, context: Any) -> None:
     """The one task that writes to the stream."""
     async for message in session.messages():
-        await context.write(message)
+        try:
+            await context.write(message)
+        except grpc.aio.InternalError:  # the connection broke: the reader may not have seen it yet
+            raise _Ended("the stream broke") from None
     raise _Ended(session.closing or "closed")
 
 
