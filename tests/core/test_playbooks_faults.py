@@ -655,3 +655,14 @@ def test_a_head_that_hears_nobody_is_cut_off_itself() -> None:
 def test_the_only_node_is_lost_like_any_other() -> None:
     book = play().tell(started("s/0#1")).tell(NodeSilent("n", "cut")).at(FOREVER)
     book.tell(joined(1, node="m")).expect("launch s/0#1 on n/0", "launch s/0#2 on m/0")
+
+
+def test_a_checkpoint_beyond_what_was_heard_of_a_node_that_was_given_up_is_not_used() -> None:
+    book = play().tell(joined(1, node="m")).tell(started("s/0#1"), reported("s/0#1", 9, [0.5] * 9))
+    book.tell(NodeSilent("n", "cut")).at(FOREVER)
+    book.expect("launch s/0#1 on n/0", "launch s/0#2 on m/0")
+    book.tell(joined(1)).refuses(reported("s/0#1", 20, [0.4] * 11), "present run")
+    book.tell(checkpointed("s/0#1", 20))
+    assert book.trial().checkpoint is None, "of steps 10 to 20 there are no losses"
+    book.tell(checkpointed("s/0#1", 8))
+    assert book.trial().checkpoint.step == 8
