@@ -254,8 +254,8 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
         """Pass an event on; acknowledge it once it is safe, or known to be of no use."""
         sequence = request.sequence
         try:
-            event = wire.event_from_proto(request)
             points = wire.points_from_proto(request.report)
+            event = wire.event_from_proto(request, points)
         except wire.Malformed as error:
             log.error("malformed message dropped", node=session.node, error=str(error))
             session.acknowledge(sequence)
