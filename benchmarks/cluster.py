@@ -35,7 +35,8 @@ from hermesd.enrolment import key_pem, write_private
 from hermesd.head.authority import Authority
 from hermesd.identity import Identity, Role
 
-SETTLE_SECONDS = 5
+# Every quantum is over once.
+SETTLE_SECONDS = 12
 LONG = """
 import argparse, json, os, pathlib, time
 import trainer_shim

@@ -69,6 +69,7 @@ class Seen:
         return {
             kind: (len(values), quantile(values, 0.5), quantile(values, 0.99))
             for kind, values in self._all().items()
+            if values
         }
 
 
