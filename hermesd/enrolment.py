@@ -24,8 +24,8 @@ from hermesd.pb.hermes.v1 import enrol_pb2 as pb
 from hermesd.pb.hermes.v1 import enrol_pb2_grpc
 
 CALL_SECONDS = 20.0
-# A certificate is renewed in the last third of its life.
-_RENEWED_AT = 2 / 3
+# A certificate is renewed in the last third of its 90 days. When it begins tells nothing of them.
+_RENEWED_BEFORE_END = datetime.timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ class Membership:
     def seconds_to_renewal(self, now: datetime.datetime) -> float:
         """Until the certificate is in the last third of its life; 0 if it is by now."""
         certificate = x509.load_pem_x509_certificate((self.folder / "member.crt").read_bytes())
-        begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-        return max(0.0, (begin + (end - begin) * _RENEWED_AT - now).total_seconds())
+        due = certificate.not_valid_after_utc - _RENEWED_BEFORE_END
+        return max(0.0, (due - now).total_seconds())
 
     def server_credentials(self) -> grpc.ServerCredentials:
         """For a port that takes those alone whom the same head knows."""

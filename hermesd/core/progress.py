@@ -103,12 +103,10 @@ def reported(trial: Trial, event: Reported, kind: str) -> Trial:
 def _with_values(
     summary: MetricSummary | None, step: int, last: float, low: float, high: float
 ) -> MetricSummary:
-    seen = replace(summary or MetricSummary(step, last), step=step, last=last)
-    if low < seen.low:
-        seen = replace(seen, low=low, low_step=step)
-    if high > seen.high:
-        seen = replace(seen, high=high, high_step=step)
-    return seen
+    seen = summary or MetricSummary(step, last)
+    lowest, low_step = (low, step) if low < seen.low else (seen.low, seen.low_step)
+    highest, high_step = (high, step) if high > seen.high else (seen.high, seen.high_step)
+    return MetricSummary(step, last, lowest, highest, low_step, high_step)
 
 
 def _without_later(summary: MetricSummary, step: int) -> MetricSummary | None:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import grpc
 import structlog
 
 import hermesd
@@ -266,8 +267,8 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
         """Pass an event on; acknowledge it once it is safe, or known to be of no use."""
         sequence = request.sequence
         try:
-            event = wire.event_from_proto(request)
             points = wire.points_from_proto(request.report)
+            event = wire.event_from_proto(request, points)
         except wire.Malformed as error:
             log.error("malformed message dropped", node=session.node, error=str(error))
             session.acknowledge(sequence)
@@ -290,7 +291,10 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
 async def _write(session: Session, context: Any) -> None:
     """The one task that writes to the stream."""
     async for message in session.messages():
-        await context.write(message)
+        try:
+            await context.write(message)
+        except grpc.aio.InternalError:  # the connection broke: the reader may not have seen it yet
+            raise _Ended("the stream broke") from None
     raise _Ended(session.closing or "closed")
 
 

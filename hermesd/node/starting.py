@@ -61,7 +61,7 @@ async def _in_its_venv(site: Site, order: Spawn | Rebuild) -> Spawn | Rebuild:
 
 def request(site: Site, link: HostLink, order: Spawn | Rebuild, ready: Ready) -> None:
     """Have the host start the program, or put it where it was and hold it there."""
-    link.send("lease", expires_boottime=site.lease())
+    link.send("lease", expires_boottime=site.lease(), grace_seconds=site.lease_grace())
     fields = {
         "attempt": order.assignment.run.attempt,
         "restore": str(ready.restore) if ready.restore else None,

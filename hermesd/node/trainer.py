@@ -85,7 +85,8 @@ class Trainer:
     def extend(self, expires: Time) -> None:
         """Tell the host how long it may go on."""
         if self._link is not None:
-            self._link.send("lease", expires_boottime=expires)
+            grace = self._site.lease_grace()
+            self._link.send("lease", expires_boottime=expires, grace_seconds=grace)
 
     def acknowledged(self, sequence: int) -> None:
         """The head has everything up to this number safe: so the host may forget its part."""

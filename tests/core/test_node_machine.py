@@ -473,6 +473,14 @@ def test_leases_are_passed_on_now_and_then() -> None:
     assert node.machine.lease == 1605.0
 
 
+def test_short_leases_are_passed_on_more_often() -> None:
+    node = Told(lease=1010.0)
+    assert node.says(Leased(1010.5)) == []
+    assert node.says(Leased(1011.5)) == [Extend(1011.5)]
+    node.now = 1020.0
+    assert node.says(Leased(1011.5)) == [], "it has not grown"
+
+
 def test_orders_about_unknown_runs_are_answered() -> None:
     node = Told()
     for message in (suspend(ONE), Stop(ONE, 5.0, ""), Kill(ONE, "n1", "")):

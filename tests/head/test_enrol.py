@@ -8,23 +8,32 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
+import hermesd
+from hermesd.config import NodeConfig
 from hermesd.enrolment import Membership, channel_options, enrol
+from hermesd.head import authority
 from hermesd.head.authority import Authority
 from hermesd.identity import Identity, Invitation, NotEnrolled, Role, identity_of, uri_of
+from hermesd.node import link
+from hermesd.node.outbox import Outbox
 from hermesd.pb.hermes.v1 import control_pb2 as control
 from hermesd.pb.hermes.v1 import control_pb2_grpc, enrol_pb2_grpc, node_pb2, node_pb2_grpc
 from hermesd.pb.hermes.v1 import enrol_pb2 as pb
-from tests.head.heads import Node, World, status, world
+from tests.head.heads import Node, World, cancelled, status, world
 from tests.head.test_transport import free_port
 
 CODE = grpc.StatusCode
+BOX = Identity(Role.NODE, "box")
 
 
 class Open(World):
@@ -273,6 +282,50 @@ async def test_members_and_invitations_outlive_the_head(tmp_path: Path) -> None:
         async with connected(box) as channel:
             (await attached(channel, "box")).call.cancel()
         await asyncio.to_thread(enrol, listen, token, "bob", tmp_path / "bob")
+
+
+async def test_a_node_whose_clock_is_far_ahead_renews_once_and_stays(
+    head: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box = await head.member(pb.IDENTITY_ROLE_NODE, "box", tmp_path / "node" / "membership")
+
+    def now(zone: datetime.tzinfo) -> datetime.datetime:
+        return datetime.datetime.now(zone) + datetime.timedelta(days=80)
+
+    ahead = SimpleNamespace(datetime=SimpleNamespace(now=now), UTC=datetime.UTC)
+    monkeypatch.setattr(link, "datetime", ahead)
+    config = NodeConfig(state_dir=tmp_path / "node", cpu_slots=())
+    before = (box.folder / "member.crt").read_bytes()
+    welcomes, leases, over = 0, 0, asyncio.Event()
+
+    def heard(response: node_pb2.AttachResponse) -> None:
+        nonlocal welcomes, leases
+        is_welcome = response.HasField("welcome")
+        welcomes, leases = welcomes + is_welcome, 0 if is_welcome else leases + 1
+        if leases == 2 and (box.folder / "member.crt").read_bytes() != before:
+            over.set()
+
+    hello = node_pb2.Hello(node="box", boot_id="b", version=hermesd.__version__)
+    dialling = link.Link(config, Outbox(), lambda: node_pb2.AttachRequest(hello=hello), heard)
+    running = asyncio.get_running_loop().create_task(dialling.run())
+    await over.wait()
+    assert welcomes == 2, "the stream of the new certificate lasts"
+    await cancelled(running)
+    await dialling.close()
+
+
+def test_a_clock_of_the_head_that_is_ahead_locks_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as past:
+        past.setattr(authority, "_BEFORE", datetime.timedelta(days=30))
+        born = Authority(tmp_path).certificate.not_valid_before_utc
+    key = ec.generate_private_key(ec.SECP256R1())
+    request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
+    signed = Authority(tmp_path).issue(BOX, request.sign(key, hashes.SHA256()))
+    _, certificate = Authority(tmp_path).server_pair()
+    for each in (signed, certificate):
+        assert x509.load_pem_x509_certificate(each).not_valid_before_utc == born
 
 
 async def test_a_head_without_other_machines_invites_nobody(tmp_path: Path) -> None:
