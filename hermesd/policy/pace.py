@@ -23,7 +23,9 @@ _LAST, _SIZE, _TOTAL = map(itemgetter, map(Chunk._fields.index, ("last_step", "s
 
 def window(count: float) -> float:
     """Over how many of `count` losses a trial's present loss is averaged."""
-    return max(3.0, 0.1 * count, min(0.5 * count, SETTLING))
+    if count <= 2 * SETTLING:
+        return max(3.0, 0.5 * count)
+    return max(float(SETTLING), 0.1 * count)
 
 
 def settled(curve: tuple[Chunk, ...]) -> float:
@@ -40,19 +42,18 @@ _last: list[tuple[tuple[Chunk, ...], float]] = [((), math.inf)]
 
 
 def _settled(curve: tuple[Chunk, ...]) -> float:
-    wanted = window(sum(map(_SIZE, curve)))
-    total = count = 0.0
-    for _, _, size, part, _, _ in reversed(curve):
-        left = wanted - count
-        if size < left:
-            total += part
-            count += size
-        else:
-            total += part * (left / size)
-            count += left
-            if count >= wanted:
-                break
-    loss = total / count if count else math.inf
+    # A decision over a whole study spends a third of its time here.
+    left = wanted = window(sum(map(_SIZE, curve)))
+    total = 0.0
+    for chunk in reversed(curve):
+        size = chunk[2]
+        if size >= left:
+            total += chunk[3] * (left / size)
+            left = 0.0
+            break
+        total += chunk[3]
+        left -= size
+    loss = total / (wanted - left) if wanted > left else math.inf
     return loss if math.isfinite(loss) else math.inf
 
 
