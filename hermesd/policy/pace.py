@@ -30,15 +30,18 @@ def window(count: float) -> float:
 
 def settled(curve: tuple[Chunk, ...]) -> float:
     """The present loss: a mean long enough for few noisy losses to be compared; inf without any."""
-    known, loss = _last[0]
-    if curve is not known:
-        loss = _settled(curve)
-        _last[0] = curve, loss
-    return loss
+    known = _known.get(id(curve))
+    if known is None or known[0] is not curve:
+        if len(_known) == REMEMBERED:
+            _known.clear()
+        known = _known[id(curve)] = curve, _settled(curve)
+    return known[1]
 
 
-# The curve that was asked about last: a trial that changed is asked about several times in a row.
-_last: list[tuple[tuple[Chunk, ...], float]] = [((), math.inf)]
+# The curves that were asked about lately, by identity: a trial that changed is asked about several
+# times in a row, those of a study's sample at each decision.
+REMEMBERED = 1024
+_known: dict[int, tuple[tuple[Chunk, ...], float]] = {}
 
 
 def _settled(curve: tuple[Chunk, ...]) -> float:
