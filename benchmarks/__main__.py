@@ -30,7 +30,10 @@ QUICK = {
     "table2": ["--quick"],
 }
 # What benchmarks share, and those that need an environment or curves of their own.
-NO_BENCHMARKS = {"__main__", "live", "networks", "peers", "premise", "report", "treadmill", "turns"}
+NO_BENCHMARKS = {
+    "__main__", "curves", "live", "networks", "peers", "premise", "report", "stacked", "treadmill",
+    "turns",
+}  # fmt: skip
 
 
 def main() -> None:
