@@ -108,8 +108,9 @@ def speedups(rows: Sequence[Row], paint: Mapping[str, str]) -> Figure:
             number = f"{one.ratio:.{1 if one.ratio >= 1 else 2}f}"
             foot, side = ((0, -3), "top") if one.ratio >= 1 else ((0, 2), "bottom")
             axis.annotate(
-                number, (at, 1), foot, textcoords="offset points", ha="center", va=side, fontsize=7
-            )
+                number, (at, 1), foot, textcoords="offset points", ha="center", va=side,
+                fontsize=7, bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
+            )  # fmt: skip
         for place, file in enumerate(files):
             one = next(row for row in rows if row.file == file).comparisons[name]
             level = one.ratio / one.bound_share
