@@ -2,14 +2,17 @@
 # make test        the tests            make check  linters, types, import contracts, fresh protos
 # make test-exact  suspends at every boundary of real frameworks, for many minutes: in parts with
 #                  SHARD=1/4; what has passed at this commit is not run again
+# make test-slurm  nodes lent by a Slurm of this machine: as root, with slurmctld, slurmd and munge
 # make bench       the benchmarks       make proto  regenerate hermesd/pb     make clean  start over
+# make install-systemd   as root: Hermes below /opt/hermes with its users and units, or a newer Hermes
+#                  in the place of an older; starts and restarts nothing (docs/install.md)
 
 PYTHON ?= python3
 BIN    := .venv/bin
 SHARD  ?= 1/1
 STAMPS := .venv/.stamps
 
-.PHONY: demo test test-exact check bench proto clean
+.PHONY: demo test test-exact test-slurm check bench proto clean install-systemd
 .DELETE_ON_ERROR:
 
 demo: $(STAMPS)/demo
@@ -23,6 +26,9 @@ test-exact: $(STAMPS)/dev
 	|| [ $$? = 5 ]                       # 5: all of it has passed before
 	$(BIN)/python -m tests.trainer_shim.exactness_table
 
+test-slurm: $(STAMPS)/dev
+	$(BIN)/python -m pytest tests/slurm
+
 check: $(STAMPS)/dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -35,6 +41,19 @@ bench: $(STAMPS)/dev
 
 proto: $(STAMPS)/dev
 	$(BIN)/python protos/generate.py
+
+install-systemd:
+	$(PYTHON) -m venv /opt/hermes
+	/opt/hermes/bin/python -m pip install --quiet --disable-pip-version-check --upgrade .
+	ln -sf /opt/hermes/bin/hermesctl /opt/hermes/bin/hermesd /usr/local/bin/
+	install -m 644 systemd/hermes.sysusers.conf /usr/lib/sysusers.d/hermes.conf
+	systemd-sysusers
+	install -d -g hermes -m 750 /etc/hermes
+	install -d -o hermes-node -g hermes -m 700 /var/lib/hermes/node   # for "hermesd node join"
+	[ -e /etc/hermes/hermesd.toml ] || \
+	install -g hermes -m 640 systemd/hermesd.toml.example /etc/hermes/hermesd.toml
+	install -m 644 systemd/*.service /etc/systemd/system/
+	systemctl daemon-reload
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

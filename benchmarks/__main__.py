@@ -17,6 +17,7 @@ from benchmarks import report
 
 # A benchmark that is not listed has no slower form.
 QUICK = {
+    "cluster": ["--quick"],
     "decisions": ["1000"],
     "durability": ["--quick"],
     "fidelity": ["--epochs", "1", "--policies", "best_first"],
@@ -31,7 +32,10 @@ QUICK = {
     "table2": ["--quick"],
 }
 # What benchmarks share, and those that need an environment or curves of their own.
-NO_BENCHMARKS = {"__main__", "live", "networks", "peers", "premise", "report", "treadmill", "turns"}
+NO_BENCHMARKS = {
+    "__main__", "curves", "daemons", "live", "networks", "peers", "premise", "report", "stacked",
+    "swarm", "treadmill", "turns",
+}  # fmt: skip
 
 
 def main() -> None:

@@ -37,6 +37,16 @@ class AsyncUpkeep(AsyncReader):
         answer = await self.connection.call(self.connection.stub.UndrainNode, request)
         return from_wire.node(answer.node)
 
+    async def lose(self, node: str) -> Node:
+        """Have a silent node's trials go on elsewhere now, instead of when its lease is out.
+
+        Only for a machine that is off: what runs there still would run a second time elsewhere
+        until its own lease ends it. Raises NotFound, and Refused for a node that is connected.
+        """
+        request = asked(pb.LoseNodeRequest, request_id=new_request_id(), node=node)
+        answer = await self.connection.call(self.connection.stub.LoseNode, request)
+        return from_wire.node(answer.node)
+
     async def release(self, place: str) -> Node:
         """Take a node (with all its devices) or a device (`gpu2/cpu:0`) out of quarantine.
 

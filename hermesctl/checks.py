@@ -122,7 +122,7 @@ async def _nodes(client: AsyncClient) -> list[Check]:
         # A node says of itself what it can and can't do (cgroups, GPUs, zygote).
         checks += [Check(name, Verdict.NOTE, fact) for fact in node.facts]
     async for study in client.studies():
-        if words := waiting(study, nodes):
+        if words := waiting(study):
             remedy = command(f"why {study.id}/1")
             checks.append(Check(f"study {study.id}", Verdict.NOTE, words, remedy))
     return checks

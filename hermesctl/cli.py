@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from hermesctl.async_client import AsyncClient
-from hermesctl.commands import checkpoint, local, node, study, trial, user
+from hermesctl.commands import checkpoint, cluster, local, node, study, trial, user
 from hermesctl.commands.completion import completion
 from hermesctl.commands.doctor import doctor
 from hermesctl.commands.preview import preview
@@ -48,6 +48,7 @@ app.add_typer(trial.app, name="trial", rich_help_panel=_NOUNS)
 app.add_typer(checkpoint.app, name="checkpoint", rich_help_panel=_NOUNS)
 app.add_typer(node.app, name="node", rich_help_panel=_NOUNS)
 app.add_typer(local.app, name="local", rich_help_panel=_SETUP)
+app.add_typer(cluster.app, name="cluster", rich_help_panel=_SETUP)
 app.add_typer(user.app, name="user", rich_help_panel=_SETUP)
 app.command(rich_help_panel=_SETUP)(user.login)
 app.command(rich_help_panel=_SETUP)(user.logout)

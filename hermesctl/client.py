@@ -1,6 +1,6 @@
 """The SDK for scripts and notebooks: the same calls as AsyncClient, blocking.
 
-Rule: it owns an event loop in a thread of its own, so it works inside a running loop as well;
+Rule: its calls run on an event loop in another thread, so it works inside a running loop as well;
 nothing is decided here.
 """
 
@@ -71,8 +71,8 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """End every call and stream, close the connection and end the thread; closing twice is
-        fine, and so is leaving it to the end of the script."""
+        """End every call and stream and close the connection; closing twice is fine, and so is
+        leaving it to the end of the script."""
         self._thread.close()
 
     def server_info(self) -> ServerInfo:
@@ -250,6 +250,10 @@ class Client:
     def undrain(self, node: str) -> Node:
         """See AsyncClient.undrain."""
         return self._run(self._client.undrain(node))
+
+    def lose(self, node: str) -> Node:
+        """See AsyncClient.lose."""
+        return self._run(self._client.lose(node))
 
     def release(self, place: str) -> Node:
         """See AsyncClient.release."""

@@ -17,8 +17,6 @@ from hermesctl.text import count, cut, one_line
 
 _FAILED_SHOWN = 5
 _ERROR_LENGTH = 100
-# How the head begins the reason of a trial that has its result again.
-_NOT_EXTENDED = "not extended: "
 
 
 def unexplained(trials: Sequence[Trial]) -> list[Trial]:
@@ -38,11 +36,10 @@ def failed_trials(trials: Sequence[Trial], said: Mapping[str, str]) -> list[Rend
 
 
 def _not_extended(trials: Sequence[Trial]) -> Iterator[RenderableType]:
-    ended = [trial for trial in trials if trial.state.final]
-    same = [trial for trial in ended if trial.reason.startswith(_NOT_EXTENDED)]
+    same = [trial for trial in trials if trial.not_extended]
     table = grid("not extended", "why: it is as it was", "see it whole")
     for trial in same[:_FAILED_SHOWN]:
-        why = cell(cut(one_line(trial.reason.removeprefix(_NOT_EXTENDED)), _ERROR_LENGTH))
+        why = cell(cut(one_line(trial.not_extended), _ERROR_LENGTH))
         table.add_row(cell(trial.id), why, cell(command(f"trial show {trial.id}"), "cyan"))
     if same:
         yield table

@@ -110,6 +110,7 @@ def trial(message: pb.Trial) -> records.Trial:
         checkpoint=checkpoint(message.checkpoint) if message.HasField("checkpoint") else None,
         failures=tuple(failure(f) for f in message.failures),
         reason=message.reason,
+        not_extended=message.not_extended,
         last_run_reason=message.last_run_reason,
         examples_per_second=message.examples_per_second,
         steps_per_second=message.steps_per_second,
@@ -150,6 +151,7 @@ def study(message: pb.Study) -> records.Study:
         policy=message.policy.name or message.spec.schedule.policy.name,
         paused=message.paused,
         pool=message.pool or message.spec.pool or node_records.DEFAULT_POOL,
+        waits_for=message.waits_for,
     )
 
 

@@ -5,7 +5,7 @@ Rule: each is one line, said beside what was asked for, with the command that ch
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
 from hermesctl.async_client import AsyncClient
 from hermesctl.errors import HermesError
@@ -14,8 +14,6 @@ from hermesctl.node_records import Node
 from hermesctl.node_views import quarantines
 from hermesctl.records import Study
 from hermesctl.text import count, one_line, printable
-
-_NAMED = 4
 
 
 async def hindrances(client: AsyncClient, study: Study | None = None) -> list[str]:
@@ -26,30 +24,15 @@ async def hindrances(client: AsyncClient, study: Study | None = None) -> list[st
         return []  # whatever is the matter, it is not this
     if reason := _without_nodes(client, nodes):
         return [reason]
-    waits = waiting(study, nodes) if study is not None else ""
+    waits = waiting(study) if study is not None else ""
     return [*([waits] if waits else []), *map(printable, quarantines(nodes))]
 
 
-def waiting(study: Study, nodes: Sequence[Node]) -> str:
-    """Which other trials have the devices that an unfinished study could use, none of whose
-    trials is on one; empty for any other study."""
-    on_device = sum(amount for state, amount in study.counts.items() if state.on_device)
-    if study.finished or study.paused or on_device:
+def waiting(study: Study) -> str:
+    """Which other trials have the devices that a study without any could use; empty for others."""
+    if not study.waits_for:
         return ""
-    taken = list(_taken(study, nodes))
-    if not taken:
-        return ""
-    more = f" and {len(taken) - _NAMED} more are taken" if len(taken) > _NAMED else ""
-    return f"{printable(study.id)} waits for a device: {', '.join(taken[:_NAMED])}{more}"
-
-
-def _taken(study: Study, nodes: Sequence[Node]) -> Iterator[str]:
-    resources = study.spec.get("resources")
-    kind = resources.get("device_kind") if isinstance(resources, Mapping) else None
-    for node in [node for node in nodes if node.pool == study.pool]:
-        for device in node.devices:
-            if device.trial and kind in (None, device.kind):
-                yield printable(f"{device.id} has {device.trial}")
+    return printable(f"{study.id} waits for a device: {study.waits_for}")
 
 
 def _without_nodes(client: AsyncClient, nodes: Sequence[Node]) -> str:

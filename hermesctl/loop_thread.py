@@ -2,8 +2,8 @@
 
 Rule: whoever waits for a call waits until its task has ended, also when Ctrl-C comes; closing
 ends every call and every stream first, and happens at the interpreter's exit at the latest. All
-callers of a process share one loop, which lasts until then: gRPC's one poller would hand the last
-events of a loop that is closed to another one.
+callers of a process share one loop and its thread, which last until then: gRPC's one poller would
+hand the last events of a loop that is closed to another one.
 """
 
 from __future__ import annotations
@@ -100,21 +100,16 @@ class LoopThread:
                 self._streams.discard(stream)
 
     def close(self) -> None:
-        """End all calls and streams; closing twice is fine."""
-        if self._closed or not self._thread.is_alive():
-            return
-        ending = self._end()
-
-        def begin(ended: _Ended[None]) -> None:
-            with self._lock:
-                hindrance = self._hindrance()
-                if hindrance:
-                    raise UsageError(hindrance)
-                self._closed = True
-                self._begin(ending, ended)
-
-        self._wait(begin, ending)
+        """End all calls and streams; closing twice is fine, also from two threads."""
+        with self._lock:
+            if self._closed or not self._thread.is_alive():
+                return
+            if hindrance := self._hindrance():
+                raise UsageError(hindrance)
+            self._closed = True
         atexit.unregister(self.close)
+        ending = self._end()
+        self._wait(lambda ended: self._begin(ending, ended), ending)
 
     def _hindrance(self) -> str:
         """Why nothing can be waited for; empty if it can."""

@@ -13,7 +13,8 @@ _NUMBERS = {role: number for number, role in ROLES.items()}
 
 @dataclass(frozen=True, slots=True)
 class Invited:
-    """`token` is good once; `address` is the head's own idea of where it can be reached."""
+    """`token` is good for one, or for as many as were asked for; `address` is the head's own idea
+    of where it can be reached."""
 
     token: str
     address: str
@@ -51,9 +52,13 @@ class User:
     max_studies: int | None = None
 
 
-async def invite(connection: Connection, role: Role, name: str, valid_seconds: float) -> Invited:
-    """A new invitation; an empty `name` is any. Raises Refused."""
-    request = enrol_pb2.InviteRequest(role=_NUMBERS[role], name=name, valid_seconds=valid_seconds)
+async def invite(
+    connection: Connection, role: Role, name: str, valid_seconds: float, uses: int = 1
+) -> Invited:
+    """A new invitation; an empty `name` is any, and may be for several nodes. Raises Refused."""
+    request = enrol_pb2.InviteRequest(
+        role=_NUMBERS[role], name=name, valid_seconds=valid_seconds, uses=uses
+    )
     answer = await connection.call(connection.enrol_stub.Invite, request)
     return Invited(answer.token, answer.address)
 

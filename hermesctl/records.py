@@ -102,7 +102,10 @@ class Quantum:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Trial:
-    """One point of a study's space and how far its training is."""
+    """One point of a study's space and how far its training is.
+
+    `not_extended` says why it is as it was though it was to go on; else it is empty.
+    """
 
     id: str
     study: str
@@ -128,6 +131,7 @@ class Trial:
     checkpoint: Checkpoint | None
     failures: tuple[Failure, ...]
     reason: str
+    not_extended: str
     last_run_reason: str
     examples_per_second: float
     steps_per_second: float
@@ -159,7 +163,8 @@ class Study:
     """A submitted search. `spec` is its study file's content as plain data.
 
     `metric` names what ranks its trials, `metric_reason` why if the study names none. `paused`:
-    nothing happens until some of its trials are resumed.
+    nothing happens until some of its trials are resumed. `waits_for`: none of its trials is on a
+    device, and this says who has those that it could use.
     """
 
     id: str
@@ -183,6 +188,7 @@ class Study:
     policy: str
     paused: bool
     pool: str = DEFAULT_POOL
+    waits_for: str = ""
 
     @property
     def trial_count(self) -> int:

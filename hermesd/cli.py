@@ -13,13 +13,14 @@ import signal
 import sys
 import threading
 from collections.abc import Coroutine
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 
-from hermesd import logs
-from hermesd.config import HeadConfig, NodeConfig, state_home
+from hermesd import keeping, logs
+from hermesd.config import NodeConfig, state_home
 from hermesd.settings import ConfigError, load_head, load_node
 from hermesd.simulate import answers
 
@@ -62,6 +63,7 @@ def head(
     until_stdin_closes: UntilStdinCloses = False,
 ) -> None:
     """Run the control daemon."""
+    from hermesd.head.journal import JournalBroken
     from hermesd.head.server import serve
     from hermesd.head.statedir import StateAway, StateBusy, StateRefused
 
@@ -71,17 +73,15 @@ def head(
     except ConfigError as error:
         _refuse(str(error))
     if repair:
-        _repair(settings)
+        keeping.repair(settings)
     else:
         refusals = (StateRefused, PermissionError)
-        _run(serve(settings), until_stdin_closes, (StateBusy,), refusals, (StateAway,))
+        passing = (StateAway, JournalBroken)
+        _run(serve(settings), until_stdin_closes, (StateBusy,), refusals, passing)
 
 
 Name = Annotated[str | None, typer.Option("--name", help="Overrides name.")]
-Slots = Annotated[
-    str | None,
-    typer.Option("--slots", help="Overrides cpu_slots: how many, or shares such as 80%,40%."),
-]
+Slots = Annotated[str | None, typer.Option("--slots", help="Overrides cpu_slots: 3, or 80%,40%.")]
 
 
 @nodes.callback(invoke_without_command=True)
@@ -104,7 +104,12 @@ def node(
 @nodes.command()
 def join(
     head: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where the head listens.")],
-    token: Annotated[str, typer.Argument(help="What `hermesctl node token` printed, once.")],
+    token: Annotated[
+        str | None, typer.Argument(help="What `hermesctl node token` printed.", show_default=False)
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="Or a file with it, unseen by others.", show_default=False)
+    ] = None,
     config: Config = None,
     state: State = None,
     name: Name = None,
@@ -112,19 +117,34 @@ def join(
     serve: Annotated[
         bool, typer.Option("--serve/--enrol-only", help="Run the node daemon at once.")
     ] = True,
+    guest: Annotated[
+        bool,
+        typer.Option(
+            "--guest",
+            help="Keep the state in a directory of TMPDIR. At SIGUSR1, or within 20 s at SIGTERM,"
+            " have all of it taken elsewhere, end, and be forgotten by the head.",
+        ),
+    ] = False,
 ) -> None:
-    """Join the head with a one-time token: from then on `hermesd node` finds its way to it."""
-    from hermesd.enrolment import enrol
-    from hermesd.identity import NotEnrolled
+    """Join the head with a token: from then on `hermesd node` finds its way to it."""
+    from hermesd import joining
 
-    settings = _node_settings(config, state, name, slots)
+    stop = "part" if guest else None
     try:
-        enrol(head, token, settings.name, settings.state_dir / "membership")
-    except NotEnrolled as error:
+        with joining.guest_folder(state, serve) if guest else nullcontext(state) as folder:
+            settings = _node_settings(config, folder, name, slots, at_stop=stop)
+            typer.echo(joining.join(head, token, token_file, settings), err=True)
+            if serve:
+                joined = _node_settings(config, folder, name, slots, head=head, at_stop=stop)
+                _serve_node(joined, False)
+    except joining.NotEnrolled as error:
         _refuse(str(error))
-    typer.echo(f"{settings.name} has joined {head}; its key is in {settings.state_dir}", err=True)
-    if serve:
-        _serve_node(_node_settings(config, state, name, slots, head=head), False)
+    if not serve and (other := _node_settings(config, state, name, slots).head) != head:
+        typer.echo(
+            f"note: the settings say head = {other}: take it out, so that `hermesd node` goes to"
+            f" {head}",
+            err=True,
+        )
 
 
 def _node_settings(
@@ -153,10 +173,7 @@ def _serve_node(settings: NodeConfig, until_stdin_closes: bool) -> None:
 @app.command()
 def local(
     state: Annotated[Path | None, typer.Option(help="Where everything is kept.")] = None,
-    slots: Annotated[
-        str | None,
-        typer.Option(help="CPU slots: how many, or shares such as 80%,40%; default: the cores."),
-    ] = None,
+    slots: Slots = None,
 ) -> None:
     """Run a head and a node for this user, on a Unix socket."""
     from hermesd.local import LocalRefused, serve
@@ -234,6 +251,7 @@ def simulate(
         raise typer.Exit(INTERRUPTED) from None
 
 
+app.command()(keeping.backup)
 app.command()(answers.replay)
 app.command()(answers.forecast)
 
@@ -282,24 +300,6 @@ def _end_with_stdin() -> None:
     while os.read(sys.stdin.fileno(), 4096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _repair(config: HeadConfig) -> None:
-    from hermesd.head.repair import repair
-    from hermesd.head.statedir import StateRefused, owned
-
-    try:
-        with owned(config.state_dir):
-            done = repair(config.state_dir)
-    except (StateRefused, FileNotFoundError) as error:
-        _refuse(str(error))
-    typer.echo(f"{done.kept} entries and {done.points} pieces of curves can be read")
-    for number, why, what in done.aside:
-        typer.echo(f"set aside: {number or 'pages'}: {why}: {what[:80]}")
-    if done.folder is None:
-        typer.echo("nothing is wrong; nothing was changed")
-    else:
-        typer.echo(f"the damaged files are in {done.folder}; a new journal is in their place")
 
 
 def _refuse(message: str, code: int = REFUSED) -> NoReturn:

@@ -11,12 +11,11 @@ import re
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     model_validator,
@@ -25,62 +24,23 @@ from pydantic import (
 from hermesd.core import strikes
 from hermesd.core.sharing import HALF_LIFE_SECONDS, USUAL
 from hermesd.enrolment import Membership
-from hermesd.hours import Hours, parse
 from hermesd.memory import usable_memory
 from hermesd.pooling import Pools
+from hermesd.shapes import (
+    NODE_NAME,
+    Address,
+    Bytes,
+    GpuList,
+    NodeName,
+    ServiceHours,
+    Target,
+    UserName,
+)
 from hermesd.slots import Slots, one_for_each_core
 
-NODE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
-UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 GIB = 2**30
+StopsBy: TypeAlias = Literal["keep", "end", "part"]
 
-
-def _size(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value)
-    if match is None or match[2] not in UNITS:
-        raise ValueError("a number of bytes or a size such as 512MiB or 20GiB")
-    return int(float(match[1]) * UNITS[match[2]])
-
-
-def _node_name(name: str) -> str:
-    if not NODE_NAME.fullmatch(name):
-        raise ValueError("1 to 63 of a-z, 0-9, dot, hyphen and underscore, a letter or digit first")
-    return name
-
-
-def _user_name(name: str) -> str:
-    if not name or len(name) > 63 or not name.isprintable():
-        raise ValueError("the name of a user, as `hermesctl user ls` has it")
-    return name
-
-
-def _address(address: str) -> str:
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ValueError("host:port, for example 127.0.0.1:7411")
-    return address
-
-
-def _target(target: str) -> str:
-    return target if target.startswith("unix:") and len(target) > 5 else _address(target)
-
-
-def _hours(value: object) -> object:
-    """A list, or text with commas from the environment."""
-    if isinstance(value, Hours | None):
-        return value
-    entries = value.split(",") if isinstance(value, str) else value
-    if not isinstance(entries, list | tuple) or not all(isinstance(each, str) for each in entries):
-        raise ValueError('a list such as ["Mon-Fri 19:00-07:00", "Sat-Sun"]')
-    return parse([entry.strip() for entry in entries])
-
-
-Bytes = Annotated[int, BeforeValidator(_size), Field(ge=0, le=2**62)]
-Address = Annotated[str, AfterValidator(_address)]
-Target = Annotated[str, AfterValidator(_target)]
-ServiceHours = Annotated[Hours | None, BeforeValidator(_hours)]
 # Absolute: hosts of trials look for what they are told of from directories of their own.
 FilePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
 
@@ -172,12 +132,14 @@ class HeadConfig(_Daemon, Pools):
     # Uploaded code snapshots: one, and all of them together.
     blob_limit_bytes: Bytes = 2 * GIB
     blobs_limit_bytes: Bytes = 50 * GIB
+    # How long a node's runs go on unheard; after 1.3 of it they may go on elsewhere (head/leasing).
+    lease_seconds: Annotated[float, Field(ge=10, le=86_400)] = 600.0
     # A failure on a device weighs half as much after so long: see `hermesctl node show`.
     strike_half_life_seconds: Annotated[float, Field(ge=1, le=30 * 86_400)] = (
         strikes.HALF_LIFE_SECONDS
     )
     # Tables of their own in the file, which is the only place where they can be set.
-    users: dict[Annotated[str, AfterValidator(_user_name)], UserTerms] = Field(default_factory=dict)
+    users: dict[UserName, UserTerms] = Field(default_factory=dict)
     fair_share: FairShare = FairShare()
     # Prometheus' endpoint on loopback; unset: none.
     metrics_port: Annotated[int, Field(ge=1, le=65535)] | None = None
@@ -213,7 +175,7 @@ class HeadConfig(_Daemon, Pools):
 class NodeConfig(_Daemon):
     """The node daemon's settings."""
 
-    name: Annotated[str, AfterValidator(_node_name)] = Field(default_factory=default_name)
+    name: NodeName = Field(default_factory=default_name)
     # Code snapshots, working copies, checkpoints, output.
     state_dir: FilePath = Field(default_factory=lambda: state_home() / "node")
     # Sockets of the live trials; unset: `run` in state_dir.
@@ -228,10 +190,16 @@ class NodeConfig(_Daemon):
     # core; none: no CPU slots.
     cpu_slots: Slots = Field(default_factory=one_for_each_core)
     gpus: bool = True
+    # Of the GPUs these alone: numbers or beginnings of UUIDs, as CUDA_VISIBLE_DEVICES has them.
+    visible_gpus: GpuList | None = None
     # Seen by other nodes, too: copies of checkpoints lie there instead of on these.
     shared_dir: FilePath | None = None
     # When it serves, by its own clock: ["Mon-Fri 19:00-07:00", "Sat-Sun"]; unset: always.
     hours: ServiceHours = None
+    # What becomes of it when the daemon is told to end: "keep": trials run on, and the next daemon
+    # takes them over; "end": they are written down and end, as where a container takes them along;
+    # "part": the machine is on loan, all is taken elsewhere, and the head forgets the node.
+    at_stop: StopsBy | None = None
     # Give a GPU back when a process of somebody else computes on it; unset: unless embedded.
     yield_gpus: bool | None = None
     # Parked trials beyond this are written to disk.
@@ -272,9 +240,16 @@ class NodeConfig(_Daemon):
 
     @property
     def token_path(self) -> Path | None:
+        """None where a certificate says who this is: a token beside it would outlive that."""
+        if self.membership is not None:
+            return None
         if self.token_file is not None or self.embedded or not self.head.startswith("unix:"):
             return self.token_file
         return Path(self.head.removeprefix("unix:")).with_name("node-token")
+
+    @property
+    def stops_by(self) -> StopsBy:
+        return self.at_stop or ("end" if self.embedded else "keep")
 
     @property
     def yields_gpus(self) -> bool:

@@ -5,9 +5,11 @@ Rule: the key never leaves where it was made.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import os
+import pwd
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +24,8 @@ from hermesd.pb.hermes.v1 import enrol_pb2 as pb
 from hermesd.pb.hermes.v1 import enrol_pb2_grpc
 
 CALL_SECONDS = 20.0
-# A certificate is renewed in the last third of its life.
-_RENEWED_AT = 2 / 3
+# A certificate is renewed in the last third of its 90 days. When it begins tells nothing of them.
+_RENEWED_BEFORE_END = datetime.timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +61,8 @@ class Membership:
     def seconds_to_renewal(self, now: datetime.datetime) -> float:
         """Until the certificate is in the last third of its life; 0 if it is by now."""
         certificate = x509.load_pem_x509_certificate((self.folder / "member.crt").read_bytes())
-        begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-        return max(0.0, (begin + (end - begin) * _RENEWED_AT - now).total_seconds())
+        due = certificate.not_valid_after_utc - _RENEWED_BEFORE_END
+        return max(0.0, (due - now).total_seconds())
 
     def server_credentials(self) -> grpc.ServerCredentials:
         """For a port that takes those alone whom the same head knows."""
@@ -99,19 +101,25 @@ def channel_options(name: str = SERVER_NAME) -> list[tuple[str, str]]:
 def enrol(head: str, token: str, name: str, folder: Path) -> Membership:
     """Redeem an invitation to the head at HOST:PORT `head`; what comes of it lies in `folder`.
 
-    Raises NotEnrolled. Nothing is written before the head has said yes.
+    Raises NotEnrolled: where the folder cannot be had, before the invitation is used up. No file is
+    written before the head has said yes.
     """
     invitation = Invitation.of(token)
     host = head.rpartition(":")[0]
     if not host:
         raise NotEnrolled(f"{head}: expected HOST:PORT, for example head.example.org:7411")
+    _make_folder(folder)
     key = ec.generate_private_key(ec.SECP256R1())
     authority = _authority_pem(invitation.authority)
     request = pb.EnrolRequest(
         secret=invitation.secret, name=name, signing_request=_signing_request(key)
     )
-    response = _ask(f"{host}:{invitation.port}", authority, request)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        response = _ask(f"{host}:{invitation.port}", authority, request)
+    except NotEnrolled:
+        with contextlib.suppress(OSError):
+            folder.rmdir()  # unless there is something of an earlier enrolment in it
+        raise
     about = {"head": head, "role": ROLES[response.role], "name": response.name}
     membership = Membership(folder)
     for file, content in (
@@ -122,6 +130,30 @@ def enrol(head: str, token: str, name: str, folder: Path) -> Membership:
     ):
         write_private(folder / file, content)
     return membership
+
+
+def _make_folder(folder: Path) -> None:
+    """Raises NotEnrolled where the daemon that it is for could not read what will lie there."""
+    there = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+    if os.geteuid() == 0 and (owner := there.stat().st_uid) != 0:
+        raise NotEnrolled(
+            f"{there} belongs to {_user(owner)}, who could not read what root writes: run this as"
+            f" that user (sudo -u {_user(owner)})"
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise NotEnrolled(
+            f"{folder} cannot be made ({error.strerror}): run this as the user that its daemon runs"
+            " as, or name another folder; the token was not used"
+        ) from None
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
 
 
 def _ask(address: str, authority: bytes, request: pb.EnrolRequest) -> pb.EnrolResponse:

@@ -16,7 +16,9 @@ def configure() -> None:
             structlog.processors.add_log_level,
             *times,
             structlog.processors.format_exc_info,
-            structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"]),
+            structlog.processors.LogfmtRenderer(
+                key_order=["timestamp", "level", "event"], drop_missing=True
+            ),
         ],
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
     )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import grpc.aio
 import pytest
 import structlog
 from typer.testing import CliRunner
@@ -15,6 +18,8 @@ from hermesd.cli import IN_THE_WAY, REFUSED, app
 from hermesd.head import schema
 from hermesd.head.journal import opened
 from hermesd.head.statedir import owned
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1 import control_pb2_grpc
 from tests.head.heads import world
 from tests.study_specs import spec
 
@@ -78,6 +83,40 @@ def test_there_is_help_without_arguments() -> None:
     assert code == 2
     for command in ("head", "node", "local"):
         assert command in output
+
+
+async def test_a_disk_that_is_full_ends_the_head_with_a_line_and_no_traceback(
+    tmp_path: Path,
+) -> None:
+    command = ["hermesd.cli", "head", "--embedded", "--state", str(tmp_path)]
+    head = await asyncio.create_subprocess_exec(
+        # No file may grow beyond this: to a program much the same as a disk without room.
+        *("prlimit", "--fsize=200000", sys.executable, "-m", *command),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert head.stderr is not None
+    while b"head ready" not in await head.stderr.readline():
+        pass
+    async with grpc.aio.insecure_channel(f"unix:{tmp_path}/head.sock") as channel:
+        study = spec({"lr": {"values": [n / 7 for n in range(5_000)]}})
+        request = pb.SubmitStudyRequest(request_id="r" * 16, spec=study)
+        call = control_pb2_grpc.ControlServiceStub(channel).SubmitStudy(request)
+        assert await call.code() is grpc.StatusCode.UNAVAILABLE
+    said = (await head.stderr.read()).decode()
+    assert await head.wait() == 1
+    assert "hermesd: a commit failed: " in said
+    assert "Traceback" not in said
+
+
+async def test_a_backup_says_what_is_in_it(tmp_path: Path) -> None:
+    state, file = tmp_path / "head", tmp_path / "saved.tar"
+    words = ("backup", str(file), "--state", str(state))
+    assert run(*words) == (REFUSED, f"hermesd: {state}: there is no journal here\n")
+    async with world(state) as head:
+        await head.submit(spec({"lr": {"value": 1.0}}))
+        code, output = await asyncio.to_thread(run, *words)
+    assert (code, output) == (0, f"{file}: {file.stat().st_size} bytes, 1 entries of the journal\n")
+    assert run(*words) == (REFUSED, f"hermesd: {file} exists\n")
 
 
 async def test_repair_tells_what_it_sets_aside(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -106,6 +107,19 @@ def test_a_token_is_looked_for_beside_a_socket_alone(tmp_path: Path) -> None:
     assert load_node(None, {}, {"embedded": True}).token_path is None
     named = load_node(None, {"HERMES_NODE_TOKEN_FILE": str(tmp_path)}, {})
     assert named.token_path == tmp_path
+
+
+def test_a_node_that_has_joined_shows_no_token_or_its_certificate_could_not_be_revoked(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "membership").mkdir()
+    about = {"head": "10.0.0.1:7411", "role": "node", "name": "box"}
+    (tmp_path / "membership" / "membership.json").write_text(json.dumps(about))
+    handed = {"HERMES_NODE_TOKEN_FILE": str(tmp_path / "token")}
+    node = load_node(None, handed, {"state_dir": tmp_path})
+    assert (node.head, node.token_path) == ("10.0.0.1:7411", None)
+    elsewhere = load_node(None, handed, {"state_dir": tmp_path, "head": "unix:/run/h.sock"})
+    assert elsewhere.token_path == tmp_path / "token"
 
 
 def test_the_example_for_system_daemons_is_valid() -> None:
@@ -234,6 +248,9 @@ BAD_NODES = [
     ("gpus = 'perhaps'", r"node\.gpus = perhaps: expected a valid boolean"),
     ("hours = ['Mo-Fr']", r"node\.hours.*: expected days, hours or both, .*, not 'Mo-Fr'"),
     ("hours = []", r"node\.hours.*: expected at least one entry such as"),
+    ("visible_gpus = ''", r"node\.visible_gpus: expected a list such as \[0, 1\]"),
+    ("visible_gpus = 1", r"node\.visible_gpus = 1: expected a list such as"),
+    ("at_stop = 'leave'", r"node\.at_stop = leave: expected 'keep', 'end' or 'part'"),
     ("hours = 7", r"node\.hours = 7: expected a list such as"),
 ]
 
@@ -298,6 +315,21 @@ def test_hours_are_a_list_or_text_with_commas(write) -> None:
     hours = [load_node(path, {}, {}).hours, load_node(None, environ, {}).hours]
     assert [str(each) for each in hours] == ["Mon-Fri 19:00-07:00, Sat-Sun"] * 2
     assert load_node(None, {}, {}).hours is None
+
+
+def test_gpus_are_named_as_a_batch_system_names_them(write) -> None:
+    assert load_node(None, {}, {}).visible_gpus is None
+    assert load_node(None, {"HERMES_NODE_VISIBLE_GPUS": "0,2"}, {}).visible_gpus == ("0", "2")
+    assert load_node(write("[node]\nvisible_gpus = [0, 'GPU-1']\n"), {}, {}).visible_gpus == (
+        "0",
+        "GPU-1",
+    )
+
+
+def test_trials_outlive_the_daemon_but_for_ones_own_or_where_it_is_said(write) -> None:
+    assert load_node(None, {}, {}).stops_by == "keep"
+    assert load_node(None, {}, {"embedded": True}).stops_by == "end"
+    assert load_node(write("[node]\nat_stop = 'end'\n"), {}, {}).stops_by == "end"
 
 
 def test_a_machine_that_is_shared_yields_its_gpus_and_ones_own_does_not(write) -> None:

@@ -144,6 +144,7 @@ class Host:
             self._quit = True
         elif kind == "lease":
             trial.lease_expires = float(message["expires_boottime"])
+            trial.lease_grace = float(message.get("grace_seconds", trial.lease_grace))
         elif int(message.get("attempt", 0)) < trial.attempt:
             return None
         elif kind == "start":
@@ -237,7 +238,7 @@ class Host:
             # Nobody looks after the trial: a checkpoint if it has one to give, else parked.
             self._rested = True
             if self.trial.phase == "running" or self.trial.can_be_rebuilt:
-                self.trial.suspend("checkpoint", self.spec.lease_grace_seconds, "orphan")
+                self.trial.suspend("checkpoint", self.trial.lease_grace, "orphan")
 
     def _leave(self) -> None:
         """In the forked child: close what belongs to the host."""

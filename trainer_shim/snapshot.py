@@ -36,7 +36,8 @@ class SnapshotError(Exception):
 class Builder:
     """A checkpoint being written under `parent` with the name `id`.
 
-    One that is not `read_soon` is written at less cost to what runs meanwhile.
+    With `is_read_soon` it is left in the page cache; else it is written past that, at less cost to
+    what runs meanwhile.
     """
 
     def __init__(self, parent: str, id: str, is_read_soon: bool = True) -> None:

@@ -24,6 +24,7 @@ class Supervisor(LiveTrial):
     def __init__(self, spec: Spec, publish: Callable[[Message], None]) -> None:
         super().__init__(spec, publish)
         self.lease_expires: float | None = None
+        self.lease_grace = spec.lease_grace_seconds
         self._suspension: Suspension | None = None
         # Rebuilt before its turn, it is not told that it may go on from where it was restored to:
         # what it said when it came there is kept.
@@ -251,9 +252,7 @@ class Supervisor(LiveTrial):
             return
         outcome = run.ended(status, oom)
         self.output.let_through(show=outcome["kind"] == "failed")
-        if outcome["kind"] == "failed" and str(outcome.get("error_signature")).startswith(
-            "exit status"
-        ):
+        if outcome.get("error_kind") == "exit":
             # Of the error itself nobody knows more than what the program printed of it.
             line = self.output.last_line()
             outcome["detail"] += f": {line}" if line else ""
@@ -278,7 +277,7 @@ class Supervisor(LiveTrial):
             self._settle()
         lease_out = self._lease_out()
         if lease_out is not None and now >= lease_out:
-            self.suspend("checkpoint", self.spec.lease_grace_seconds, "lease")
+            self.suspend("checkpoint", self.lease_grace, "lease")
 
     def _lease_out(self) -> float | None:
         running = self.phase == "running" and self._suspension is None

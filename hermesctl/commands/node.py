@@ -124,6 +124,28 @@ def undrain(
 
 
 @app.command()
+def lost(
+    node: NodeArgument,
+    yes: YesOption = False,
+    head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Say that a silent node's machine is off: its trials go on elsewhere at once.
+
+    Without this they wait until its lease, and a margin, are over. What still runs there, if the
+    machine is not off, runs twice until then; only what is trained elsewhere counts.
+
+    Example: hermesctl node lost gpu2
+    """
+    confirm(f"Is the machine of {printable(node)} off, with all that ran there?", yes=yes)
+
+    async def body(client: AsyncClient) -> None:
+        _emit_state(await client.lose(node), output)
+
+    run(body, head=head)
+
+
+@app.command()
 def release(
     place: Annotated[str, typer.Argument(metavar="NODE[/DEVICE]", help="As `node show` has it.")],
     head: HeadOption = None,
@@ -151,15 +173,18 @@ def _emit_state(node: Node, output: Format) -> None:
 def token(
     name: Annotated[str, typer.Option(help="Of the node; without, it gives its own.")] = "",
     days: ValidOption = 1.0,
+    uses: Annotated[
+        int, typer.Option(min=1, max=10_000, help="How many machines may join by it.")
+    ] = 1,
     head: HeadOption = None,
 ) -> None:
-    """Print the command that has another machine join this head as a node; good once.
+    """Print the command that has another machine join this head as a node.
 
-    Example: hermesctl node token
+    Example: hermesctl node token --uses 8
     """
 
     async def body(client: AsyncClient) -> None:
-        invited = await invite(client.connection, Role.NODE, name, days * DAY_SECONDS)
+        invited = await invite(client.connection, Role.NODE, name, days * DAY_SECONDS, uses)
         named = f" --name {name}" if name else ""
         print(f"hermesd node join {invited.address} {invited.token}{named}")
 

@@ -106,7 +106,8 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Nothing refers to the checkpoints of this trial that lie on this node."""
+    """Nothing refers to the checkpoints of this trial that lie on this node. Said again when the
+    node has come back without an answer."""
 
     trial: TrialId
     node: NodeId

@@ -1,7 +1,7 @@
 """Which checkpoints lie on too few nodes, found without looking at every trial.
 
 Rule: a checkpoint has as many copies as its study wants if so many nodes that are neither lost nor
-to be emptied have it beside one.
+to be emptied have it beside one. What lies only on nodes that go for good is copied in any case.
 """
 
 from __future__ import annotations
@@ -89,10 +89,32 @@ def _take_out(table: dict[NodeId, dict[TrialId, None]], node: NodeId, trial: Tri
 def wants_copy(state: Tables, trial: Trial) -> bool:
     """Whether the trial's newest checkpoint lies on too few nodes that will stay."""
     checkpoint, replicas = trial.checkpoint, state.studies[trial.spec.study].replicas
-    if checkpoint is None or not replicas or trial.phase in _GIVEN_UP:
+    if checkpoint is None or trial.phase in _GIVEN_UP:
         return False
-    known = (state.nodes[node] for node in checkpoint.nodes if node in state.nodes)
-    return sum(not (node.lost or node.draining) for node in known) <= replicas
+    known = [state.nodes[node] for node in checkpoint.nodes if node in state.nodes]
+    staying = sum(not (node.lost or node.draining or node.parting) for node in known)
+    if replicas:
+        return staying <= replicas
+    return not staying and any(node.parting for node in known)
+
+
+def only_leaving(state: Tables, trial: Trial) -> bool:
+    """Whether the trial's newest checkpoint is of use, and goes with nodes that go for good."""
+    if trial.checkpoint is None or trial.phase in _GIVEN_UP:
+        return False
+    known = [state.nodes[node] for node in trial.checkpoint.nodes if node in state.nodes]
+    return not any(not (node.lost or node.parting) for node in known)
+
+
+def left_behind(state: Tables, node: NodeId) -> int:
+    """How many trials run on a node, or have there alone what they would go on from.
+
+    Asked each second: what is parked there, the node knows by itself.
+    """
+    slots = (state.slots[device] for device in state.nodes[node].devices)
+    there = {slot.run.trial for slot in slots if slot.run is not None}
+    lying = state.copies.lying.get(node, ())
+    return len(there | {each for each in lying if only_leaving(state, state.trials[each])})
 
 
 def _giver(state: Tables, trial: Trial) -> NodeId | None:

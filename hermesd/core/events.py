@@ -106,9 +106,9 @@ class Removed:
 class NodeJoined:
     """A node said Hello with everything it knows; what it does not name, it does not have.
 
-    `yields` are the places that it leaves to others now (see `Yielded`), and why. `disk` is of its
-    state directory: another one has none of the files of the one before. `shared` is the directory
-    that it has in common with all nodes that name the same.
+    `yields` are the places that it leaves to others now (see `Yielded`, also for `parting`), and
+    why. `disk` is of its state directory: another one has none of the files of the one before.
+    `shared` is the directory that it has in common with all nodes that name the same.
     """
 
     node: NodeId
@@ -119,6 +119,7 @@ class NodeJoined:
     version: str = ""
     yields: tuple[tuple[Place, str], ...] = ()
     disk: str = ""
+    parting: bool = False
     shared: str = ""
 
 
@@ -132,9 +133,12 @@ class NodeSilent:
 
 @dataclass(frozen=True, slots=True)
 class NodeLost:
-    """Lease, grace and margin have passed since the node was last granted anything."""
+    """Lease, grace and margin have passed since the node was last granted anything, or a person
+    says (by a request) that it is off, or it has `left` for good, with its files."""
 
     node: NodeId
+    request_id: str = ""
+    left: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,13 +226,18 @@ class RunCompleted:
 
 @dataclass(frozen=True, slots=True)
 class RunFailed:
-    """The program ended badly or could not be started; its device is confirmed free."""
+    """The program ended badly or could not be started; its device is confirmed free.
+
+    With a `newest_attempt` nothing failed: the node has seen this attempt or later ones of the
+    trial before, which is what a head meets with whose state was restored from an older copy.
+    """
 
     run: RunId
     error_kind: str
     detail: str
     signature: str
     step: int
+    newest_attempt: int = 0
 
 
 @dataclass(frozen=True, slots=True)

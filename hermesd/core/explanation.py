@@ -124,7 +124,7 @@ def _no_devices(state: State, trial: Trial) -> str:
     if pool != DEFAULT_POOL and pool not in state.pools:
         there = ", ".join(sorted({DEFAULT_POOL, *state.pools}))
         return f"; its pool {pool} is not in the head's configuration any more (there: {there})"
-    nodes = [node for node in state.nodes.values() if node.pool == pool]
+    nodes = [node for node in state.nodes.values() if node.pool == pool and not node.left]
     slots = [slot for slot in state.slots.values() if state.nodes[slot.device.node] in nodes]
     if any(slot.sound and state.nodes[slot.device.node].open for slot in slots):
         return ""
@@ -144,7 +144,7 @@ def _left_out(state: State, trial: Trial) -> Iterator[LeftOut]:
     """The places that are kept from the trial, each once, and what it did there itself."""
     told: set[Place] = set()
     for device, slot in sorted(state.slots.items()):
-        if not avoided(state, trial, device):
+        if not avoided(state, trial, device) or state.nodes[slot.device.node].left:
             continue
         lack = lacking(state, state.studies[trial.spec.study], slot.device.node)
         if lack and slot.device.node not in told:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from hermesd.core.model import CheckpointId, NodeId, TrialId
+from hermesd.core.model import Checkpoint, CheckpointId, NodeId, TrialId
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,26 @@ class NotCopied:
 
 
 @dataclass(frozen=True, slots=True)
+class Dropped:
+    """No checkpoint of the trial lies on this node any more."""
+
+    node: NodeId
+    trial: TrialId
+
+
+@dataclass(frozen=True, slots=True)
+class Spoilt:
+    """A node that was to give this checkpoint found that it does not have it, or not what it was;
+    `instead` is the furthest that it does have."""
+
+    node: NodeId
+    trial: TrialId
+    checkpoint: CheckpointId
+    reason: str
+    instead: Checkpoint | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Looked:
     """What a node sees of paths and environments: why trials cannot use each, "" if they can."""
 
@@ -37,4 +57,4 @@ class Looked:
     sights: tuple[tuple[str, str], ...]
 
 
-CopyEvent: TypeAlias = Copied | NotCopied
+CopyEvent: TypeAlias = Copied | NotCopied | Dropped | Spoilt

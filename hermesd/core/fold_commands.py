@@ -36,6 +36,8 @@ def fold_command(state: Tables, command: _Command, now: Time) -> None:
             if grant != run.grant + 1:
                 raise Rejected(f"{run_id} is at grant {run.grant}")
             fresh = replace(run, grant=grant, quantum=quantum, expired=False, milestone=None)
+            if not command.extends:
+                state.served[trial.spec.study] = now
             state.put(replace(trial, run=fresh))
         case Suspend(run_id, successor=successor):
             trial, run = _running(state, run_id)
@@ -104,6 +106,7 @@ def _launch(state: Tables, command: Launch, now: Time) -> None:
     devices, quantum = command.devices, command.quantum
     run = Run(command.run, devices, quantum, now, warm=warm, restored_step=step)
     state.hold(trial, len(devices), now)
+    state.served[trial.spec.study] = now
     for device in devices:
         state.put_slot(replace(state.slots[device], run=command.run, reserved=None))
     state.put(replace(trial, phase=Phase.STARTING, run=run, attempt=command.run.attempt, reason=""))

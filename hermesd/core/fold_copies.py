@@ -11,7 +11,7 @@ from typing import assert_never
 from hermesd.core import progress
 from hermesd.core.change import replace
 from hermesd.core.commands import Copy, Drop
-from hermesd.core.file_events import Copied, CopyEvent, NotCopied
+from hermesd.core.file_events import Copied, CopyEvent, Dropped, NotCopied, Spoilt
 from hermesd.core.history import Copying
 from hermesd.core.model import Checkpoint, CheckpointId, NodeId, Phase, Time
 from hermesd.core.tables import Rejected, Tables
@@ -30,11 +30,11 @@ def fold_copy_command(state: Tables, command: Copy | Drop) -> None:
                 raise Rejected(f"{name} is not to be copied")
             if source in copies.giving or target in copies.taking:
                 raise Rejected(f"{source} or {target} has a copy under way")
-            state.leftover.pop((trial_id, target), None)
             state.put(replace(trial, copying=Copying(newest, source, target)))
         case Drop(trial_id, node):
-            state.trial(trial_id)
-            state.leftover.pop((trial_id, node), None)
+            if (trial_id, node) not in state.leftover:
+                raise Rejected(f"nothing of {trial_id!r} is left over on {node}")
+            state.leftover[trial_id, node] = True
         case _:
             assert_never(command)
 
@@ -42,6 +42,11 @@ def fold_copy_command(state: Tables, command: Copy | Drop) -> None:
 def fold_copy_event(state: Tables, event: CopyEvent, now: Time) -> None:
     trial = state.trial(event.trial)
     state.node(event.node)
+    if isinstance(event, Dropped):
+        if (trial.id, event.node) not in state.leftover:
+            raise Rejected(f"nothing of {trial.id} was left over on {event.node}")
+        del state.leftover[trial.id, event.node]
+        return
     flight = trial.copying
     if flight and (flight.checkpoint.id, flight.target) != (event.checkpoint, event.node):
         flight = None
@@ -65,6 +70,11 @@ def fold_copy_event(state: Tables, event: CopyEvent, now: Time) -> None:
             newest = trial.checkpoint is not None and trial.checkpoint.id == name
             after = now + AGAIN_SECONDS if newest and not way else trial.copy_after
             state.put(replace(trial, copying=None, copy_after=after))
+        case Spoilt(node, _, name):
+            known = _known(trial, name)
+            if known is None or node not in known.nodes:
+                raise Rejected(f"{name} on {node}: nothing refers to it")
+            state.put(_without_place(state, trial, node, event))
         case _:
             assert_never(event)
 
@@ -111,7 +121,15 @@ def _leave_over(state: Tables, trial: Trial, before: Checkpoint | None) -> None:
     needed = {node for each in remembered(trial) for node in each.nodes}
     for node in before.nodes if before else ():
         if node not in needed:
-            state.leftover[trial.id, node] = None
+            state.leftover[trial.id, node] = False
+
+
+def dispensable(state: Tables, trial: Trial, node: NodeId) -> bool:
+    """Whether what is left over on a node is of no use there, as things are: a copy may be on its
+    way there, or the trial may have come back."""
+    coming = trial.copying is not None and trial.copying.target == node
+    needed = any(node in each.nodes for each in remembered(trial))
+    return not coming and not needed and state.node_of(trial) != node
 
 
 def to_restore(state: Tables, trial: Trial) -> Checkpoint | None:
@@ -141,24 +159,55 @@ def gone_back(state: Tables, trial: Trial, name: CheckpointId | None) -> Trial:
 def disk_lost(state: Tables, node: NodeId) -> None:
     """A node came back without its files: what lay nowhere else is no more."""
     for trial in list(state.trials.values()):
-        newest, copied = _without(trial.checkpoint, node), _without(trial.copied, node)
-        if newest is trial.checkpoint and copied is trial.copied:
-            continue
-        fallen = newest is None and trial.checkpoint is not None
-        trial = replace(trial, checkpoint=copied if fallen else newest, copied=copied)
-        if trial.result is not None:
-            kept = _without(trial.result.checkpoint, node)
-            trial = replace(trial, result=replace(trial.result, checkpoint=kept))
-        if fallen and trial.phase is Phase.WAITING and state.parked_on(trial) is None:
-            trial = progress.fall_back(trial)
-        state.put(trial)
+        if (left := _without_place(state, trial, node)) is not trial:
+            state.put(left)
     for key in [key for key in state.leftover if key[1] == node]:
         del state.leftover[key]
 
 
-def _without(checkpoint: Checkpoint | None, node: NodeId) -> Checkpoint | None:
-    """The checkpoint as the other nodes have it; None if none has."""
-    if checkpoint is None or node not in checkpoint.nodes:
+def _without_place(
+    state: Tables, trial: Trial, node: NodeId, spoilt: Spoilt | None = None
+) -> Trial:
+    """The trial when its checkpoints, or the one that is spoilt, do not lie on this node any more.
+
+    Without its newest it goes on from the furthest that is left: the last that came elsewhere, or
+    what the node has instead.
+    """
+    name = spoilt.checkpoint if spoilt else None
+    before, result = trial.checkpoint, trial.result
+    newest, copied = _without(before, node, name), _without(trial.copied, node, name)
+    kept = _without(result.checkpoint, node, name) if result else None
+    if newest is before and copied is trial.copied and (not result or kept is result.checkpoint):
+        return trial
+    fallen = newest is None and before is not None
+    trial = replace(
+        trial,
+        checkpoint=_furthest(trial, copied, spoilt) if fallen else newest,
+        copied=copied,
+        result=replace(result, checkpoint=kept) if result else None,
+    )
+    if fallen and trial.phase is Phase.WAITING and state.parked_on(trial) is None:
+        trial = progress.fall_back(trial)
+        if spoilt is not None:
+            trial = replace(trial, reason=f"back at step {trial.step}: {spoilt.reason}")
+    return trial
+
+
+def _furthest(trial: Trial, copied: Checkpoint | None, spoilt: Spoilt | None) -> Checkpoint | None:
+    """What a trial is left with when its newest checkpoint is no more."""
+    other = spoilt.instead if spoilt else None
+    newest = trial.checkpoint.step if trial.checkpoint else 0
+    if spoilt is None or other is None or other.trial != trial.id or other.step > newest:
+        return copied
+    return copied if copied and copied.step >= other.step else replace(other, nodes=(spoilt.node,))
+
+
+def _without(
+    checkpoint: Checkpoint | None, node: NodeId, only: CheckpointId | None
+) -> Checkpoint | None:
+    """The checkpoint as the other nodes have it, if it is the `only` one that this one lacks; None
+    if none has it."""
+    if checkpoint is None or node not in checkpoint.nodes or only not in (None, checkpoint.id):
         return checkpoint
     nodes = tuple(each for each in checkpoint.nodes if each != node)
     return replace(checkpoint, nodes=nodes) if nodes else None

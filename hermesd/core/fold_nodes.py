@@ -29,11 +29,15 @@ def fold_node_event(
             state.nodes[node_id] = replace(node, connected=False, silent_since=now)
             state.index(node.devices)
             node_changed(state, node_id)
-        case NodeLost(node_id):
+        case NodeLost(node_id, request_id, left):
             node = state.node(node_id)
             if node.connected:
                 raise Rejected(f"node {node_id!r} is connected")
+            if request_id:
+                state.request(request_id, ())
             state.nodes[node_id] = replace(node, boot_id="")
+            if left:
+                _left(state, node_id)
             node_changed(state, node_id)
             _forget_runs(state, node_id, {}, f"node {node_id} was lost", now)
         case DeviceFailed(device_id, reason):
@@ -42,6 +46,16 @@ def fold_node_event(
             state.put_slot(replace(state.slots[device_id], healthy=False, reason=reason))
         case _:
             assert_never(event)
+
+
+def _left(state: Tables, node_id: NodeId) -> None:
+    """It is not expected back, by nobody and for nothing."""
+    node = replace(state.nodes[node_id], left=True, draining=False, resting="", parting=False)
+    state.nodes[node_id] = node
+    for device in node.devices:
+        state.put_slot(replace(state.slots[device], healthy=False, reason="its node has left"))
+    disk_lost(state, node_id)
+    state.sights.pop(node_id, None)
 
 
 def _joined(state: Tables, event: NodeJoined, now: Time) -> None:
@@ -57,11 +71,14 @@ def _joined(state: Tables, event: NodeJoined, now: Time) -> None:
         pool=pool_of(event.node, state.pools.values()),
         resting=before.resting if before is not None else "",
         disk=event.disk,
+        parting=event.parting,
         shared=event.shared,
     )
     if before is not None and before.disk and event.disk not in ("", before.disk):
         disk_lost(state, event.node)
     node_changed(state, event.node)
+    for key in [key for key in state.leftover if key[1] == event.node]:
+        state.leftover[key] = False
     state.sights.pop(event.node, None)
     live = {item.run: item.condition for item in event.live}
     own = {item.run: item.condition for item in event.live if not _foreign(state, item)}

@@ -51,7 +51,8 @@ def fold_study_event(
                 state.dirty.pop(trial_id, None)
             for key in [key for key in state.excluded if key[0] == study_id]:
                 del state.excluded[key]
-            for table in (state.studies, state.active, state.facts, state.fallen):
+            ended = state.studies, state.active, state.facts, state.fallen, state.served
+            for table in ended:
                 cast(dict[StudyId, object], table).pop(study_id, None)
         case Extended(study_id, trial_ids, stop, parameters, argvs, request_id):
             study = state.study(study_id)
@@ -107,6 +108,7 @@ def _reopen(state: Tables, trial: Trial, now: Time, **changes: object) -> None:
     fresh = {
         "phase": Phase.WAITING, "failures": (), "misfortunes": 0, "reason": "", "finished": None,
         "rested": now, "not_finite": False, "paused": False, "result": result,
+        "not_extended": "",
     }  # fmt: skip
     state.put(replace(trial, **{**fresh, **changes}))  # type: ignore[arg-type]
 

@@ -23,7 +23,7 @@ from hermesd.core.events import (
 )
 from hermesd.core.fold_copies import with_places
 from hermesd.core.history import Ending
-from hermesd.core.model import Phase, Tier, Time
+from hermesd.core.model import Phase, RunId, Tier, Time
 from hermesd.core.placement import prospects
 from hermesd.core.speeds import learned
 from hermesd.core.tables import Rejected, Tables
@@ -66,6 +66,10 @@ def fold_run_event(state: Tables, event: RunEvent, now: Time) -> None:
             done = progress.with_checkpoint(trial, event.checkpoint)
             done = progress.close_quantum(done) if done.current.count else done
             state.put(progress.released(replace(done, step=step, ending=ending), now))
+        case RunFailed(newest_attempt=newest) if newest:
+            state.free_slots(trial, now)
+            known = replace(trial, attempt=max(trial.attempt, newest), reason=event.detail)
+            state.put(progress.released(known, now))
         case RunFailed():
             study = state.studies[trial.spec.study]
             state.free_slots(trial, now)
@@ -78,9 +82,11 @@ def fold_run_event(state: Tables, event: RunEvent, now: Time) -> None:
 
 def _learn(state: Tables, trial: Trial, event: Checkpointed | FidelityKnown) -> None:
     match event:
-        case Checkpointed(_, checkpoint):
+        case Checkpointed(run, checkpoint):
             if trial.phase.final and checkpoint.step > trial.step:
                 return  # of an extension that came to nothing
+            if checkpoint.step > _heard_of(trial, run):
+                return  # what was reported up to there was refused: its curve would have a gap
             state.put(progress.with_checkpoint(trial, checkpoint))
         case FidelityKnown(_, fidelity, reason, framework):
             state.put(
@@ -88,6 +94,13 @@ def _learn(state: Tables, trial: Trial, event: Checkpointed | FidelityKnown) -> 
             )
         case _:
             assert_never(event)
+
+
+def _heard_of(trial: Trial, run: RunId) -> float:
+    """Up to which step the reports of a run count: of one that has failed to that of its failure,
+    which of a node that was given up is the last one heard from it."""
+    ends = [each for each in trial.failures if each.attempt == run.attempt and not each.restores]
+    return ends[-1].step if ends else math.inf
 
 
 def _park_lost(state: Tables, trial: Trial, event: ParkLost, now: Time) -> None:

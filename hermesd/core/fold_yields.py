@@ -7,6 +7,7 @@ it again with each Hello.
 from __future__ import annotations
 
 from hermesd.core.change import replace
+from hermesd.core.copies import node_changed
 from hermesd.core.events import NodeJoined
 from hermesd.core.machine_events import Reclaimed, Yielded
 from hermesd.core.model import NodeId, Place
@@ -19,8 +20,14 @@ def fold_yield_event(state: Tables, event: Yielded | Reclaimed) -> None:
         raise Rejected(f"no device or node {event.place!r}")
     if _reason(state, event.place) == reason:
         raise Rejected(f"{event.place!r} is so already")
+    parting = isinstance(event, Yielded) and event.parting
+    if parting and event.place not in state.nodes:
+        raise Rejected(f"{event.place!r} is no node: only a node can part")
     _note(state, event.place, reason)
     node: NodeId = event.place.partition("/")[0]
+    if parting:
+        state.nodes[node] = replace(state.nodes[node], parting=True)
+        node_changed(state, node)
     _touch(state, node, leaving=bool(reason) and event.place == node)
 
 

@@ -22,10 +22,14 @@ class PoolsConfigured:
 
 @dataclass(frozen=True, slots=True)
 class Yielded:
-    """A node leaves itself, or one of its devices, to others for now: it gives back what runs."""
+    """A node leaves itself, or one of its devices, to others for now: it gives back what runs.
+
+    One that is `parting` goes for good, with its files.
+    """
 
     place: Place
     reason: str
+    parting: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -282,7 +282,8 @@ class Node:
     """A box. `silent_since` is set while no stream to it is open.
 
     One that is `draining` gets nothing new, and gives up what it has: a person wants it so. So does
-    one that is `resting`, at once: its machine wants it so, for this reason.
+    one that is `resting`, at once: its machine wants it so, for this reason. One that is `parting`
+    as well is about to go with its files; one that has `left` is kept for the record alone.
     """
 
     id: NodeId
@@ -296,6 +297,8 @@ class Node:
     pool: str = DEFAULT_POOL
     resting: str = ""
     disk: str = ""
+    parting: bool = False
+    left: bool = False
     shared: str = ""
 
     @property

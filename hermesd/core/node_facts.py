@@ -209,10 +209,10 @@ def _ended(node: NodeTable, stay: Stay, fact: Left | Completed | Failed | Gone, 
                 node.process_gone(stay, left, cause or "it was ended", now)
         case Completed(_, step, checkpoint):
             node.process_gone(stay, RunCompleted(run, step, checkpoint), "it ended", now)
-        case Failed(_, kind, detail, signature, step):
+        case Failed(_, kind, detail, signature, step, newest):
             if stay.failing is not None:
                 kind, detail = stay.failing
-            failed = RunFailed(run, kind, detail, signature, step)
+            failed = RunFailed(run, kind, detail, signature, step, newest)
             node.process_gone(stay, failed, detail, now)
         case Gone(_, reason):
             if stay.ending is not None:

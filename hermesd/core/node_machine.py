@@ -30,6 +30,9 @@ from hermesd.core.node_table import NodeTable, NodeTerms, checkpoint_name
 
 __all__ = ["NodeMachine", "NodeTerms"]
 
+# Hosts hear of a lease when it has grown by such a part of it at the latest.
+LEASE_STEP = 0.1
+
 
 class NodeMachine:
     """The runs of one node."""
@@ -62,7 +65,7 @@ class NodeMachine:
             case Upcoming(trials, turns):
                 self.table.upcoming, self.table.turns = trials, turns
             case Leased(expires):
-                self._leased(expires)
+                self._leased(expires, now)
             case Known(run):
                 self._known(run)
             case Found():
@@ -102,10 +105,11 @@ class NodeMachine:
         """Until when (boot time) what runs here may go on unheard."""
         return self.table.lease
 
-    def _leased(self, expires: Time) -> None:
+    def _leased(self, expires: Time, now: Time) -> None:
         table = self.table
         table.lease = max(table.lease, expires)
-        if table.lease - self._forwarded >= table.terms.lease_step_seconds:
+        step = min(table.terms.lease_step_seconds, LEASE_STEP * (table.lease - now))
+        if table.lease > self._forwarded and table.lease - self._forwarded >= step:
             self._forwarded = table.lease
             table.out.append(Extend(table.lease))
 

@@ -240,13 +240,17 @@ class Completed:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The program ended badly or could not be started; nothing of it is left."""
+    """The program ended badly or could not be started; nothing of it is left.
+
+    `newest_attempt` is the trial's newest ever started here, where that is not an older one.
+    """
 
     run: RunId
     error_kind: str
     detail: str
     signature: str = ""
     step: int = 0
+    newest_attempt: int = 0
 
 
 @dataclass(frozen=True, slots=True)

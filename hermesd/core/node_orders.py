@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from hermesd.core.commands import Kill, Release, Renew, Stop, Suspend, WriteDown
-from hermesd.core.events import ParkLost, QuantumEnded, RunStarted, RunSuspended
+from hermesd.core.events import ParkLost, QuantumEnded, RunFailed, RunStarted, RunSuspended
 from hermesd.core.file_events import NotCopied
 from hermesd.core.model import RunId, Tier, Time
 from hermesd.core.node_actions import Bring, Clear, Tell
@@ -53,9 +53,15 @@ def _is_rebuilt(node: NodeTable, order: Assignment) -> bool:
 
 
 def _say_again(node: NodeTable, run: RunId) -> None:
+    """What became of an attempt that was accepted before. Where nobody remembers, the head has
+    forgotten what came of it, too: its state is an older copy, and it gives numbers twice."""
     stay = node.stays.get(run.trial)
-    if stay is None or stay.run != run:
+    if stay is not None and stay.next is not None and stay.next.run == run:
         return
+    if stay is None or stay.run != run:
+        newest = node.attempts[run.trial]
+        why = f"the head has forgotten attempts of it, up to number {newest}"
+        return node.tell(RunFailed(run, "lost", why, "", 0, newest))
     if stay.outcome is not None:
         node.tell(stay.outcome)
     elif stay.condition is Condition.RUNNING:

@@ -38,6 +38,8 @@ def failed_on(trial: Trial, device: DeviceId) -> bool:
 
 def failed_near(trial: Trial, device: Device) -> float:
     """How near to the device the trial failed before: on it (2), on its node (1) or not (0)."""
+    if not trial.failures:
+        return 0.0
     devices = {old.device for old in trial.failures if not old.restores}
     if device.id in devices:
         return 2.0

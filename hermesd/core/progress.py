@@ -103,12 +103,10 @@ def reported(trial: Trial, event: Reported, kind: str) -> Trial:
 def _with_values(
     summary: MetricSummary | None, step: int, last: float, low: float, high: float
 ) -> MetricSummary:
-    seen = replace(summary or MetricSummary(step, last), step=step, last=last)
-    if low < seen.low:
-        seen = replace(seen, low=low, low_step=step)
-    if high > seen.high:
-        seen = replace(seen, high=high, high_step=step)
-    return seen
+    seen = summary or MetricSummary(step, last)
+    lowest, low_step = (low, step) if low < seen.low else (seen.low, seen.low_step)
+    highest, high_step = (high, step) if high > seen.high else (seen.high, seen.high_step)
+    return MetricSummary(step, last, lowest, highest, low_step, high_step)
 
 
 def _without_later(summary: MetricSummary, step: int) -> MetricSummary | None:
@@ -196,11 +194,13 @@ def ended(trial: Trial, now: Time, ending: Ending) -> Trial:
     before = trial.result
     if before is None or (ending.phase is not Phase.FAILED and _gained(trial, ending, before)):
         return done
-    said = "its program had nothing more to do" if ending.phase is Phase.COMPLETED else ""
+    nothing = "its program had nothing more to do"
+    why = nothing if ending.phase is Phase.COMPLETED else one_line(ending.reason)
     return replace(
         done,
         result=None,
-        reason=f"not extended: {said or one_line(ending.reason)}",
+        not_extended=why,
+        reason=f"not extended: {why}",
         **{each.name: getattr(before, each.name) for each in fields(before)},
     )
 

@@ -83,7 +83,7 @@ class StudyQueue:
     def _rank(self, ranker: Ranking, trial: Trial, place: int, version: int) -> None:
         """Put a trial where it belongs now."""
         if self._scouting is not None:
-            self._scouting.note(trial)
+            self._scouting.note(trial, version)
         if (line := self._line_of[place]) is not None:
             line.drop(trial.id)
             self._line_of[place] = None

@@ -8,6 +8,7 @@ SUSPENDING trials are no candidates, and a run asked to suspend will suspend.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -30,7 +31,7 @@ from hermesd.core.commands import (
     WriteDown,
 )
 from hermesd.core.draining import vacate, write_down_first
-from hermesd.core.events import Event, NodeLost
+from hermesd.core.events import Event, NodeJoined, NodeLost
 from hermesd.core.explanation import PAUSED, Explanation, Question, explain
 from hermesd.core.foresight import upcoming
 from hermesd.core.invariants import check_trials
@@ -86,10 +87,12 @@ class Scheduler:
         make_placement: Callable[[Plugin], Placement],
         lease: LeaseTerms = LeaseTerms(),
         half_life_seconds: float = HALF_LIFE_SECONDS,
+        none_lost_before: Time = -math.inf,
     ) -> None:
         self.state = state
         self.lease = lease
         self.half_life_seconds = half_life_seconds
+        self.none_lost_before = none_lost_before
         self._judged: object = None
         self._queues = Queues(state, make_policy, make_placement)
         self._assignment = Assignment(state, self._queues)
@@ -100,15 +103,24 @@ class Scheduler:
 
     def observe(self, event: Event, now: Time) -> None:
         """Fold an event in; raises `Rejected` (and changes nothing) if it is illegal."""
+        was_cut_off = isinstance(event, NodeJoined) and self._is_cut_off()
         self.state.apply(event, now)
+        if was_cut_off:
+            self.none_lost_before = max(self.none_lost_before, now + self.lease.silence_seconds)
 
     @property
     def deadline(self) -> Time | None:
         """When to ask `due` and `decide` again if nothing happens before; None: never."""
-        losses = [silent + self.lease.silence_seconds for _, silent in self._silent()]
+        losses = [lost for _, lost in self._losses()]
         ends = [kept.until for kept in self.state.quarantined.values()]
         copies = [] if self._copy_at is None else [self._copy_at]
         return min([*losses, *self._later.values(), *ends, *copies], default=None)
+
+    def _losses(self) -> list[tuple[NodeId, Time]]:
+        """The nodes that are silent, and when each of them counts as lost."""
+        silence = self.lease.silence_seconds
+        silent = [] if self._is_cut_off() else self._silent()
+        return [(node, max(since + silence, self.none_lost_before)) for node, since in silent]
 
     def _silent(self) -> list[tuple[NodeId, Time]]:
         return [
@@ -117,13 +129,16 @@ class Scheduler:
             if node.silent_since is not None and node.boot_id
         ]
 
+    def _is_cut_off(self) -> bool:
+        """Whether all of several nodes are silent: rather is it we who are not heard. Their runs
+        could go on nowhere; when the first is back, the others are given their time again."""
+        return not any(node.connected for node in self.state.nodes.values()) and (
+            len(self._silent()) > 1
+        )
+
     def due(self, now: Time) -> list[Event]:
         """Events that time alone causes; to be observed and journalled like any other."""
-        return [
-            NodeLost(node)
-            for node, silent in self._silent()
-            if silent + self.lease.silence_seconds <= now
-        ]
+        return [NodeLost(node) for node, lost in self._losses() if lost <= now]
 
     def take_failures(self) -> list[Event]:
         """Policies that raised since the last call: folded in already, to be journalled."""

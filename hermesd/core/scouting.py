@@ -10,14 +10,18 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
+from typing import TypeAlias
 
-from hermesd.core.line import Entry
-from hermesd.core.model import StudyId
+from hermesd.core.model import StudyId, TrialId
 from hermesd.core.policy import Adapted, Adaptive, Field
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 
 SAMPLED = 32
+# Up to so many entries are put into the heap one by one.
+FEW = 32
+# A level with its trial's number, version and id: the least leads, the earlier one of equals.
+Level: TypeAlias = tuple[float, int, int, TrialId]
 
 
 class Scouting:
@@ -29,22 +33,21 @@ class Scouting:
         members = state.members[study]
         self._sampled = dict.fromkeys(members[:: -(-len(members) // SAMPLED)])
         self._sample: list[Trial] | None = None
-        self._levels: list[Entry] = []
+        self._levels: list[Level] = []
         self._most = 2 * len(members) + SAMPLED
+        self._added: list[Level] = []
         self._field: Field | None = None
         self._adapted: Adapted | None = None
 
-    def note(self, trial: Trial) -> None:
+    def note(self, trial: Trial, version: int) -> None:
         """Take note of a trial that changed."""
-        if trial.id in self._sampled:
+        spec = trial.spec
+        if spec.id in self._sampled:
             self._sample = None
-        if not trial.curve or (level := self._policy.level(trial)) == math.inf:
-            return
-        version = self._state.versions.get(trial.id, 0)
-        heapq.heappush(self._levels, Entry((level,), trial.spec.number, version, trial.id))
-        if len(self._levels) > self._most:
-            self._levels = [entry for entry in self._levels if self._holds(entry)]
-            heapq.heapify(self._levels)
+        if trial.curve and (level := self._policy.level(trial)) < math.inf:
+            self._added.append((level, spec.number, version, spec.id))
+            if len(self._added) > self._most:
+                self._settle()
 
     def sample(self) -> Sequence[Trial]:
         """The trials of the sample that have shown a loss; the same list while none changed."""
@@ -60,16 +63,30 @@ class Scouting:
         """
         if not first.curve or self._policy.level(first) == math.inf:
             return None
+        self._settle()
         while self._levels and not self._holds(self._levels[0]):
             heapq.heappop(self._levels)
         if not self._levels:
             return None
-        field = Field(self._state.trials[self._levels[0].trial], self.sample())
+        field = Field(self._state.trials[self._levels[0][-1]], self.sample())
         known = self._field
         if known is None or known.leader is not field.leader or known.sample is not field.sample:
             self._field, self._adapted = field, self._policy.adapted(field)
         return self._adapted
 
-    def _holds(self, entry: Entry) -> bool:
+    def _settle(self) -> None:
+        """Put what was noted since into the heap: few one by one, many at once."""
+        if len(self._added) <= FEW:
+            for entry in self._added:
+                heapq.heappush(self._levels, entry)
+        else:
+            self._levels += self._added
+            heapq.heapify(self._levels)
+        self._added.clear()
+        if len(self._levels) > self._most:
+            self._levels = [entry for entry in self._levels if self._holds(entry)]
+            heapq.heapify(self._levels)
+
+    def _holds(self, entry: Level) -> bool:
         """Whether the trial is as it was when the entry was made."""
-        return self._state.versions.get(entry.trial, 0) == entry.version
+        return self._state.versions.get(entry[-1], 0) == entry[-2]

@@ -1,16 +1,17 @@
 """Which checkpoint is copied where: a decision beside that of who runs.
 
 Rule: to the directory that the node shares with one that has none of it; without such, to a node
-that has none of it, rather the one that has the copy before, else the one with the fewest trials'
-checkpoints. A node gives one copy and takes one at a time, so that a launch never
-waits for copies; nothing waits for a copy, ever.
+that has none of it, rather the one that has the copy before, else one of the study's pool, where
+the trial can go on from it, and of those the one with the fewest trials' checkpoints. A node gives
+one copy and takes one at a time, so that a launch never waits for copies; nothing waits for a copy,
+ever.
 """
 
 from __future__ import annotations
 
 from hermesd.core.assignment import Issue
 from hermesd.core.commands import Copy, Drop
-from hermesd.core.fold_copies import sharing
+from hermesd.core.fold_copies import dispensable, sharing
 from hermesd.core.model import NodeId, Time
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
@@ -18,8 +19,9 @@ from hermesd.core.trial import Trial
 
 def spread(state: State, now: Time, issue: Issue) -> Time | None:
     """Ask for the copies that can be made now; when to ask again if nothing happens before."""
-    for trial_id, node in list(state.leftover):
-        if state.nodes[node].connected:
+    for (trial_id, node), told in list(state.leftover.items()):
+        here = state.nodes[node].connected and not told
+        if here and dispensable(state, state.trials[trial_id], node):
             issue(Drop(trial_id, node))
     if not state.copies.wanting:
         return None
@@ -93,7 +95,10 @@ def _target(state: State, trial: Trial, nodes: list[NodeId]) -> NodeId | None:
     has = (*trial.checkpoint.nodes, state.node_of(trial))
     had = trial.copied.nodes if trial.copied else ()
 
-    def rank(node: NodeId) -> tuple[bool, int, NodeId]:
-        return node not in had, len(state.copies.lying.get(node, ())), node
+    pool = state.studies[trial.spec.study].pool
+
+    def rank(node: NodeId) -> tuple[bool, bool, int, NodeId]:
+        lying = len(state.copies.lying.get(node, ()))
+        return node not in had, state.nodes[node].pool != pool, lying, node
 
     return min((node for node in nodes if node not in has), key=rank, default=None)

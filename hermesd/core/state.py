@@ -6,22 +6,7 @@ since commands are folded like events.
 
 from __future__ import annotations
 
-from hermesd.core.commands import (
-    Bind,
-    Command,
-    Copy,
-    Drop,
-    Kill,
-    Launch,
-    Look,
-    Quarantine,
-    Release,
-    Renew,
-    Stop,
-    Suspend,
-    Trust,
-    WriteDown,
-)
+from hermesd.core.commands import Command, Copy, Drop, Look
 from hermesd.core.events import (
     Cancelled,
     DeviceFailed,
@@ -37,7 +22,7 @@ from hermesd.core.events import (
     Submitted,
     Unpaused,
 )
-from hermesd.core.file_events import Copied, Looked, NotCopied
+from hermesd.core.file_events import Copied, Dropped, Looked, NotCopied, Spoilt
 from hermesd.core.fold_commands import fold_command
 from hermesd.core.fold_copies import fold_copy_command, fold_copy_event
 from hermesd.core.fold_nodes import fold_node_event
@@ -71,43 +56,43 @@ class State(Tables):
         Raises:
             Rejected: the entry is illegal here; the state is as it was.
         """
-        match entry:
-            case (
-                Launch()
-                | Renew()
-                | Suspend()
-                | Stop()
-                | Kill()
-                | Bind()
-                | WriteDown()
-                | Quarantine()
-                | Trust()
-                | Release()
-            ):
-                fold_command(self, entry, now)
+        if isinstance(entry, Command):
+            self._fold_command(entry, now)
+        else:
+            self._fold_event(entry, now)
+        self.now = max(self.now, now)
+
+    def _fold_command(self, command: Command, now: Time) -> None:
+        match command:
             case Copy() | Drop():
-                fold_copy_command(self, entry)
-            case Copied() | NotCopied():
-                fold_copy_event(self, entry, now)
-            case Look() | Looked():
-                fold_look(self, entry)
+                fold_copy_command(self, command)
+            case Look():
+                fold_look(self, command)
+            case _:
+                fold_command(self, command, now)
+
+    def _fold_event(self, event: Event, now: Time) -> None:
+        match event:
+            case Copied() | NotCopied() | Dropped() | Spoilt():
+                fold_copy_event(self, event, now)
+            case Looked():
+                fold_look(self, event)
             case Submitted() | Removed() | Extended() | Retried():
-                fold_study_event(self, entry, now)
+                fold_study_event(self, event, now)
             case Paused() | Unpaused() | Cancelled():
-                fold_selection_event(self, entry, now)
+                fold_selection_event(self, event, now)
             case NodeJoined() | NodeSilent() | NodeLost() | DeviceFailed():
-                fold_node_event(self, entry, now)
+                fold_node_event(self, event, now)
             case Yielded() | Reclaimed():
-                fold_yield_event(self, entry)
+                fold_yield_event(self, event)
             case NodeDrained() | NodeUndrained() | Forgiven() | TermsSet() | PoolsConfigured():
-                fold_upkeep_event(self, entry, now)
+                fold_upkeep_event(self, event, now)
             case PolicyFailed(study, detail):
                 self.study(study)
                 self.fallen[study] = detail
                 self.touch_all(self.active[study])
             case _:
-                fold_run_event(self, entry, now)
-        self.now = max(self.now, now)
+                fold_run_event(self, event, now)
 
     def check(self) -> None:
         """Assert every invariant; raises `InvariantBroken`."""

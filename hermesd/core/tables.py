@@ -47,12 +47,14 @@ class Tables:
     used up its quantum, `reserved` the trials that a suspending run makes room for, `strays` the
     runs that a node has and should not, `releases` what nodes may let go of (True: its files too).
     `strikes` is the ledger of failures by device (another dictionary after each change), and
-    `quarantined` are the places that it is held against. `excluded` says which studies are to have
-    no more of which nodes, and why. `terms` are those of users who have other than the usual ones,
-    `accounts` what users have and had. `pools` are those of the configuration, in its order
-    (another dictionary after each change). `copies` is an index, `severed` are the ways between
-    two nodes that no copy could go, until when that is believed, `leftover` is what nodes have of
-    checkpoints to which nothing refers, `sights` what each node says of paths (see `sights`).
+    `quarantined` are the places that it is held against. `excluded` says which studies are to
+    have no more of which nodes, and why. `terms` are those of users who have other than the
+    usual ones, `accounts` what users have and had. `pools` are those of the configuration, in
+    its order (another dictionary after each change). `copies` is an index, `severed` are the
+    ways between two nodes that no copy could go, until when that is believed, `leftover` is
+    what nodes have of checkpoints to which nothing refers (True: they were told, and have not
+    answered), `sights` what each node says of paths (see `sights`). `served` is when a trial of
+    each study was last given a quantum.
     """
 
     def __init__(self) -> None:
@@ -71,13 +73,14 @@ class Tables:
         self.accounts: dict[UserId, Account] = {}
         self.requests: dict[str, tuple[TrialId, ...]] = {}
         self.fallen: dict[StudyId, str] = {}
+        self.served: dict[StudyId, Time] = {}
         self.strays: dict[tuple[NodeId, RunId], None] = {}
         self.releases: dict[tuple[TrialId, NodeId], bool] = {}
         self.strikes: dict[DeviceId, tuple[Strike, ...]] = {}
         self.excluded: dict[tuple[StudyId, NodeId], Exclusion] = {}
         self.quarantined: dict[Place, Quarantined] = {}
         self.severed: dict[tuple[NodeId, NodeId], Time] = {}
-        self.leftover: dict[tuple[TrialId, NodeId], None] = {}
+        self.leftover: dict[tuple[TrialId, NodeId], bool] = {}
         self.sights: dict[NodeId, dict[str, str]] = {}
         self.copies = copies.CopyIndex()
         self.dirty: dict[TrialId, None] = {}

@@ -71,7 +71,8 @@ class Trial:
     `misfortunes` counts the failures that were the machine's since a checkpoint last moved on.
     `checkpoint` is the newest; `copied` the last of which a copy came to another node, `copying`
     the copy that is under way, `copy_after` when the next may be asked for if one was not made.
-    `result` is what it had come to before it was extended, until that has ended some way.
+    `result` is what it had come to before it was extended, until that has ended some way, and
+    `not_extended` why nothing came of that.
     """
 
     spec: TrialSpec
@@ -104,6 +105,7 @@ class Trial:
     misfortunes: int = 0
     ending: Ending | None = None
     result: Result | None = None
+    not_extended: str = ""
     reason: str = ""
     home: DeviceId | None = None
     fidelity: Fidelity = Fidelity.UNKNOWN

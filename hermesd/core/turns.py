@@ -2,7 +2,8 @@
 
 The user goes first who has used the least for their weight lately; of those who have used alike,
 the one who has fewer devices, or was given fewer in this decision. Of one user's studies those of
-the highest priority go first, and of equals the one with the fewest devices. With one user alone
+the highest priority go first, of equals the one with the fewest devices, and of equals again the
+one whose last turn is longest ago: studies that share a device have it in turn. With one user alone
 no use is looked at.
 
 While devices come free, nobody waits longer than the half-life times the binary logarithm of all
@@ -12,10 +13,11 @@ fade alike meanwhile, and what is used is theirs.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping
 
-from hermesd.core.model import StudyId, TrialId, UserId
+from hermesd.core.model import StudyId, Time, TrialId, UserId
 from hermesd.core.tables import Tables
 
 # A device in hand counts as if it had been used for this part of the half-life: little beside what
@@ -39,10 +41,14 @@ def merged(
         left.setdefault(state.studies[study_id].owner, {})[study_id] = order[::-1]
     burdens = {user: _Burden(state, user, shares, now) for user in left} if len(left) > 1 else {}
     turns: list[TrialId] = []
+
+    def served(study_id: StudyId) -> Time:
+        return state.served.get(study_id, -math.inf)
+
     while left:
         user = min(left, key=lambda u: burdens[u].now) if burdens else next(iter(left))
         theirs = left[user]
-        study_id = min(theirs, key=lambda s: (-state.studies[s].priority, shares[s]))
+        study_id = min(theirs, key=lambda s: (-state.studies[s].priority, shares[s], served(s)))
         turns.append(theirs[study_id].pop())
         shares[study_id] += 1
         if burdens:

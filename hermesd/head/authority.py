@@ -109,8 +109,10 @@ class Authority:
         usages: Sequence[x509.ObjectIdentifier],
         life: datetime.timedelta,
     ) -> x509.Certificate:
+        """It begins with the authority: a clock of the head that is ahead locks nobody out."""
+        begin = self.certificate.not_valid_before_utc
         return (
-            _builder(subject, self.certificate.subject, key, life)
+            _builder(subject, self.certificate.subject, key, begin, life)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
@@ -141,8 +143,9 @@ def _own(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
     if not certificate_path.exists():  # it is written last
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Hermes")])
+        begin = datetime.datetime.now(datetime.UTC) - _BEFORE
         certificate = (
-            _builder("Hermes", name, key.public_key(), AUTHORITY_LIFE)
+            _builder("Hermes", name, key.public_key(), begin, AUTHORITY_LIFE)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .sign(key, hashes.SHA256())
         )
@@ -156,15 +159,19 @@ def _own(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
 
 
 def _builder(
-    subject: str, issuer: x509.Name, key: ec.EllipticCurvePublicKey, life: datetime.timedelta
+    subject: str,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    begin: datetime.datetime,
+    life: datetime.timedelta,
 ) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.UTC)
+    """`life` counts from now."""
     return (
         x509.CertificateBuilder()
         .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)]))
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _BEFORE)
-        .not_valid_after(now + life)
+        .not_valid_before(begin)
+        .not_valid_after(datetime.datetime.now(datetime.UTC) + life)
     )

@@ -11,7 +11,6 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from hermesd.config import NODE_NAME
 from hermesd.core.model import StudyId
 from hermesd.head.access import asker
 from hermesd.head.authority import Authority
@@ -23,9 +22,11 @@ from hermesd.identity import ROLES, Identity, Invitation, Role
 from hermesd.pb.hermes.v1 import enrol_pb2 as pb
 from hermesd.pb.hermes.v1 import enrol_pb2_grpc
 from hermesd.refusal import FieldError, Refused, one_of, shown
+from hermesd.shapes import NODE_NAME
 
 LONGEST_SECONDS = 30 * 86_400.0
 USUAL_SECONDS = 86_400.0
+MOST_USES = 10_000
 _NUMBERS = {role: number for number, role in ROLES.items()}
 
 log = structlog.get_logger()
@@ -60,12 +61,18 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         if not 0 < seconds <= LONGEST_SECONDS:
             expected = f"more than 0 and at most {LONGEST_SECONDS:g} seconds"
             raise Refused(FieldError("valid_seconds", f"{request.valid_seconds:g}", expected))
+        uses = request.uses or 1
+        if not 0 < uses <= MOST_USES:
+            raise Refused(FieldError("uses", f"{uses}", f"from 1 to {MOST_USES}"))
+        if uses > 1 and (request.name or role is not Role.NODE):
+            expected = "1, but for nodes of any name"
+            raise Refused(FieldError("uses", f"{uses}", expected))
         try:
-            secret = self._invitations.invite(role, request.name, seconds)
+            secret = self._invitations.invite(role, request.name, seconds, uses)
         except OverflowError as error:
             raise TooMuch(str(error)) from None
         der = authority.certificate.public_bytes(serialization.Encoding.DER)
-        log.info("invited", role=role, name=request.name or "any")
+        log.info("invited", role=role, name=request.name or "any", uses=uses)
         token = Invitation(secret, self._port, der).token()
         return pb.InviteResponse(token=token, address=self._address)
 

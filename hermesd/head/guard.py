@@ -53,7 +53,7 @@ CONTROL_METHODS = (
     "DownloadCheckpoint", "ListUsers", "ServerInfo",
 )  # fmt: skip
 # What concerns everybody's trials.
-UPKEEP_METHODS = ("DrainNode", "UndrainNode", "ReleaseNode")
+UPKEEP_METHODS = ("DrainNode", "UndrainNode", "LoseNode", "ReleaseNode")
 PEOPLE = frozenset({Role.USER, Role.OPERATOR, Role.ADMIN})
 OPERATORS = frozenset({Role.OPERATOR, Role.ADMIN})
 EVERYBODY = frozenset(Role)

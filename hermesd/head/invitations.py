@@ -1,4 +1,4 @@
-"""Secrets that are good for one enrolment: kept by their hash, across restarts, until they end."""
+"""Secrets that are good for so many enrolments: kept by hash, across restarts, until they end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hermesd.core.model import Time
@@ -18,11 +18,12 @@ OPEN_LIMIT = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Invited:
-    """Who may redeem a secret: `name` is empty where any name will do."""
+    """Who may redeem a secret, how often: `name` is empty where any name will do."""
 
     role: Role
     name: str
     expires: Time
+    uses: int = 1
 
 
 class Invitations:
@@ -33,21 +34,21 @@ class Invitations:
         self._now = now
         self._open: dict[str, Invited] = {}
         if path.exists():
-            for digest, role, name, expires in json.loads(path.read_bytes()):
-                self._open[digest] = Invited(Role(role), name, expires)
+            for digest, role, *rest in json.loads(path.read_bytes()):
+                self._open[digest] = Invited(Role(role), *rest)
 
-    def invite(self, role: Role, name: str, valid_seconds: float) -> bytes:
+    def invite(self, role: Role, name: str, valid_seconds: float, uses: int = 1) -> bytes:
         """A new secret. Raises OverflowError while too many are open."""
         self._forget_ended()
         if len(self._open) >= OPEN_LIMIT:
             raise OverflowError(f"{OPEN_LIMIT} invitations are open")
         secret = secrets.token_bytes(SECRET_BYTES)
-        self._open[_digest(secret)] = Invited(role, name, self._now() + valid_seconds)
+        self._open[_digest(secret)] = Invited(role, name, self._now() + valid_seconds, uses)
         self._write()
         return secret
 
     def redeem(self, secret: bytes, name: str, taken: Callable[[Role], bool]) -> Invited | None:
-        """Whom it was for, once; None for a secret that is unknown, used, too old, another's.
+        """Whom it was for; None for a secret that is unknown, used up, too old, another's.
 
         A name that is `taken` in its role is given anew only by an invitation that says it.
         """
@@ -58,7 +59,10 @@ class Invitations:
             return None
         if not found.name and taken(found.role):
             return None
-        del self._open[digest]
+        if found.uses > 1:
+            self._open[digest] = replace(found, uses=found.uses - 1)
+        else:
+            del self._open[digest]
         self._write()
         return found
 
@@ -67,7 +71,7 @@ class Invitations:
         self._open = {d: invited for d, invited in self._open.items() if invited.expires > now}
 
     def _write(self) -> None:
-        entries = [[d, i.role, i.name, i.expires] for d, i in self._open.items()]
+        entries = [[d, i.role, i.name, i.expires, i.uses] for d, i in self._open.items()]
         write_private(self._path, json.dumps(entries).encode())
 
 

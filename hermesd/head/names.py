@@ -19,7 +19,7 @@ def study_id(state: State, text: str, asker: Asker) -> StudyId:
 
 def node_id(state: State, text: str) -> NodeId:
     """The node that is meant. Raises NotFound, Refused for an ambiguous prefix."""
-    return _one("node", text, state.nodes)
+    return _one("node", text, {name: node for name, node in state.nodes.items() if not node.left})
 
 
 def place(state: State, node: str, device: str) -> Place:

@@ -8,17 +8,20 @@ too, or the node would say it for ever.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import grpc
 import structlog
 
 import hermesd
 from hermesd import wire
 from hermesd.core.commands import Bind, Command, Copy, Drop, Launch, Quarantine, Trust
+from hermesd.core.copies import left_behind
 from hermesd.core.events import (
     NodeJoined,
+    NodeLost,
     NodeSilent,
     Reported,
 )
@@ -151,7 +154,7 @@ class Sessions:
 
 
 class NodeService(node_pb2_grpc.NodeServiceServicer):
-    """The servicer."""
+    """The servicer. `revoke` ends the certificate of a node that has left, if it has one."""
 
     def __init__(
         self,
@@ -160,12 +163,14 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
         relay: Relay,
         blobs: Blobs,
         taken: Mapping[StudyId, str],
+        revoke: Callable[[NodeId], object],
     ) -> None:
         self._head = head
         self._sessions = sessions
         self._relay = relay
         self._blobs = blobs
         self._taken = taken
+        self._revoke = revoke
 
     async def GetBlob(
         self, request: pb.GetBlobRequest, context: Any
@@ -198,6 +203,9 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
             if self._sessions.release(session):
                 log.info("node silent", node=joined.node, reason=reason)
                 self._head.push(NodeSilent(joined.node, reason))
+                if session.left:
+                    self._head.push(NodeLost(joined.node, left=True))
+                    self._revoke(joined.node)
 
     def _welcome(self, session: Session, sent: Sequence[Command]) -> None:
         """The Hello is safe: grants first, then what the node may have missed."""
@@ -227,9 +235,9 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
             session.heard = boottime()
             match request.WhichOneof("message"):
                 case "heartbeat":
-                    lease = self._head.scheduler.lease.lease_seconds
-                    session.grant(request.heartbeat, lease)
+                    self._grant(session, request.heartbeat)
                 case "goodbye":
+                    session.left = request.goodbye.for_good
                     raise _Ended(f"it said goodbye: {shown(request.goodbye.reason)}")
                 case "usage":
                     session.usage = {usage.device: usage.usage for usage in request.usage.devices}
@@ -243,6 +251,12 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
                     await self._report(session, request)
         raise _Ended("the stream ended")
 
+    def _grant(self, session: Session, heartbeat: pb.Heartbeat) -> None:
+        state = self._head.state
+        parting = state.nodes[session.node].parting
+        left = left_behind(state, session.node) if parting else None
+        session.grant(heartbeat, self._head.scheduler.lease.lease_seconds, left)
+
     async def _held(self, session: Session, holdings: pb.Holdings) -> None:
         """Have the node forget what was removed, once it is safe that it was."""
         if gone := unneeded(holdings, self._head.state, self._taken):
@@ -253,8 +267,8 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
         """Pass an event on; acknowledge it once it is safe, or known to be of no use."""
         sequence = request.sequence
         try:
-            event = wire.event_from_proto(request)
             points = wire.points_from_proto(request.report)
+            event = wire.event_from_proto(request, points)
         except wire.Malformed as error:
             log.error("malformed message dropped", node=session.node, error=str(error))
             session.acknowledge(sequence)
@@ -277,7 +291,10 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
 async def _write(session: Session, context: Any) -> None:
     """The one task that writes to the stream."""
     async for message in session.messages():
-        await context.write(message)
+        try:
+            await context.write(message)
+        except grpc.aio.InternalError:  # the connection broke: the reader may not have seen it yet
+            raise _Ended("the stream broke") from None
     raise _Ended(session.closing or "closed")
 
 

@@ -5,6 +5,7 @@ Steps are little-endian 64-bit integers, values 64-bit floats, in two blobs of e
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -43,8 +44,9 @@ class Curve(NamedTuple):
 
 def pack(points: Points) -> Piece:
     """The points as they are stored."""
-    steps = np.asarray(points.steps, STEP).tobytes()
-    values = np.asarray(points.values, VALUE).tobytes()
+    # Most reports bring one point of a metric: there numpy takes three times as long.
+    steps = struct.pack(f"<{len(points.steps)}q", *points.steps)
+    values = struct.pack(f"<{len(points.values)}d", *points.values)
     return Piece(*points.run, points.metric, steps, values)
 
 

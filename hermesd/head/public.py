@@ -49,7 +49,7 @@ from hermesd.core.events import (
     Submitted,
     Unpaused,
 )
-from hermesd.core.file_events import Copied, Looked, NotCopied
+from hermesd.core.file_events import Copied, Dropped, Looked, NotCopied, Spoilt
 from hermesd.core.machine_events import (
     Forgiven,
     NodeDrained,
@@ -122,9 +122,9 @@ def _entry(line: Line, state: State) -> Iterator[pb.PublicEvent]:
             yield _command(line.entry)
         case Bind() | Kill() | WriteDown() | Release() | Copy() | Drop() | Look():
             return
-        case Copied() | NotCopied() | Looked() | PoolsConfigured() | TermsSet():
+        case Copied() | NotCopied() | Dropped() | Spoilt() | Looked():
             return
-        case FidelityKnown() | ParkLost() | Cancelled():
+        case PoolsConfigured() | TermsSet() | FidelityKnown() | ParkLost() | Cancelled():
             return
         case Submitted(study):
             yield pb.PublicEvent(study=study.id, kind=pb.PUBLIC_EVENT_KIND_SUBMITTED)

@@ -40,6 +40,16 @@ class Repaired:
     aside: list[tuple[int | None, str, str]] = field(default_factory=list)
     folder: Path | None = None
 
+    def told(self) -> Iterator[str]:
+        """It in lines, for people."""
+        yield f"{self.kept} entries and {self.points} pieces of curves can be read"
+        for number, why, what in self.aside:
+            yield f"set aside: {number or 'pages'}: {why}: {what[:80]}"
+        if self.folder is None:
+            yield "nothing is wrong; nothing was changed"
+        else:
+            yield f"the damaged files are in {self.folder}; a new journal is in their place"
+
 
 def repair(directory: Path, now: datetime | None = None) -> Repaired:
     """Repair the journal of a state directory that no head owns; the caller owns it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import signal
 import uuid
@@ -16,7 +17,7 @@ import structlog
 
 from hermesd.config import HeadConfig
 from hermesd.core.machine_events import PoolsConfigured
-from hermesd.core.model import StudyId
+from hermesd.core.model import NodeId, StudyId
 from hermesd.core.placement import make_placement
 from hermesd.core.scheduler import Scheduler
 from hermesd.head import journal_file, metrics
@@ -27,6 +28,7 @@ from hermesd.head.control import ControlService
 from hermesd.head.enrol import EnrolService
 from hermesd.head.invitations import Invitations
 from hermesd.head.journal import Journal, opened
+from hermesd.head.leasing import Leasing, terms
 from hermesd.head.listen import make_enrol_server, make_server
 from hermesd.head.loop import Head
 from hermesd.head.nodes import NodeService, Sessions
@@ -34,6 +36,7 @@ from hermesd.head.relay import Relay
 from hermesd.head.replay import replay
 from hermesd.head.statedir import owned
 from hermesd.head.users import changed_terms
+from hermesd.identity import Identity, Role
 from hermesd.notify import keep_watchdog_fed, notify
 from hermesd.pb.hermes.v1 import control_pb2_grpc, enrol_pb2_grpc, node_pb2, node_pb2_grpc
 from hermesd.policy import make_policy
@@ -59,6 +62,7 @@ class Running:
     server: grpc.aio.Server
     # Where invitations are redeemed, if anywhere.
     reception: grpc.aio.Server | None
+    leasing: Leasing
 
     async def start(self) -> None:
         """Answer from here on."""
@@ -103,6 +107,7 @@ async def running(config: HeadConfig) -> AsyncIterator[Running]:
                 async with asyncio.TaskGroup() as tasks:
                     loop = tasks.create_task(whole.head.run())
                     feeder = tasks.create_task(keep_watchdog_fed())
+                    leases = tasks.create_task(whole.leasing.keep())
                     await _tell_terms(config, whole.head)
                     await whole.start()
                     try:
@@ -112,6 +117,7 @@ async def running(config: HeadConfig) -> AsyncIterator[Running]:
                         await whole.stop()
                         loop.cancel()
                         feeder.cancel()
+                        leases.cancel()
             except BaseExceptionGroup as group:
                 raise _innermost(group) from None
             finally:
@@ -139,8 +145,15 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
         log.error("read-only", reason=replayed.fault)
     clock = Clock(after=state.now)
     sessions = Sessions()
+    lease = terms(config.lease_seconds)
+    leasing = Leasing(config.state_dir / "longest-silence", lease, known=bool(state.nodes))
     scheduler = Scheduler(
-        state, make_policy, make_placement, half_life_seconds=config.strike_half_life_seconds
+        state,
+        make_policy,
+        make_placement,
+        lease,
+        config.strike_half_life_seconds,
+        none_lost_before=clock() + leasing.patience_seconds,
     )
     head = Head(
         scheduler, journal, clock, sessions.carry_out, replayed.fault, replayed.snapshot_seq
@@ -168,11 +181,17 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
         owners=owners,
     )
     control_pb2_grpc.add_ControlServiceServicer_to_server(control, server)
+    revoke = functools.partial(_revoke, authority)
     node_pb2_grpc.add_NodeServiceServicer_to_server(
-        NodeService(head, sessions, relay, blobs, taken), server
+        NodeService(head, sessions, relay, blobs, taken, revoke), server
     )
     reception = await _reception(config, authority, sessions, clock, owners, server)
-    return Running(head, sessions, server, reception)
+    return Running(head, sessions, server, reception, leasing)
+
+
+def _revoke(authority: Authority | None, node: NodeId) -> None:
+    if authority is not None:
+        authority.revoke(Identity(Role.NODE, node))
 
 
 async def _reception(

@@ -34,6 +34,8 @@ class Session:
         self.transfer_key = transfer_key
         self.heard = boottime()
         self.attached = False
+        # It has said goodbye for good.
+        self.left = False
         self.closing: str | None = None
         self.usage: dict[DeviceId, types.Usage] = {}
         # The event that was passed on last: what follows is acknowledged after it.
@@ -74,10 +76,12 @@ class Session:
             self._acknowledged = max(self._acknowledged, sequence)
             self._wake.set()
 
-    def grant(self, heartbeat: pb.Heartbeat, seconds: float) -> None:
-        """Answer a heartbeat."""
+    def grant(self, heartbeat: pb.Heartbeat, seconds: float, left_behind: int | None) -> None:
+        """Answer a heartbeat; `left_behind` is for a node that is parting."""
         self._lease = pb.Lease(
-            heartbeat_boottime_seconds=heartbeat.boottime_seconds, lease_seconds=seconds
+            heartbeat_boottime_seconds=heartbeat.boottime_seconds,
+            lease_seconds=seconds,
+            left_behind=left_behind,
         )
         self._wake.set()
 

@@ -18,6 +18,7 @@ from hermesd.head.access import Asker, asker
 from hermesd.head.blobs import NAME, Blobs
 from hermesd.head.loop import Head
 from hermesd.head.nodes import Sessions
+from hermesd.head.occupied import waits_for
 from hermesd.head.paging import page
 from hermesd.head.ranking import Leaderboard, measure
 from hermesd.head.refusals import NotNow
@@ -184,7 +185,7 @@ class Studies:
         study = state.studies[names.study_id(state, request.study, asker())]
         board = Leaderboard(state, study)
         return pb.GetStudyResponse(
-            study=views.study_view(state, study, board),
+            study=self._shown(study, board),
             trials=[
                 views.trial_view(state, state.trials[trial], board.measure, board.ranks[trial])
                 for trial in state.members[study.id]
@@ -199,8 +200,13 @@ class Studies:
         state = self.head.state
         there = [state.studies[study] for study in asker().studies(state)]
         chosen, token = page(there, request.page_size, request.page_token)
-        found = [views.study_view(state, study, Leaderboard(state, study)) for study in chosen]
+        found = [self._shown(study, Leaderboard(state, study)) for study in chosen]
         return pb.ListStudiesResponse(studies=found, next_page_token=token)
+
+    def _shown(self, study: Study, board: Leaderboard) -> pb.Study:
+        state = self.head.state
+        waits = waits_for(state, study, self.head.clock(), asker())
+        return views.study_view(state, study, board, waits)
 
     async def ExtendStudy(
         self, request: pb.ExtendStudyRequest, context: Any

@@ -81,13 +81,14 @@ class Trials:
         state, now = self.head.state, self.head.clock()
         trial = names.trial_id(state, request.trial, who)
         told = self.head.scheduler.explain(trial, now, who.user)
+        occupied = taken(state, state.trials[trial], now, who)
         ranking = [
             pb.RankedTrial(trial=name, words=words, state=views.STATES[phase])
             for name, words, phase in told.ranking
         ]
         return pb.ExplainTrialResponse(
             trial=trial,
-            summary=told.summary + taken(state, state.trials[trial], now, who),
+            summary=told.summary + (f"; {occupied}" if occupied else ""),
             ranking=ranking,
             last_decision=told.last_decision,
             policy=told.policy,

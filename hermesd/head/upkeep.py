@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hermesd.core.events import (
-    Event,
-)
+from hermesd.core.events import Event, NodeLost
 from hermesd.core.machine_events import (
     Forgiven,
     NodeDrained,
@@ -31,7 +29,9 @@ class Upkeep:
     sessions: Sessions
 
     async def ListNodes(self, request: pb.ListNodesRequest, context: Any) -> pb.ListNodesResponse:
-        return pb.ListNodesResponse(nodes=[self._view(node) for node in self.head.state.nodes])
+        return pb.ListNodesResponse(
+            nodes=[self._view(node.id) for node in self.head.state.nodes.values() if not node.left]
+        )
 
     async def DrainNode(self, request: pb.DrainNodeRequest, context: Any) -> pb.DrainNodeResponse:
         key = key_of(request, asker())
@@ -56,6 +56,21 @@ class Upkeep:
 
         await carry_out(self.head, key, compose)
         return pb.UndrainNodeResponse(node=self._named(request.node))
+
+    async def LoseNode(self, request: pb.LoseNodeRequest, context: Any) -> pb.LoseNodeResponse:
+        key = key_of(request, asker())
+
+        def compose(state: State, now: Time) -> Event:
+            node = names.node_id(state, request.node)
+            if state.nodes[node].connected:
+                empties = f"`hermesctl node drain {node}` empties it"
+                raise NotNow(f"node {node} is connected, so it is not off; {empties}")
+            if state.nodes[node].lost:
+                raise NotNow(f"node {node} is lost already")
+            return NodeLost(node, key)
+
+        await carry_out(self.head, key, compose)
+        return pb.LoseNodeResponse(node=self._named(request.node))
 
     async def ReleaseNode(
         self, request: pb.ReleaseNodeRequest, context: Any

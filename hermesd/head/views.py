@@ -80,6 +80,7 @@ def trial_view(state: State, trial: Trial, measure: Measure, rank: int = 0) -> p
             for failure in trial.failures
         ],
         reason=_reason(trial),
+        not_extended=trial.not_extended,
         last_run_reason=trial.reason if trial.phase is Phase.WAITING else "",
         examples_per_second=_examples_per_second(trial),
         steps_per_second=1 / per_step if per_step else 0.0,
@@ -142,8 +143,8 @@ def ranking_view(measure: Measure) -> pb.Ranking:
     return pb.Ranking(metric=metric, reason=measure.reason)
 
 
-def study_view(state: State, study: Study, board: Leaderboard) -> pb.Study:
-    """A study as people see it."""
+def study_view(state: State, study: Study, board: Leaderboard, waits_for: str = "") -> pb.Study:
+    """A study as people see it; `waits_for` says who has the devices that it could use."""
     trials = board.trials
     counts = Counter(trial.phase for trial in trials)
     unfinished = [state.trials[trial] for trial in state.active[study.id]]
@@ -167,6 +168,7 @@ def study_view(state: State, study: Study, board: Leaderboard) -> pb.Study:
         pool=study.pool,
         policy=plugin_to_proto(state.own_policy(study.id)),
         placement=plugin_to_proto(state.placement_of(study.id)),
+        waits_for=waits_for,
     )
     if (best := board.best) is not None:
         view.best_trial = best.id

@@ -142,10 +142,17 @@ def refuse(folder: Path, name: str) -> bool:
     if not (path / _REFUSED).exists():
         (path / _REFUSED).touch()
         return False
-    shutil.rmtree(folder.parent / _SET_ASIDE, ignore_errors=True)
-    (folder.parent / _SET_ASIDE).mkdir()
-    path.rename(folder.parent / _SET_ASIDE / path.name)
+    set_aside(path)
     return True
+
+
+def set_aside(path: Path) -> None:
+    """Take a checkpoint, if it is there, from those that trials may go on from."""
+    if path.exists():
+        aside = path.parent.parent / _SET_ASIDE
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir()
+        path.rename(aside / path.name)
 
 
 def _by_progress(folder: Path) -> list[Path]:

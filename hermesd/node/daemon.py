@@ -19,7 +19,7 @@ from hermesd.node.devices.rack import Rack
 from hermesd.node.loop import NodeLoop
 from hermesd.node.provisions import Provisions
 from hermesd.node.shared import Shared
-from hermesd.notify import notify
+from hermesd.notify import keep_watchdog_fed, notify
 
 
 class AlreadyRunning(Exception):
@@ -27,13 +27,21 @@ class AlreadyRunning(Exception):
 
 
 async def serve(config: NodeConfig) -> None:
-    """Run a node until SIGTERM or SIGINT. Raises AlreadyRunning, NoQuota,
-    SharedAway."""
-    stop = asyncio.Event()
+    """Run a node until SIGTERM or SIGINT. Raises AlreadyRunning, NoQuota, SharedAway.
+
+    SIGUSR1 has one that parts begin with that, and take its time.
+    """
+    stop, soon = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await run_node(config, os.environ, stop, lambda: notify("READY=1"))
+    if config.stops_by == "part":
+        loop.add_signal_handler(signal.SIGUSR1, soon.set)
+    feeder = loop.create_task(keep_watchdog_fed())
+    try:
+        await run_node(config, os.environ, stop, lambda: notify("READY=1"), soon)
+    finally:
+        feeder.cancel()
 
 
 async def run_node(
@@ -41,13 +49,13 @@ async def run_node(
     environ: Mapping[str, str],
     stop: asyncio.Event,
     ready: Callable[[], None],
+    soon: asyncio.Event | None = None,
 ) -> None:
     """Be the node of these settings until `stop` is set; `ready` is called once it serves.
 
-    `environ` is what trials' clean environments are taken from. Hosts are left running, unless
-    the node is embedded: then every trial is written down and ended. Raises AlreadyRunning, and
-    NoQuota where slots are shares of cores that cannot be held, SharedAway where the shared
-    directory cannot be used.
+    `environ` is what trials' clean environments are taken from; `soon` has a node that parts do so
+    before `stop`. What becomes of the trials is `at_stop`'s. Raises AlreadyRunning, NoQuota where
+    slots are shares of cores that cannot be held, SharedAway where the shared directory is.
     """
     state, sockets = config.state_dir, config.runtime_path
     for folder in (state, sockets):
@@ -55,13 +63,13 @@ async def run_node(
     with _locked(state / "lock"):
         _expose_shim(state / "shim")
         slots = CpuSlots(config.cpu_slots)
-        rack = Rack([slots, Gpus()] if config.gpus else [slots])
+        rack = Rack([slots, Gpus(config.visible_gpus)] if config.gpus else [slots])
         await rack.find(config.name)
         name = group_name(config)
         groups = cgroups.detect(name)
         held = quotas.detect(name, slots.percents, groups)
         given = Provisions(groups, held, await _shared(config))
-        await NodeLoop(config, environ, rack, given).run(stop, ready)
+        await NodeLoop(config, environ, rack, given).run(stop, ready, soon or asyncio.Event())
 
 
 async def _shared(config: NodeConfig) -> Shared | None:

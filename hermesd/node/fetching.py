@@ -7,6 +7,7 @@ which the head knows; what was cut off goes on where it was.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -103,6 +104,7 @@ class Fetching:
                     reasons.append(f"{source.node} at {source.address}: {error.details()}")
                 except (Damaged, ValueError) as error:
                     way = False
+                    await _doubt(source, checkpoint, self._membership)
                     reasons.append(f"{source.node} at {source.address}: {error}")
                 else:
                     log.info("checkpoint fetched", checkpoint=checkpoint.id, node=source.node)
@@ -155,6 +157,16 @@ async def _from(
         shutil.rmtree(partial)
         raise
     os.rename(partial, folder / name)
+
+
+async def _doubt(source: Source, checkpoint: Checkpoint, membership: Membership | None) -> None:
+    """Have the node look at what it gave; if it cannot be reached now, another try will."""
+    request = pb.DoubtRequest(
+        trial=checkpoint.trial, checkpoint=checkpoint.id, ticket=source.ticket
+    )
+    async with _channel(source, membership) as channel:
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            await transfer_pb2_grpc.TransferServiceStub(channel).Doubt(request)
 
 
 async def _file(

@@ -1,13 +1,14 @@
 """Checkpoints for other nodes: a port of this node's own, that takes the head's tickets alone.
 
-Rule: at most two files at a time, in pieces of a quarter of a MiB; the head is not in between.
+Rule: at most two files at a time, in pieces of a quarter of a MiB; the head is not in between. What
+is not there any more, or not as it was, is looked into at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import structlog
 
 from hermesd import ticket
 from hermesd.config import NodeConfig
-from hermesd.core.model import TrialId
+from hermesd.core.model import CheckpointId, TrialId
 from hermesd.node import files
 from hermesd.node.folder import BadTrial, TrialFolder
 from hermesd.node.shared import Shared
@@ -24,9 +25,14 @@ from hermesd.pb.hermes.v1 import transfer_pb2 as pb
 from hermesd.pb.hermes.v1 import transfer_pb2_grpc
 
 AT_ONCE = 2
-# Who fetches asks now and then whether anybody is still there.
+# Each side asks now and then whether anybody is still there: who is gone in the middle of a file
+# must not keep its turn.
 _OPTIONS = [
     ("grpc.so_reuseport", 0),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
     ("grpc.http2.max_ping_strikes", 0),
 ]
@@ -35,15 +41,20 @@ log = structlog.get_logger()
 
 
 class Giving(transfer_pb2_grpc.TransferServiceServicer):
-    """The servicer and its server; `address` is where it serves, once started."""
+    """The servicer and its server; `address` is where it serves, once started. Who `doubt`s a
+    checkpoint of this node has it looked at."""
 
     def __init__(
-        self, folder: Callable[[TrialId], TrialFolder], shared: Shared | None = None
+        self,
+        folder: Callable[[TrialId], TrialFolder],
+        doubt: Callable[[TrialId, CheckpointId], Awaitable[None]],
+        shared: Shared | None = None,
     ) -> None:
         self.key = ticket.new_key()
         self.address = ""
         self._folder = folder
         self._shared = shared
+        self._doubt = doubt
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._server: grpc.aio.Server | None = None
 
@@ -82,11 +93,19 @@ class Giving(transfer_pb2_grpc.TransferServiceServicer):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "not a ticket for this")
         try:
             file = files.within(self._directory(request), request.file)
+            async with self._turns:
+                async for data in files.rest(file, request.offset):
+                    yield pb.FetchResponse(data=data)
         except (OSError, BadTrial) as error:
+            await self._doubt(request.trial, request.checkpoint)
             await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+
+    async def Doubt(self, request: pb.DoubtRequest, context: Any) -> pb.DoubtResponse:
+        if not ticket.is_good(request.ticket, self.key, request.trial, request.checkpoint):
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "not a ticket for this")
         async with self._turns:
-            async for data in files.rest(file, request.offset):
-                yield pb.FetchResponse(data=data)
+            await self._doubt(request.trial, request.checkpoint)
+        return pb.DoubtResponse()
 
     def _directory(self, request: pb.FetchRequest) -> Path:
         """Here, or in the directory that is shared. Raises BadTrial, FileNotFoundError."""

@@ -27,6 +27,8 @@ _BACKOFF_SECONDS = (0.2, 2.0)
 # A head that answers no heartbeat for so long is as good as gone: dial again.
 _SILENCE_SECONDS = 15.0
 _PARTING_SECONDS = 1.0
+# By a clock that is far ahead, a new certificate is as old as the one before.
+_RENEWAL_PAUSE_SECONDS = 3600.0
 _OPTIONS = [
     ("grpc.keepalive_time_ms", 2000),
     ("grpc.keepalive_timeout_ms", 2000),
@@ -69,6 +71,7 @@ class Link:
         self._stub = node_pb2_grpc.NodeServiceStub(self._channel)
         self._call: _Call | None = None
         self._heard_at = 0.0
+        self._renew_after = 0.0
         self._ended = asyncio.Event()
 
     async def run(self) -> None:
@@ -106,7 +109,8 @@ class Link:
             error = next(_rpc_errors(errors))
             known = {"head": self._target, "reason": error.details()}
             if error.code() is grpc.StatusCode.UNAUTHENTICATED:
-                log.warning("the head refuses this node", **known, token=token.origin)
+                shown = {} if self._config.membership else {"token": token.origin}
+                log.warning("the head refuses this node", **known, **shown)
             else:
                 log.info("no stream to the head", **known)
         except* asyncio.InvalidStateError:
@@ -147,8 +151,10 @@ class Link:
         membership = self._config.membership
         if membership is None:
             return
-        await asyncio.sleep(membership.seconds_to_renewal(datetime.datetime.now(datetime.UTC)))
+        due = membership.seconds_to_renewal(datetime.datetime.now(datetime.UTC))
+        await asyncio.sleep(max(due, self._renew_after - boottime()))
         await membership.renew(self._channel)
+        self._renew_after = boottime() + _RENEWAL_PAUSE_SECONDS
         log.info("certificate renewed", head=self._target)
         retired, self._channel = self._channel, _channel(self._config)
         self._stub = node_pb2_grpc.NodeServiceStub(self._channel)
@@ -166,12 +172,13 @@ class Link:
         async for response in call:
             yield response.data
 
-    async def part(self, reason: str) -> None:
+    async def part(self, reason: str, for_good: bool) -> None:
         """Say goodbye, if somebody listens, and wait until they have hung up."""
         if self._call is None:
             return
         self._ended.clear()
-        self._outbox.urge(pb.AttachRequest(goodbye=pb.Goodbye(reason=reason)))
+        goodbye = pb.Goodbye(reason=reason, for_good=for_good)
+        self._outbox.urge(pb.AttachRequest(goodbye=goodbye))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PARTING_SECONDS):
                 await self._ended.wait()

@@ -29,6 +29,7 @@ from hermesd.core.node_messages import Input, Known, Leased, Leave, Series
 from hermesd.node.checkpoints import disk_fact
 from hermesd.node.clock import boot_id, boottime
 from hermesd.node.crew import Crew
+from hermesd.node.departure import Departure
 from hermesd.node.devices.rack import Rack
 from hermesd.node.disk import disk_of
 from hermesd.node.errands import Errands
@@ -50,7 +51,6 @@ from hermesd.node.zygotes import Zygotes
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.slots import usable_cores
 
-LEAVE_SECONDS = 10.0
 ACKNOWLEDGE_SECONDS = 2.0
 
 log = structlog.get_logger()
@@ -78,8 +78,11 @@ class NodeLoop:
         self._zygotes = Zygotes(config.runtime_path, config.state_dir / "shim")
         beside = rack.beside(usable_cores())
         self._machine = NodeMachine(NodeTerms(rack.cheapest, config.parked_memory_bytes, beside))
-        self._giving = Giving(self._folder, given.shared)
+        self._giving = Giving(self._folder, lambda *name: self._replicas.doubt(*name), given.shared)
         self._manners = Manners(config, rack, self._tell)
+        self._departure = Departure(
+            config.stops_by, self._manners, lambda: self._outbox.empty and self._crew.empty
+        )
         self._disk = disk_of(config.state_dir)
         self._lookout = Lookout(config.name, config.state_dir / "venvs", environ, self._tell)
         self._fetching = Fetching(config.membership, given.shared)
@@ -87,10 +90,13 @@ class NodeLoop:
         self._changed = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
 
-    async def run(self, stop: asyncio.Event, ready: Callable[[], None]) -> None:
-        """Serve until `stop` is set; `ready` is called once what was running is taken over."""
+    async def run(
+        self, stop: asyncio.Event, ready: Callable[[], None], soon: asyncio.Event
+    ) -> None:
+        """Serve until `stop` is set, or `soon` if the node parts; `ready` is called once what was
+        running is taken over."""
         try:
-            await self._serve(stop, ready)
+            await self._serve(stop, ready, soon)
         except* _Stopped:
             log.info("stopped", node=self._config.name)
         finally:
@@ -100,14 +106,16 @@ class NodeLoop:
             await self._zygotes.close()
             await self._link.close()
 
-    async def _serve(self, stop: asyncio.Event, ready: Callable[[], None]) -> None:
+    async def _serve(
+        self, stop: asyncio.Event, ready: Callable[[], None], soon: asyncio.Event
+    ) -> None:
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             shelf, sockets = self._shelf, self._config.runtime_path
             self._crew = Crew(self._make_site(tasks), shelf.trials, sockets, self._changed.set)
             self._replicas = Replicas(
-                tasks, self._fetching, shelf, self._folder, self._machine.forgot, self._tell,
-                self._given.shared,
+                self._config.name, tasks, self._fetching, shelf, self._folder,
+                self._machine.forgot, self._tell, self._given.shared,
             )  # fmt: skip
             self._errands = Errands(tasks, self._outbox, self._folder, self._ended)
             await self._giving.start(self._config)
@@ -122,10 +130,9 @@ class NodeLoop:
                 tell_usage(self._rack, self._link, self._outbox, self._machine.memory_on)
             )
             ready()
-            await stop.wait()
-            if self._config.embedded:
-                await self._leave()
-            await self._link.part("the node daemon stops")
+            if (seconds := await self._departure.wait(stop, soon)) is not None:
+                await self._leave(seconds)
+            await self._link.part("the node daemon stops", self._manners.parting)
             raise _Stopped
 
     def _make_site(self, tasks: asyncio.TaskGroup) -> Site:
@@ -193,12 +200,12 @@ class NodeLoop:
             message.identity = identity
             self._outbox.put(event, message)
 
-    async def _leave(self) -> None:
+    async def _leave(self, seconds: float) -> None:
         """Write every trial down and end it, as far as that can be done in time."""
-        self._say(Leave(LEAVE_SECONDS))
+        self._say(Leave(seconds))
         ended = await self._comes(
             lambda: all(live.condition == "ended" for live in self._machine.live()),
-            2 * LEAVE_SECONDS,
+            2 * seconds,
         )
         if not ended:
             log.warning("some trials did not end in time")
@@ -237,6 +244,7 @@ class NodeLoop:
                 __version__,
                 self._manners.yields,
                 self._disk,
+                self._manners.parting,
                 self._given.shared_name,
             )
         )
@@ -257,6 +265,7 @@ class NodeLoop:
                 self._acknowledged(response.acknowledged.sequence)
             case "lease":
                 lease = response.lease
+                self._departure.hear(lease)
                 self._say(Leased(lease.heartbeat_boottime_seconds + lease.lease_seconds))
             case "going_away":
                 log.info("the head is going away", reason=response.going_away.reason)
@@ -298,7 +307,7 @@ class NodeLoop:
             self._tell(DeviceFailed(device, reason))
 
     def _unshare(self, trial: TrialId, identity: str) -> None:
-        if (shared := self._given.shared) is not None:
+        if shared := self._given.shared:
             self._tasks.create_task(asyncio.to_thread(shared.forget, trial, identity))
 
     def _folder(self, trial: TrialId) -> TrialFolder:

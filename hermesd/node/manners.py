@@ -1,4 +1,4 @@
-"""When this machine is somebody else's: out of its hours, and where a foreign process is.
+"""When this machine is somebody else's: out of its hours, when it goes, where a foreign process is.
 
 Rule: it only says so. The head has what runs there given back, and puts nothing new there until it
 is said that it may. A process is foreign to a GPU if neither it nor one that started it bears the
@@ -52,6 +52,7 @@ class Manners:
         self._yields: dict[Place, str] = {}
         self._seen: dict[DeviceId, Set[int]] = {}
         self._calm: dict[DeviceId, int] = {}
+        self._parting = ""
 
     @property
     def yields(self) -> tuple[tuple[Place, str], ...]:
@@ -62,6 +63,16 @@ class Manners:
     def facts(self) -> tuple[str, ...]:
         """What it keeps to, for people."""
         return (f"serves {self._hours}",) if self._hours is not None else ()
+
+    @property
+    def parting(self) -> bool:
+        """Whether this machine goes for good."""
+        return bool(self._parting)
+
+    def part(self, reason: str) -> None:
+        """Say that this machine goes for good; nothing takes that back."""
+        self._parting = reason
+        self._set(self._name, reason)
 
     async def keep(self) -> None:
         """Look again and again, for as long as this task lives."""
@@ -79,6 +90,8 @@ class Manners:
 
     def _out_of_hours(self) -> str:
         now = self._clock()
+        if self._parting:
+            return self._parting
         if self._hours is None or self._hours.hold(now):
             return ""
         return f"it serves {self._hours}; again from {self._hours.again(now)}"
@@ -97,7 +110,7 @@ class Manners:
         if reason:
             self._yields[place] = reason
             log.info("yielded", place=place, reason=reason)
-            self._tell(Yielded(place, reason))
+            self._tell(Yielded(place, reason, place == self._name and self.parting))
         else:
             del self._yields[place]
             log.info("reclaimed", place=place)

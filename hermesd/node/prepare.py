@@ -31,6 +31,14 @@ class NotRestored(NotStarted):
     """Nothing is left of what the run was to go on from, and it may not begin anew."""
 
 
+class Superseded(NotStarted):
+    """The trial has been run here under this number or a later one, `newest`."""
+
+    def __init__(self, newest: int) -> None:
+        super().__init__(f"the head has forgotten attempts of it, up to number {newest}")
+        self.newest = newest
+
+
 @dataclass(frozen=True, slots=True)
 class Ready:
     """A run that may be started: what to restore, its environment, what to have imported."""

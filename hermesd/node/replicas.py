@@ -13,11 +13,11 @@ from typing import Protocol
 
 import structlog
 
-from hermesd.core.file_events import Copied, CopyEvent, NotCopied
-from hermesd.core.model import TrialId
+from hermesd.core.file_events import Copied, CopyEvent, Dropped, NotCopied, Spoilt
+from hermesd.core.model import Checkpoint, CheckpointId, NodeId, TrialId
 from hermesd.core.node_actions import Bring, Clear
 from hermesd.core.node_messages import Fetch
-from hermesd.node import checkpoints
+from hermesd.node import checkpoints, files
 from hermesd.node.checkpoints import Damaged
 from hermesd.node.code import CodeError
 from hermesd.node.fetching import Fetching, NotFetched
@@ -43,6 +43,7 @@ class Replicas:
 
     def __init__(
         self,
+        node: NodeId,
         tasks: asyncio.TaskGroup,
         fetching: Fetching,
         shelf: Shelf,
@@ -51,6 +52,7 @@ class Replicas:
         tell: _Tell,
         shared: Shared | None,
     ) -> None:
+        self._node = node
         self._tasks = tasks
         self._fetching = fetching
         self._shelf = shelf
@@ -73,6 +75,42 @@ class Replicas:
         """Nothing of the trial is wanted here any more."""
         for task in self._under_way.get(trial, ()):
             task.cancel()
+
+    async def doubt(self, trial: TrialId, name: CheckpointId) -> None:
+        """Another node did not get this checkpoint from here: see whether it is still what it was,
+        and tell the head if it is not."""
+        try:
+            folder = self._folder(trial)
+        except BadTrial:
+            return
+        async with self._fetching.lock(folder.checkpoints):
+            try:
+                await asyncio.to_thread(checkpoints.verified, files.checkpoint(folder, name))
+            except (checkpoints.Damaged, OSError) as error:
+                reason = str(error) if isinstance(error, checkpoints.Damaged) else words_of(error)
+            else:
+                return
+            instead = await asyncio.to_thread(self._without, folder, name)
+        log.error("checkpoint set aside", checkpoint=name, reason=reason)
+        event = Spoilt(self._node, trial, name, reason, instead)
+        self._tell(event, identity=folder.identity)
+
+    def _without(self, folder: TrialFolder, name: CheckpointId) -> Checkpoint | None:
+        """Set a checkpoint aside; the furthest of the trial that is left."""
+        checkpoints.set_aside(folder.checkpoints / name.rpartition("@")[2])
+        found = next(checkpoints.newest(folder.checkpoints), None)
+        if found is None:
+            return None
+        there = f"{folder.trial}@{found.path.name}"
+        return Checkpoint(
+            there,
+            folder.trial,
+            found.attempt,
+            found.step,
+            found.sha256,
+            found.size_bytes,
+            (self._node,),
+        )
 
     def _begin(self, trial: TrialId, deed: Coroutine[None, None, None]) -> None:
         task = self._tasks.create_task(deed)
@@ -135,6 +173,8 @@ class Replicas:
         async with self._fetching.lock(folder.checkpoints):
             if folder.identity == identity:
                 await self._retain(folder, ())
+        if self._absent(trial):
+            self._tell(Dropped(self._node, trial), identity=identity)
 
     async def _retain(self, folder: TrialFolder, names: Sequence[str]) -> None:
         """Remove what nothing refers to, unless a run came meanwhile, which would know better."""

@@ -19,7 +19,7 @@ from hermesd.node.condas import NoConda
 from hermesd.node.fetching import NotFetched
 from hermesd.node.folder import TrialFolder
 from hermesd.node.hostlink import HostLink
-from hermesd.node.prepare import NotStarted, Ready, prepare
+from hermesd.node.prepare import NotStarted, Ready, Superseded, prepare
 from hermesd.node.site import Site
 from hermesd.node.venvs import NotMade
 
@@ -80,7 +80,7 @@ async def _found(site: Site, program: Program) -> Program:
 
 def request(site: Site, link: HostLink, order: Spawn | Rebuild, ready: Ready) -> None:
     """Have the host start the program, or put it where it was and hold it there."""
-    link.send("lease", expires_boottime=site.lease())
+    link.send("lease", expires_boottime=site.lease(), grace_seconds=site.lease_grace())
     fields = {
         "attempt": order.assignment.run.attempt,
         "restore": str(ready.restore) if ready.restore else None,
@@ -106,5 +106,5 @@ def _journal(folder: TrialFolder, assignment: Assignment) -> None:
     last = folder.last()
     attempt, identity = assignment.run.attempt, assignment.identity
     if last and last.identity == identity and last.run.attempt >= attempt:
-        raise NotStarted(f"{last.run} was started here before")
+        raise Superseded(last.run.attempt)
     folder.begin(assignment)

@@ -33,7 +33,7 @@ from hermesd.node.burial import BURIAL_SECONDS, bury
 from hermesd.node.folder import TrialFolder
 from hermesd.node.hearing import Hearing
 from hermesd.node.hostlink import HostLink
-from hermesd.node.prepare import NotRestored, cores_of
+from hermesd.node.prepare import NotRestored, Superseded, cores_of
 from hermesd.node.reasons import FORESEEN, words_of
 from hermesd.node.site import Site
 
@@ -85,7 +85,8 @@ class Trainer:
     def extend(self, expires: Time) -> None:
         """Tell the host how long it may go on."""
         if self._link is not None:
-            self._link.send("lease", expires_boottime=expires)
+            grace = self._site.lease_grace()
+            self._link.send("lease", expires_boottime=expires, grace_seconds=grace)
 
     def acknowledged(self, sequence: int) -> None:
         """The head has everything up to this number safe: so the host may forget its part."""
@@ -313,4 +314,5 @@ class Trainer:
             self._link.close()
         await self._heard_all()
         await self._site.release(devices, frozenset({hearing.worker_pid}))
-        self._site.say(Failed(run, kind, words_of(error)))
+        newest = error.newest if isinstance(error, Superseded) else 0
+        self._site.say(Failed(run, kind, words_of(error), newest_attempt=newest))

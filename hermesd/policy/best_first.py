@@ -84,10 +84,11 @@ class BestFirst:
         require(self.target < math.inf, "target", self.target, "a loss, or -inf for none")
 
     def score(self, trial: Trial) -> Score:
-        if not self.probed(trial):
+        loss = self.level(trial)
+        if loss == math.inf and not self.probed(trial):
             return (UNPROBED, 0.0)
         reached = self.target > -math.inf and settled(trial.curve) <= self.target
-        return (REACHED if reached else PROBED, self._loss(trial))
+        return (REACHED if reached else PROBED, loss)
 
     def level(self, trial: Trial) -> float:
         """The loss on the scale that trials are ranked by; infinite before the probe is over."""
@@ -135,6 +136,8 @@ class BestFirst:
 
     def _loss(self, trial: Trial) -> float:
         """The loss over its unit; infinite without one."""
+        if self.scale != "relative":
+            return settled(trial.curve)
         unit = self.unit(trial)
         return settled(trial.curve) / unit if unit < math.inf else math.inf
 

@@ -80,11 +80,10 @@ class Rotation:
                 self._line.drop(trial.id)
 
     def order(self, now: Time) -> Iterator[TrialId]:
-        return (entry.trial for entry in self._line.after())
+        return self._line.trials()
 
     def place(self, trial: TrialId, now: Time) -> Score | None:
-        entry = self._line.get(trial)
-        return (*entry.key, entry.number) if entry else None
+        return self._line.place(trial)
 
     def claim(self, trial: TrialId, now: Time, facts: Facts) -> Claim:
         if self._average is None:

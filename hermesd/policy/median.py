@@ -93,12 +93,11 @@ class Medians:
 
     def order(self, now: Time) -> Iterator[TrialId]:
         self._settle()
-        return (entry.trial for entry in self._line.after())
+        return self._line.trials()
 
     def place(self, trial: TrialId, now: Time) -> Score | None:
         self._settle()
-        entry = self._line.get(trial)
-        return (*entry.key, entry.number) if entry else None
+        return self._line.place(trial)
 
     def claim(self, trial: TrialId, now: Time, facts: Facts) -> Claim:
         known, place = self._trials[trial], self.place(trial, now)

@@ -23,36 +23,40 @@ _LAST, _SIZE, _TOTAL = map(itemgetter, map(Chunk._fields.index, ("last_step", "s
 
 def window(count: float) -> float:
     """Over how many of `count` losses a trial's present loss is averaged."""
-    return max(3.0, 0.1 * count, min(0.5 * count, SETTLING))
+    if count <= 2 * SETTLING:
+        return max(3.0, 0.5 * count)
+    return max(float(SETTLING), 0.1 * count)
 
 
 def settled(curve: tuple[Chunk, ...]) -> float:
     """The present loss: a mean long enough for few noisy losses to be compared; inf without any."""
-    known, loss = _last[0]
-    if curve is not known:
-        loss = _settled(curve)
-        _last[0] = curve, loss
-    return loss
+    known = _known.get(id(curve))
+    if known is None or known[0] is not curve:
+        if len(_known) == REMEMBERED:
+            _known.clear()
+        known = _known[id(curve)] = curve, _settled(curve)
+    return known[1]
 
 
-# The curve that was asked about last: a trial that changed is asked about several times in a row.
-_last: list[tuple[tuple[Chunk, ...], float]] = [((), math.inf)]
+# The curves that were asked about lately, by identity: a trial that changed is asked about several
+# times in a row, those of a study's sample at each decision.
+REMEMBERED = 1024
+_known: dict[int, tuple[tuple[Chunk, ...], float]] = {}
 
 
 def _settled(curve: tuple[Chunk, ...]) -> float:
-    wanted = window(sum(map(_SIZE, curve)))
-    total = count = 0.0
-    for _, _, size, part, _, _ in reversed(curve):
-        left = wanted - count
-        if size < left:
-            total += part
-            count += size
-        else:
-            total += part * (left / size)
-            count += left
-            if count >= wanted:
-                break
-    loss = total / count if count else math.inf
+    # A decision over a whole study spends a third of its time here.
+    left = wanted = window(sum(map(_SIZE, curve)))
+    total = 0.0
+    for chunk in reversed(curve):
+        size = chunk[2]
+        if size >= left:
+            total += chunk[3] * (left / size)
+            left = 0.0
+            break
+        total += chunk[3]
+        left -= size
+    loss = total / (wanted - left) if wanted > left else math.inf
     return loss if math.isfinite(loss) else math.inf
 
 

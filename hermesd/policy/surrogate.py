@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,9 +61,9 @@ class Process:
 
     def __init__(self, seen: Floats, asked: Floats) -> None:
         self._thin = slice(None, None, 1 + (len(seen) - 1) // MOST_LEARNED)
-        self._alike_thin = _alike(seen[self._thin], seen[self._thin])
-        self._alike_seen, self._alike_asked = _alike(seen, seen), _alike(asked, seen)
-        self._roots: dict[Settings, Floats] = {}
+        self._alike_thin = Alike(seen[self._thin], seen[self._thin])
+        self._alike_seen, self._alike_asked = Alike(seen, seen), Alike(asked, seen)
+        self._factors: dict[Settings, Factor] = {}
         self._settings: Settings | None = None
 
     def prospects(self, values: Floats) -> tuple[Floats, Floats]:
@@ -73,10 +73,10 @@ class Process:
         settings = self._learned(away[self._thin], usual)
         if settings != self._settings:
             self._settings = settings
-            weights, noise = np.array(settings[0]), settings[1]
-            noisy = _kernel(self._alike_seen, weights) + noise * np.eye(len(values))
+            weights, noise = settings
+            noisy = self._alike_seen.kernel(weights) + noise * np.eye(len(values))
             self._inverse = np.linalg.inv(noisy)
-            across = _kernel(self._alike_asked, weights)
+            across = self._alike_asked.kernel(weights)
             self._reach = across @ self._inverse
             self._unexplained = np.maximum(1.0 - (self._reach * across).sum(axis=1), 0.0)
         size = (float(away @ self._inverse @ away) + PRIOR * usual) / (len(away) + PRIOR)
@@ -84,45 +84,66 @@ class Process:
 
     def _learned(self, away: Floats, usual: float) -> Settings:
         """The likeliest weights and noise, each improved by itself in turn."""
-        weights, noise = (WEIGHT,) * len(self._alike_thin), NOISE
-        best = self._likelihood(away, usual, weights, noise)
+        known: dict[Settings, float] = {}
+
+        def likelihood(settings: Settings) -> float:
+            if settings not in known:
+                known[settings] = self._likelihood(away, usual, settings)
+            return known[settings]
+
+        weights, noise = (WEIGHT,) * self._alike_thin.parameters, NOISE
         for _ in range(ROUNDS):
             for place in range(len(weights)):
-                for weight in WEIGHTS:
-                    tried = (*weights[:place], weight, *weights[place + 1 :])
-                    if (found := self._likelihood(away, usual, tried, noise)) > best:
-                        best, weights = found, tried
-            for each in NOISES:
-                if (found := self._likelihood(away, usual, weights, each)) > best:
-                    best, noise = found, each
+                tried = [(*weights[:place], each, *weights[place + 1 :]) for each in WEIGHTS]
+                weights = max((weights, *tried), key=lambda each: likelihood((each, noise)))
+            noise = max((noise, *NOISES), key=lambda each: likelihood((weights, each)))
         return weights, noise
 
-    def _likelihood(
-        self, away: Floats, usual: float, tried: tuple[float, ...], noise: float
-    ) -> float:
+    def _likelihood(self, away: Floats, usual: float, settings: Settings) -> float:
         """The logarithm of how likely the values are, whatever their variance."""
-        weights = np.array(tried)
-        if (tried, noise) not in self._roots:
-            noisy = _kernel(self._alike_thin, weights) + noise * np.eye(len(away))
-            self._roots[tried, noise] = np.asarray(np.linalg.cholesky(noisy), np.float64)
-        root = self._roots[tried, noise]
-        white = np.linalg.solve(root, away)
+        factor = self._factors.get(settings)
+        if factor is None:
+            factor = self._factors[settings] = _factor(self._alike_thin, settings)
+        white = factor.whitening @ away
         count = len(away) + PRIOR
         size = (float(white @ white) + PRIOR * usual) / count
-        prior = float((np.log(weights / (1 - weights)) ** 2).sum()) / 8
-        return -count / 2 * math.log(size) - float(np.log(np.diag(root)).sum()) - prior
+        return -count / 2 * math.log(size) - factor.volume - factor.doubt
 
 
-def _alike(left: Floats, right: Floats) -> Floats:
-    """How alike each pair of rows is in each parameter."""
-    alike: Floats = np.exp(-np.abs(left.T[:, :, None] - right.T[:, None, :]))
-    return alike
+class Factor(NamedTuple):
+    """What a likelihood takes of some settings whatever the values are.
+
+    The inverse of the root of the covariance, the logarithm of the root's determinant, and how far
+    the prior is against these settings.
+    """
+
+    whitening: Floats
+    volume: float
+    doubt: float
 
 
-def _kernel(alike: Floats, weights: Floats) -> Floats:
-    """How alike each pair of rows is."""
-    if not len(weights):
-        return np.ones(alike.shape[1:])
-    product = np.prod(1 - weights[:, None, None] * (1 - alike), axis=0)
-    kernel: Floats = (alike.mean(axis=0) + product) / 2
-    return kernel
+def _factor(alike: Alike, settings: Settings) -> Factor:
+    similar, weights = alike.kernel(settings[0]), np.array(settings[0])
+    noisy = similar + settings[1] * np.eye(len(similar))
+    root = np.linalg.cholesky(noisy)
+    whitening = np.asarray(np.linalg.inv(root), np.float64)
+    doubt = float((np.log(weights / (1 - weights)) ** 2).sum()) / 8
+    return Factor(whitening, float(np.log(np.diag(root)).sum()), doubt)
+
+
+class Alike:
+    """How alike each pair of rows is: in each parameter, and what follows for any weights."""
+
+    def __init__(self, left: Floats, right: Floats) -> None:
+        alike = np.exp(-np.abs(left.T[:, :, None] - right.T[:, None, :]))
+        self.parameters, self._shape = len(alike), alike.shape[1:]
+        self._unlike: Floats = 1 - alike
+        self._mean: Floats = alike.mean(axis=0) if len(alike) else np.ones(self._shape)
+
+    def kernel(self, weights: tuple[float, ...]) -> Floats:
+        """How alike each pair of rows is altogether."""
+        product = np.ones(self._shape)
+        for weight, unlike in zip(weights, self._unlike, strict=True):
+            product *= 1 - weight * unlike
+        kernel: Floats = (self._mean + product) / 2
+        return kernel

@@ -32,16 +32,16 @@ class Site:
     chance: Chance
     ground: Ground
     work: Mapping[TrialId, Work]
-    # A machine whose daemon lives and can be reached; None for any other.
-    giver: Callable[[NodeId], Box | None]
+    # What a node gives that can be reached: None if it has not got it; None of any other node.
+    giver: Callable[[NodeId], Callable[[Checkpoint], Checkpoint | None] | None]
 
     def fetch(self, checkpoint: Checkpoint, sources: Iterable[Source], folder: Folder) -> bool:
         """See the checkpoint in a folder, from its sources if it is not there; whether it is."""
         if checkpoint.id in folder.checkpoints:
             return True
         for source in sources:
-            box = self.giver(source.node) if source.address else None
-            found = box.folder(checkpoint.trial).give(checkpoint.id) if box else None
+            give = self.giver(source.node) if source.address else None
+            found = give(checkpoint) if give else None
             if found is not None:
                 folder.checkpoints[found.id] = replace(found, nodes=(folder.node,))
                 return True

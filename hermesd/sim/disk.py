@@ -41,8 +41,10 @@ class Folder:
             del self.checkpoints[old]
 
     def give(self, name: str) -> Checkpoint | None:
-        """A checkpoint as another node takes it: one that does not verify there is none."""
-        return None if name in self.damaged else self.checkpoints.get(name)
+        """A checkpoint as another node takes it: one that does not verify there is set aside."""
+        if name in self.damaged:
+            self.checkpoints.pop(name, None)
+        return self.checkpoints.get(name)
 
     def verified(self) -> list[Checkpoint]:
         """The checkpoints that verify, the furthest first."""

@@ -18,8 +18,8 @@ from hermesd.core.events import (
     RunFailed,
     RunSuspended,
 )
-from hermesd.core.file_events import Copied, CopyEvent, Looked, NotCopied
-from hermesd.core.model import NodeId, Tier, TrialId
+from hermesd.core.file_events import Copied, CopyEvent, Dropped, Looked, NotCopied, Spoilt
+from hermesd.core.model import Checkpoint, NodeId, Tier, TrialId
 from hermesd.core.node_actions import Action, Bring, Clear, Tell, Watch
 from hermesd.core.node_machine import NodeMachine
 from hermesd.core.node_messages import Fetch, Input, Known, Leased, Order
@@ -92,6 +92,7 @@ class Daemon:
             case Clear(trial):
                 if self.machine.forgot(trial):
                     self._box.folder(trial).retain(())
+                    self._tell(Dropped(self._box.id, trial))
             case _:
                 self.trainers.carry_out(action)
 
@@ -105,6 +106,15 @@ class Daemon:
         if self.machine.forgot(saved.trial):
             folder.retain({saved.id, *order.keep})
         self._tell(Copied(order.node, saved.trial, saved.id))
+
+    def give(self, wanted: Checkpoint) -> Checkpoint | None:
+        """A checkpoint for another node; that it is not there, or damaged, is told to the head."""
+        folder = self._box.folder(wanted.trial)
+        found = folder.give(wanted.id)
+        if found is None:
+            reason = "it was damaged"
+            self._tell(Spoilt(self._box.id, wanted.trial, wanted.id, reason, folder.newest))
+        return found
 
     def _tell(self, event: RunEvent | DeviceFailed | CopyEvent | Looked) -> None:
         self._last += 1

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from hermesd.core.events import (
     Cancelled,
     Event,
+    NodeLost,
     Paused,
     Unpaused,
 )
@@ -16,9 +17,11 @@ from hermesd.core.machine_events import (
     NodeUndrained,
 )
 from hermesd.core.model import NodeId
-from hermesd.core.pools import pool_of
 from hermesd.sim.host import Host
 from hermesd.sim.world import World
+
+# After a death: the head has missed some heartbeats by then, its lease is not out.
+TELLING_SECONDS = 10.0
 
 
 class Storm:
@@ -87,14 +90,17 @@ class Storm:
         return node
 
     def _end_a_node(self) -> str:
-        """For good, with its disk; one of each pool is left."""
-        alive = [node for node in self._world.boxes if node not in self._world.gone]
-        pool = {node: pool_of(node, self._world.pools) for node in alive}
-        spare = [node for node in alive if list(pool.values()).count(pool[node]) > 1]
+        """For good, with its disk; one of each pool is left. A person may say so before the head
+        finds out."""
+        spare = self._world.spare
         if not spare:
             return "there is none"
         node = self._chance.random.choice(spare)
         self._world.lose(node)
+        if self._chance.happens(0.5):
+            self._requests += 1
+            lost = NodeLost(node, f"r{self._requests}")
+            self._agenda.after(TELLING_SECONDS, lambda: self._world.ask(lost, lost.request_id))
         return node
 
     def _wipe(self) -> str:

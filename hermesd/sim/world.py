@@ -7,7 +7,7 @@ off: everything must finish, with the results of an undisturbed training, and le
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from hermesd.core.commands import Command, Launch
@@ -16,12 +16,13 @@ from hermesd.core.events import (
     Submitted,
     Unpaused,
 )
+from hermesd.core.fold_copies import dispensable
 from hermesd.core.machine_events import (
     NodeUndrained,
     PoolsConfigured,
 )
-from hermesd.core.model import NodeId, Phase, RunId, Time, TrialId
-from hermesd.core.pools import Pool
+from hermesd.core.model import Checkpoint, NodeId, Phase, RunId, Time, TrialId
+from hermesd.core.pools import Pool, pool_of
 from hermesd.core.scheduler import LeaseTerms
 from hermesd.core.state import State
 from hermesd.sim.agenda import Agenda
@@ -160,6 +161,13 @@ class World:
         if node not in self.gone and (present is None or not present.alive):
             self.daemons[node] = Daemon(self.boxes[node], self._site, self._dial)
 
+    @property
+    def spare(self) -> list[NodeId]:
+        """The machines without which each pool has one, for the trials that may run only there."""
+        alive = [node for node in self.boxes if node not in self.gone]
+        pool = {node: pool_of(node, self.pools) for node in alive}
+        return [node for node in alive if list(pool.values()).count(pool[node]) > 1]
+
     def lose(self, node: NodeId) -> None:
         """A machine is no more, nor its disk."""
         box, daemon = self.boxes[node], self.daemons[node]
@@ -168,9 +176,9 @@ class World:
             daemon.die()
         box.wipe()
 
-    def _giver(self, node: NodeId) -> Box | None:
+    def _giver(self, node: NodeId) -> Callable[[Checkpoint], Checkpoint | None] | None:
         there = self.reachable[node] and self.daemons[node].alive
-        return self.boxes[node] if there else None
+        return self.daemons[node].give if there else None
 
     def _dial(self, node: NodeId) -> Stream | None:
         if self.head is None or not self.reachable[node]:
@@ -266,6 +274,11 @@ class World:
                 raise Broken(f"{node} still has hosts of {list(box.hosts)}")
             if (live := self.daemons[node].machine.live()) and node not in self.gone:
                 raise Broken(f"{node} still speaks of {live}")
+        state = self.state
+        assert state is not None
+        for trial, node in state.leftover:
+            if node not in self.gone and dispensable(state, state.trials[trial], node):
+                raise Broken(f"{node} still has checkpoints of {trial}")
         if self.ground.devices or self.ground.trials:
             raise Broken(f"still computing: {self.ground.trials}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from hermesd.core.events import (
     Checkpointed,
@@ -19,7 +19,7 @@ from hermesd.core.events import (
     RunStarted,
     RunSuspended,
 )
-from hermesd.core.file_events import Copied, CopyEvent, Looked, NotCopied
+from hermesd.core.file_events import Copied, CopyEvent, Dropped, Looked, NotCopied, Spoilt
 from hermesd.core.machine_events import Reclaimed, Yielded
 from hermesd.core.model import LiveRun
 from hermesd.core.node_messages import Series
@@ -38,7 +38,7 @@ from hermesd.wire.nouns import (
     run_of,
     word_of,
 )
-from hermesd.wire.reports import report_from_proto, report_to_proto
+from hermesd.wire.reports import points_from_proto, report_from_proto, report_to_proto
 
 NodeEvent = RunEvent | DeviceFailed | Yielded | Reclaimed | CopyEvent | Looked
 
@@ -66,6 +66,7 @@ def hello_to_proto(joined: NodeJoined) -> pb.AttachRequest:
             yields=[pb.Yielded(place=place, reason=why) for place, why in joined.yields],
             disk=joined.disk,
             shared=joined.shared,
+            parting=joined.parting,
         )
     )
 
@@ -93,6 +94,7 @@ def hello_from_proto(message: pb.Hello) -> NodeJoined:
         yields=tuple((each.place, each.reason) for each in message.yields),
         disk=message.disk,
         shared=message.shared,
+        parting=message.parting,
     )
 
 
@@ -109,8 +111,9 @@ def _event_to_proto(event: NodeEvent, points: Iterable[Series]) -> pb.AttachRequ
     match event:
         case DeviceFailed(device, reason):
             return pb.AttachRequest(device_failed=pb.DeviceFailed(device=device, reason=reason))
-        case Yielded(place, reason):
-            return pb.AttachRequest(yielded=pb.Yielded(place=place, reason=reason))
+        case Yielded(place, reason, parting):
+            yielded = pb.Yielded(place=place, reason=reason, parting=parting)
+            return pb.AttachRequest(yielded=yielded)
         case Reclaimed(place):
             return pb.AttachRequest(reclaimed=pb.Reclaimed(place=place))
         case Looked(node, sights):
@@ -121,6 +124,13 @@ def _event_to_proto(event: NodeEvent, points: Iterable[Series]) -> pb.AttachRequ
         case NotCopied(node, trial, name, reason, way):
             refused = pb.NotCopied(node=node, trial=trial, checkpoint=name, reason=reason, way=way)
             return pb.AttachRequest(not_copied=refused)
+        case Dropped(node, trial):
+            return pb.AttachRequest(dropped=pb.Dropped(node=node, trial=trial))
+        case Spoilt(node, trial, name, reason, instead):
+            spoilt = pb.Spoilt(node=node, trial=trial, checkpoint=name, reason=reason)
+            if instead is not None:
+                spoilt.instead.CopyFrom(checkpoint_to_proto(instead))
+            return pb.AttachRequest(spoilt=spoilt)
         case Reported():
             return pb.AttachRequest(report=report_to_proto(event, points))
         case RunStarted((trial, attempt), step, seconds, planned):
@@ -188,7 +198,7 @@ def _outcome_to_proto(event: RunSuspended | RunCompleted | RunFailed) -> pb.Atta
                     trial=trial, attempt=attempt, step=step, checkpoint=optional(checkpoint)
                 )
             )
-        case RunFailed((trial, attempt), kind, detail, signature, step):
+        case RunFailed((trial, attempt), kind, detail, signature, step, newest):
             return pb.AttachRequest(
                 run_failed=pb.RunFailed(
                     trial=trial,
@@ -197,12 +207,16 @@ def _outcome_to_proto(event: RunSuspended | RunCompleted | RunFailed) -> pb.Atta
                     detail=detail,
                     error_signature=signature,
                     step=step,
+                    newest_attempt=newest,
                 )
             )
 
 
-def event_from_proto(request: pb.AttachRequest) -> NodeJoined | NodeEvent | None:
-    """The event that a node's message stands for. Raises Malformed.
+def event_from_proto(
+    request: pb.AttachRequest, points: Sequence[Series] | None = None
+) -> NodeJoined | NodeEvent | None:
+    """The event that a node's message stands for; `points` are a report's, if they were read
+    already. Raises Malformed.
 
     None for what is no event: heartbeat, goodbye, usage, a piece of a file, and kinds that a
     newer node knows.
@@ -211,7 +225,9 @@ def event_from_proto(request: pb.AttachRequest) -> NodeJoined | NodeEvent | None
         case "hello":
             return hello_from_proto(request.hello)
         case "report":
-            return report_from_proto(request.report)
+            if points is None:
+                points = points_from_proto(request.report)
+            return report_from_proto(request.report, points)
         case "run_started":
             started = request.run_started
             run = run_of(started, "run_started")
@@ -238,7 +254,7 @@ def event_from_proto(request: pb.AttachRequest) -> NodeJoined | NodeEvent | None
         case "device_failed":
             return DeviceFailed(request.device_failed.device, request.device_failed.reason)
         case "yielded":
-            return Yielded(request.yielded.place, request.yielded.reason)
+            return Yielded(request.yielded.place, request.yielded.reason, request.yielded.parting)
         case "reclaimed":
             return Reclaimed(request.reclaimed.place)
         case "copied":
@@ -251,6 +267,12 @@ def event_from_proto(request: pb.AttachRequest) -> NodeJoined | NodeEvent | None
             missed = request.not_copied
             named = missed.node, missed.trial, missed.checkpoint
             return NotCopied(*named, missed.reason, missed.way)
+        case "dropped":
+            return Dropped(request.dropped.node, request.dropped.trial)
+        case "spoilt":
+            bad = request.spoilt
+            other = checkpoint_from_proto(bad.instead) if bad.HasField("instead") else None
+            return Spoilt(bad.node, bad.trial, bad.checkpoint, bad.reason, other)
         case _:
             return _outcome_from_proto(request)
 
@@ -281,6 +303,7 @@ def _outcome_from_proto(
                 failed.detail,
                 failed.error_signature,
                 failed.step,
+                failed.newest_attempt,
             )
         case _:
             return None

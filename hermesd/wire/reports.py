@@ -45,20 +45,23 @@ def report_to_proto(report: Reported, points: Iterable[Series]) -> pb.Report:
 
 def points_from_proto(message: pb.Report) -> tuple[Series, ...]:
     """The points that travel beside a report. Raises Malformed."""
+    found = []
     for points in message.points:
-        if not points.steps or len(points.steps) != len(points.values):
+        # A slice is copied by the library at once, an iteration asks it for each number.
+        steps, values = tuple(points.steps[:]), tuple(points.values[:])
+        if not steps or len(steps) != len(values):
             raise Malformed(
-                f"report.points {points.metric!r}: {len(points.steps)} steps and"
-                f" {len(points.values)} values, expected as many of each and at least one"
+                f"report.points {points.metric!r}: {len(steps)} steps and"
+                f" {len(values)} values, expected as many of each and at least one"
             )
-    return tuple(Series(p.metric, tuple(p.steps), tuple(p.values)) for p in message.points)
+        found.append(Series(points.metric, steps, values))
+    return tuple(found)
 
 
-def report_from_proto(message: pb.Report) -> Reported:
-    """The report that a message stands for. Raises Malformed."""
+def report_from_proto(message: pb.Report, points: Sequence[Series]) -> Reported:
+    """The report that a message with these points stands for. Raises Malformed."""
     if any(chunk.count < 1 for chunk in message.chunks):
         raise Malformed("report.chunks: a chunk without an iteration, expected 1 or more")
-    points = points_from_proto(message)
     return Reported(
         run=run_of(message, "report"),
         step=message.step,

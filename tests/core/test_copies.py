@@ -10,29 +10,33 @@ from hermesd.core.commands import Copy, Drop
 from hermesd.core.copies import rebuilt
 from hermesd.core.events import (
     Checkpointed,
+    DeviceFailed,
+    Event,
     Extended,
     FidelityKnown,
     NodeJoined,
     NodeSilent,
     Paused,
     Removed,
+    RunFailed,
 )
-from hermesd.core.file_events import Copied, NotCopied
+from hermesd.core.file_events import Copied, Dropped, NotCopied, Spoilt
 from hermesd.core.fold_copies import remembered
-from hermesd.core.machine_events import (
-    NodeDrained,
-)
+from hermesd.core.machine_events import NodeDrained, NodeUndrained, PoolsConfigured
 from hermesd.core.model import Checkpoint, Fidelity, Phase, RunId, StopRule
 from hermesd.core.node_actions import Bring, Clear, Tell
 from hermesd.core.node_messages import Fetch, Shed
+from hermesd.core.pools import Pool
 from tests.core.node_talk import ONE, Told, order
 from tests.core.playbook import (
     LEASE,
     Playbook,
     completed,
+    crashed,
     joined,
     live,
     play,
+    reported,
     run,
     started,
     submitted,
@@ -100,6 +104,13 @@ def test_copies_are_spread_over_the_nodes() -> None:
     book.tell(saved("s/0#1", 9)).expect("copy s/0#1@9 from n to k")
     book.tell(saved("s/1#1", 7)).expect()  # a node gives one at a time
     book.tell(copied("s/0#1", 9, "k")).expect("copy s/1#1@7 from n to m")
+
+
+def test_a_copy_rather_goes_where_the_trial_can_go_on() -> None:
+    book = pool("k", "m").tell(PoolsConfigured((Pool("gold", ("k",)),)))
+    book.tell(saved("s/0#1", 9)).expect("copy s/0#1@9 from n to m")
+    book = pool("k").tell(PoolsConfigured((Pool("gold", ("k",)),)))
+    book.tell(saved("s/0#1", 9)).expect("copy s/0#1@9 from n to k")
 
 
 def test_a_newer_checkpoint_waits_for_the_copy_under_way() -> None:
@@ -181,6 +192,29 @@ def test_what_nothing_refers_to_is_dropped() -> None:
     book.tell(copied("s/0#1", 20, "m")).expect("drop s/0 on k")
 
 
+def left_over() -> Playbook:
+    """k has a checkpoint of s/0 that is of no use, and was told."""
+    book = pool("m", "k").tell(saved("s/0#1", 9)).tell(copied("s/0#1", 9, "k"))
+    book.tell(NodeDrained("k", "r1")).tell(copied("s/0#1", 9, "m")).tell(saved("s/0#1", 20))
+    book.tell(copied("s/0#1", 20, "m"), NodeUndrained("k", "r2"))
+    assert "drop s/0 on k" in book.heard()
+    return book
+
+
+def test_what_may_not_have_been_heard_is_said_again_until_it_is_answered() -> None:
+    book = left_over().tell(NodeSilent("k", "cut"), joined(0, node="k")).expect("drop s/0 on k")
+    book.tell(Dropped("k", "s/0")).tell(NodeSilent("k", "cut"), joined(0, node="k")).expect()
+
+
+def test_what_is_wanted_again_is_not_dropped() -> None:
+    book = left_over().tell(NodeSilent("m", "dead"), NodeSilent("k", "cut"), joined(0, node="k"))
+    book.expect("drop s/0 on k")
+    book.at(LOST).expect("copy s/0#1@20 from n to k")
+    book.tell(NodeSilent("k", "cut"), joined(0, node="k"))
+    book.expect("drop s/0 on k", "copy s/0#1@20 from n to k")
+    book.tell(copied("s/0#1", 20, "k"), NodeSilent("k", "cut"), joined(0, node="k")).expect()
+
+
 def test_the_checkpoints_of_a_node_that_drains_go_elsewhere() -> None:
     book = pool("m", "k").tell(saved("s/0#1", 9), copied("s/0#1", 9, "m")).expect()
     book.tell(NodeDrained("m", "r1")).expect("copy s/0#1@9 from n to k")
@@ -209,7 +243,8 @@ def test_the_index_can_be_made_anew() -> None:
 def test_only_the_newest_is_copied(command: Copy) -> None:
     book = pool().tell(saved("s/0#1", 9))
     book.refuses(command, "is not to be copied")  # type: ignore[arg-type]
-    book.refuses(Drop("t/0", "n"), "no trial")  # type: ignore[arg-type]
+    book.refuses(Drop("s/0", "n"), "nothing of 's/0' is left over on n")  # type: ignore[arg-type]
+    book.refuses(Dropped("n", "s/0"), "nothing of s/0 was left over on n")
 
 
 # -- at the node -----------------------------------------------------------------------------------
@@ -293,3 +328,77 @@ def test_a_copy_of_what_could_not_be_used_ends_like_any_other() -> None:
     assert book.state.copies == rebuilt(book.state)
     assert not book.state.copies.taking
     book.tell(saved("s/0#2", 5)).expect("copy s/0#2@5 from n to m")
+
+
+# -- a checkpoint that is not what it was ----------------------------------------------------------
+
+
+def spoilt(name: str, step: int, node: str = "n", instead: int = 0) -> Spoilt:
+    trial = run(name).trial
+    older = Checkpoint(f"{name}@{instead}", trial, 1, instead, "5ha", 1, (node,))
+    return Spoilt(node, trial, f"{name}@{step}", "it is damaged", older if instead else None)
+
+
+def asked_for(*files: Event, replicas: int = 1) -> Playbook:
+    """s/0 is to go on at m from what n has of it."""
+    book = pool("m", replicas=replicas).tell(*files)
+    book.tell(joined(1, node="m"), DeviceFailed("n/0", "broken"), crashed("s/0#1", 20))
+    assert "launch s/0#2 on m/0 from s/0#1@20" in book.heard()
+    return book
+
+
+NOT_STARTED = RunFailed(run("s/0#2"), "not_started", "s/0#1@20 could not be had", "", 0)
+
+
+def test_the_only_copy_is_damaged_and_the_trial_goes_on_from_the_one_before() -> None:
+    book = asked_for(saved("s/0#1", 9), copied("s/0#1", 9), saved("s/0#1", 20))
+    book.tell(spoilt("s/0#1", 20, instead=5), NOT_STARTED)
+    book.expect("launch s/0#3 on m/0 from s/0#1@9")
+    assert book.trial().step == 9
+
+
+def test_what_is_heard_after_the_failure_has_the_same_effect() -> None:
+    book = asked_for(saved("s/0#1", 9), copied("s/0#1", 9), saved("s/0#1", 20))
+    book.tell(NOT_STARTED).expect("launch s/0#3 on m/0 from s/0#1@20")
+    book.tell(replace(NOT_STARTED, run=run("s/0#3"))).expect("copy s/0#1@20 from n to m")
+    book.tell(spoilt("s/0#1", 20)).at(1).expect("launch s/0#4 on m/0 from s/0#1@9")
+    book.tell(not_copied("s/0#1", 20)).refuses(spoilt("s/0#1", 20), "nothing refers to it")
+
+
+def test_what_the_node_has_instead_may_be_further_than_the_copy() -> None:
+    book = asked_for(saved("s/0#1", 9), copied("s/0#1", 9), saved("s/0#1", 20))
+    book.tell(spoilt("s/0#1", 20, instead=15), NOT_STARTED)
+    book.expect("launch s/0#3 on m/0 from s/0#1@15")
+    assert book.trial().step == 15
+
+
+def test_with_nothing_left_the_trial_begins_anew() -> None:
+    book = asked_for(saved("s/0#1", 20), replicas=0)
+    book.tell(spoilt("s/0#1", 20), NOT_STARTED).expect("launch s/0#3 on m/0")
+    assert book.trial().step == 0
+
+
+def test_one_of_two_copies_is_damaged_and_another_is_made() -> None:
+    book = pool("m", "k").tell(saved("s/0#1", 9)).tell(copied("s/0#1", 9, "k"))
+    book.heard()
+    book.tell(spoilt("s/0#1", 9, "k")).expect("copy s/0#1@9 from n to k")
+    assert (book.trial().checkpoint or NOTHING).nodes == ("n",)
+
+
+@pytest.mark.parametrize("lie", [("s/1", 15), ("s/0", 30)])
+def test_what_is_had_instead_is_of_the_trial_and_of_before(lie: tuple[str, int]) -> None:
+    trial, step = lie
+    book = asked_for(saved("s/0#1", 20), replicas=0)
+    other = Checkpoint(f"{trial}#1@{step}", trial, 1, step, "5ha", 1, ("n",))
+    book.refuses(spoilt("s/0#1", 20, "m"), "nothing refers to it")
+    book.tell(replace(spoilt("s/0#1", 20), instead=other), NOT_STARTED)
+    book.expect("launch s/0#3 on m/0")
+
+
+def test_a_run_goes_on_though_its_checkpoint_is_damaged() -> None:
+    book = pool("m", replicas=0).tell(saved("s/0#1", 9), reported("s/0#1", 12, [1.0]))
+    book.tell(spoilt("s/0#1", 9)).expect()
+    assert book.trial().step == 12
+    assert book.trial().checkpoint is None
+    book.tell(saved("s/0#1", 20)).expect()
+    assert (book.trial().checkpoint or NOTHING).step == 20

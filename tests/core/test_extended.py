@@ -62,6 +62,7 @@ def test_a_trial_that_cannot_be_extended_is_as_it_was(book: Playbook, phase: Pha
     book.tell(crashed("s/0#2", 9))
     after = book.trial()
     assert after.reason == "not extended: it broke"
+    assert after.not_extended == "it broke"
     kept = KEPT
     assert {n: getattr(after, n) for n in kept} == {n: getattr(before, n) for n in kept}
     assert (rank(book), after.result) == (1, None)

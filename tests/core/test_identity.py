@@ -10,7 +10,7 @@ from hermesd.core.model import Tier
 from hermesd.core.node_actions import End, Forget, Spawn, Tell
 from hermesd.core.node_messages import Left, Parked, Started
 from tests.core.node_talk import ONE, TWO, Told, exact, order, suspend
-from tests.core.playbook import joined, live, play, started, submitted
+from tests.core.playbook import completed, joined, live, play, run, started, submitted
 
 OURS, THEIRS = replace(order(ONE), identity="ours"), replace(order(ONE), identity="theirs")
 
@@ -67,3 +67,13 @@ def test_a_hello_with_a_run_of_another_study_keeps_none_of_ours_alive() -> None:
     assert book.trial("t/0").failures[0].error_kind == "lost"
     same = replace(live("t/0#2", "starting", device="n/1"), identity="ours")
     book.tell(joined(2, live=[live("s/0#1"), same])).expect()
+
+
+def test_a_node_tells_a_restored_head_which_attempts_there_were() -> None:
+    book = play(1, devices=1).expect("launch s/0#1 on n/0")
+    seen = RunFailed(run("s/0#1"), "lost", "the head has forgotten attempts of it", "", 0, 7)
+    book.tell(seen).expect("launch s/0#8 on n/0")
+    trial = book.state.trials["s/0"]
+    assert (trial.failures, trial.misfortunes, trial.attempt) == ((), 0, 8)
+    assert not book.state.strikes
+    book.tell(started("s/0#8"), completed("s/0#8", 3)).expect()

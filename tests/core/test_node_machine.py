@@ -92,7 +92,9 @@ def test_a_launch_said_twice_starts_once_and_is_answered_each_time() -> None:
     node.says(Failed(ONE, "exit", "exit code 3"))
     assert node.says(order(ONE)) == [Tell(RunFailed(ONE, "exit", "exit code 3", "", 0))]
     node.says(Known(ONE))
-    assert node.says(order(ONE)) == [], "never spawned again, even after it was forgotten"
+    [answer] = events(node.says(order(ONE)))
+    assert isinstance(answer, RunFailed), "never spawned again, even after it was forgotten"
+    assert (answer.run, answer.newest_attempt) == (ONE, 1)
 
 
 def test_park_hands_the_device_on_and_the_process_goes_on_elsewhere() -> None:
@@ -469,6 +471,14 @@ def test_leases_are_passed_on_now_and_then() -> None:
     assert node.says(Leased(1605.0)) == [Extend(1605.0)]
     assert node.says(Leased(1200.0)) == [], "a lease never shrinks"
     assert node.machine.lease == 1605.0
+
+
+def test_short_leases_are_passed_on_more_often() -> None:
+    node = Told(lease=1010.0)
+    assert node.says(Leased(1010.5)) == []
+    assert node.says(Leased(1011.5)) == [Extend(1011.5)]
+    node.now = 1020.0
+    assert node.says(Leased(1011.5)) == [], "it has not grown"
 
 
 def test_orders_about_unknown_runs_are_answered() -> None:

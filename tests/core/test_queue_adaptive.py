@@ -12,7 +12,7 @@ from hermesd.core.model import Phase, Quantum
 from hermesd.core.placement import Free
 from hermesd.core.policy import Facts, Field, Score
 from hermesd.core.queue import StudyQueue
-from hermesd.core.scouting import SAMPLED
+from hermesd.core.scouting import FEW, SAMPLED
 from hermesd.core.trial import Trial
 from tests.core.playbook import Playbook, play
 
@@ -117,6 +117,21 @@ def test_the_leader_may_be_over_and_may_fall_back() -> None:
         queue.refresh([book.trial("s/1")])
         order(queue, 1)
         assert heard.fields[-1].leader.id == leader
+
+
+def test_the_leader_is_found_among_many_that_changed_at_once_and_often() -> None:
+    count = 3 * FEW
+    book, heard = play(trials=count, devices=None), Heard()
+    stepped(book, [2 + number * 7 % count for number in range(count)])
+    queue = StudyQueue(book.state, "s", BySteps(heard), Free())
+    for lead in range(8):
+        # All change, those that led before fall back: more is forgotten than is there.
+        for trial in [book.trial(f"s/{number}") for number in range(count)]:
+            first = trial.spec.number == 5 * lead
+            book.state.put(replace(trial, step=1000 if first else trial.step % count + 2))
+        queue.refresh(book.trial(f"s/{number}") for number in range(count))
+        order(queue, 1)
+        assert heard.fields[-1].leader.id == f"s/{5 * lead}"
 
 
 def test_only_the_first_of_the_order_and_of_the_front_come_into_question() -> None:

@@ -7,7 +7,6 @@ is over stays over, what is refused changes nothing, and a replay gives the same
 from __future__ import annotations
 
 import contextlib
-from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +25,7 @@ from hermesd.core.events import (
     Extended,
     FidelityKnown,
     MilestonePassed,
+    NodeLost,
     NodeSilent,
     ParkLost,
     Paused,
@@ -39,7 +39,8 @@ from hermesd.core.events import (
     RunSuspended,
     Unpaused,
 )
-from hermesd.core.file_events import Copied, NotCopied
+from hermesd.core.file_events import Copied, Dropped, NotCopied, Spoilt
+from hermesd.core.fold_copies import remembered
 from hermesd.core.history import Result
 from hermesd.core.machine_events import (
     Forgiven,
@@ -64,81 +65,30 @@ from hermesd.core.model import (
     TrialId,
 )
 from hermesd.core.placement import avoided, fits, make_placement, untried
-from hermesd.core.policy import Planning, Policy, Score
+from hermesd.core.policy import Planning, Policy
 from hermesd.core.pools import Pool
 from hermesd.core.quotas import Quotas
-from hermesd.core.retrying import RetryAction, RetryRule
+from hermesd.core.retrying import RetryAction
 from hermesd.core.scheduler import Scheduler
 from hermesd.core.sharing import Terms
 from hermesd.core.state import Rejected, State
 from hermesd.core.strikes import against
 from hermesd.core.trial import Trial
-from hermesd.policy import make_policy
-from hermesd.policy.fifo import Fifo
-from tests.core.playbook import LEASE, checkpoint, joined, reported, submitted, tables
-
-PLUGINS = [
-    Plugin("fifo"),
-    Plugin("round_robin"),
-    Plugin("hermes"),
-    Plugin("hermes", (("winner_may_stay", False), ("growth_on", "preemptions"))),
-    Plugin("best_first"),
-    Plugin("slaq", (("reading", "predicted_reduction"),)),
-    Plugin("asha", (("eta", 2), ("min_rung", 2.0))),
-    Plugin("moody"),
-]
-NODES = ("n", "m", "k")
-TRIALS = [f"{study}/{number}" for study in "st" for number in range(3)]
-
-RULES = (
-    RetryRule("out of memory", RetryAction.NOT_HERE),
-    RetryRule("bug", RetryAction.NO_RETRY),
-    RetryRule("ECC", RetryAction.EXCLUDE_NODE),
+from tests.core.machine_choices import (
+    PLACEMENTS,
+    POOLS,
+    RULES,
+    TRIALS,
+    attempts,
+    nodes,
+    plugins,
+    policy_named,
+    requests,
+    snapshot,
+    some_trials,
+    steps,
 )
-PLACEMENTS = [
-    Plugin("free"),
-    Plugin("free", (("speeds", "equal"),)),
-    Plugin("homes", (("G_thres", 2), ("rebalance", "node"))),
-    Plugin("swap", (("G_thres", 2),)),
-]
-
-POOLS = [
-    (),
-    (Pool("gold", ("m",)),),
-    (Pool("gold", ("?",), Plugin("round_robin")), Pool("default", (), None, Plugin("free"))),
-    (Pool("gold", ("m",), None, Plugin("homes", (("G_thres", 2),))), Pool("red", ("n", "m"))),
-]
-
-plugins = st.sampled_from(PLUGINS)
-some_trials = st.lists(st.sampled_from(TRIALS), min_size=1, max_size=3, unique=True).map(tuple)
-nodes = st.sampled_from(NODES)
-requests = st.integers(0, 40).map("r{}".format)
-steps = st.integers(0, 12)
-# An event speaks of the present attempt, mostly; of the one before, or of one never made.
-attempts = st.sampled_from([0, 0, 0, 0, 0, 0, -1, 1])
-
-
-class Moody(Fifo):
-    """A policy that raises for every third trial, once that ran."""
-
-    def score(self, trial: Trial) -> Score:
-        if trial.explored and trial.spec.number == 2:
-            raise ArithmeticError("not today")
-        return (0.0, 0.0)
-
-
-def policy_named(plugin: Plugin) -> Policy:
-    return Moody() if plugin.name == "moody" else make_policy(plugin)
-
-
-def snapshot(state: State) -> dict[str, Any]:
-    """A copy two levels deep; below that all is frozen or replaced, never changed."""
-    return {
-        name: {k: dict(v) if isinstance(v, dict) else v for k, v in table.items()}
-        if isinstance(table, dict)
-        else deepcopy(table)
-        for name, table in vars(state).items()
-    }
+from tests.core.playbook import LEASE, checkpoint, joined, reported, submitted, tables
 
 
 class SchedulerMachine(RuleBasedStateMachine):
@@ -210,12 +160,13 @@ class SchedulerMachine(RuleBasedStateMachine):
                 there = [each.ruled for each in trial.failures if each.device == device]
                 assert RetryAction.NOT_HERE not in there, "a rule keeps it from that device"
             if isinstance(command, Launch):
-                owner = self.state.owner_of(self.state.trials[command.run.trial])
+                trial = self.state.trials[command.run.trial]
+                owner = self.state.owner_of(trial)
                 most = self.state.terms_of(owner).max_devices
                 assert most is None or self.state.devices_of(owner) <= most
-                study = self.state.studies[self.state.trials[command.run.trial].spec.study]
+                pool = self.state.studies[trial.spec.study].pool
                 node = self.state.slots[command.devices[0]].device.node
-                assert self.state.nodes[node].pool == study.pool, "of another pool"
+                assert self.state.nodes[node].pool == pool, "of another pool"
                 assert command.run not in self.launched, f"{command.run} launched twice"
                 self.launched.add(command.run)
             if isinstance(command, Kill):
@@ -302,7 +253,6 @@ class SchedulerMachine(RuleBasedStateMachine):
         devices=st.integers(1, 2),
         boot=st.sampled_from(["b1", "b2"]),
         disk=st.sampled_from(["", "one", "one", "two"]),
-        shared=st.sampled_from(["", "nfs", "nfs"]),
         honest=st.booleans(),
         data=st.data(),
     )
@@ -312,7 +262,6 @@ class SchedulerMachine(RuleBasedStateMachine):
         devices: int,
         boot: str,
         disk: str,
-        shared: str,
         honest: bool,
         data: st.DataObject,
     ) -> None:
@@ -330,11 +279,11 @@ class SchedulerMachine(RuleBasedStateMachine):
                 word = data.draw(st.sampled_from(["starting", "running", "parked", "ended"]))
                 live.append(LiveRun(stray, word, (f"{node}/0",)))
         hello = joined(devices, node, boot, live, kinds=("cpu", "slow"))
-        self.tell(replace(hello, disk=disk, shared=shared))
+        self.tell(replace(hello, disk=disk, shared=data.draw(st.sampled_from(["", "nfs"]))))
 
-    @rule(node=nodes)
-    def silence(self, node: NodeId) -> None:
-        self.tell(NodeSilent(node, "cut"))
+    @rule(node=nodes, leaves=st.booleans())
+    def silence(self, node: NodeId, leaves: bool) -> None:
+        self.tell(NodeSilent(node, "cut"), *[NodeLost(node, left=True)] * leaves)
 
     @rule(node=nodes, request=requests, wish=st.sampled_from([NodeDrained, NodeUndrained]))
     def upkeep(self, node: NodeId, request: str, wish: Any) -> None:
@@ -348,9 +297,9 @@ class SchedulerMachine(RuleBasedStateMachine):
     def forgives(self, place: str, request: str) -> None:
         self.tell(Forgiven(place, request))
 
-    @rule(place=st.sampled_from(["n", "m", "n/0", "m/1"]), wanted=st.booleans())
-    def machine_wants_it_back(self, place: str, wanted: bool) -> None:
-        self.tell(Yielded(place, "it is day") if wanted else Reclaimed(place))
+    @rule(place=st.sampled_from(["n", "m", "n/0", "m/1"]), why=st.sampled_from(["", "day", "end"]))
+    def machine_wants_it_back(self, place: str, why: str) -> None:
+        self.tell(Yielded(place, why, why == "end") if why else Reclaimed(place))
 
     @rule(node=nodes, number=st.integers(0, 1))
     def device_fails(self, node: NodeId, number: int) -> None:
@@ -406,16 +355,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         seconds: float,
     ) -> None:
         name = str(self.run_of(trial, offset))
-        event = reported(
-            name,
-            step,
-            losses,
-            metrics=(("loss", 1.0),),
-            busy_seconds=seconds,
-            not_finite=finite == 0,
-            number=len(self.entries) + 1,
-        )
-        self.tell(event)
+        known = {"busy_seconds": seconds, "not_finite": finite == 0}
+        number = len(self.entries) + 1
+        self.tell(reported(name, step, losses, metrics=(("loss", 1.0),), number=number, **known))
 
     @rule(trial=st.sampled_from(TRIALS), offset=attempts, past=st.sampled_from([0, 0, 0, 1]))
     def quantum_ends(self, trial: TrialId, offset: int, past: int) -> None:
@@ -487,6 +429,18 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.tell(NotCopied(there, trial, name, "why ever", way))
         else:
             self.tell(Copied(there, trial, name))
+
+    @rule(trial=st.sampled_from(TRIALS), which=st.integers(0, 3), step=steps, has=st.booleans())
+    def a_checkpoint_rots(self, trial: TrialId, which: int, step: int, has: bool) -> None:
+        """On the first of its nodes, which may have another instead."""
+        known = self.state.trials.get(trial)
+        for each in remembered(known)[which : which + 1] if known else ():
+            other = replace(checkpoint(str(self.run_of(trial, 0)), step), nodes=each.nodes)
+            self.tell(Spoilt(each.nodes[0], trial, each.id, "", other if has else None))
+
+    @rule(trial=st.sampled_from(TRIALS), node=nodes)
+    def has_dropped(self, trial: TrialId, node: NodeId) -> None:
+        self.tell(Dropped(node, trial))
 
     @rule(trial=st.sampled_from(TRIALS))
     def loses_park(self, trial: TrialId) -> None:

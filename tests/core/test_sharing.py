@@ -50,6 +50,7 @@ class World:
         self.ends: list[tuple[float, int, RunId, int]] = []
         self.count = itertools.count()
         self.served: dict[str, list[float]] = defaultdict(list)
+        self.turns: list[str] = []
 
     def tell(self, *events: Event) -> None:
         """A batch, the decision, and what nodes answer to it."""
@@ -66,6 +67,7 @@ class World:
     def answers(self, command: Command) -> Sequence[Event]:
         match command:
             case Launch(run_id):
+                self.turns.append(run_id.trial)
                 self.served[self.owner(run_id)].append(self.now)
                 self.until_the_end(run_id, 0)
                 return [RunStarted(run_id, 0, 0.0)]
@@ -235,6 +237,14 @@ def test_the_studies_of_one_user_go_by_priority_then_by_turns() -> None:
         "launch same/1#1 on n/3 for 10 s",
         "launch low/0#1 on n/4 for 10 s",
     )
+
+
+def test_the_studies_of_one_user_have_a_single_device_in_turn() -> None:
+    world = World()
+    world.tell(joined(1), *(study_of("ann", 3, name) for name in ("one", "two", "three")))
+    for _ in range(8):
+        world.go_on(world.now + QUANTUM_SECONDS)
+    assert [trial.partition("/")[0] for trial in world.turns] == ["one", "two", "three"] * 3
 
 
 def test_a_priority_takes_nothing_from_another_user() -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -38,7 +39,7 @@ class Place:
     @contextmanager
     def daemon(self, *words: str) -> Iterator[None]:
         """A daemon of hermesd until the block ends; it says READY before the block begins."""
-        command = [sys.executable, "-m", "hermesd.cli", *words]
+        command = [sys.executable, "-m", "hermesd", *words]
         with notified(self.folder) as (socket, ready):
             process = subprocess.Popen(command, env={**self.environment, "NOTIFY_SOCKET": socket})
             try:
@@ -104,3 +105,23 @@ def test_a_token_makes_a_machine_a_node_and_a_person_a_user(place: Place) -> Non
     assert context == {"name": "lab", "head": place.address, "user": "alice", "current": True}
     place.ctl("logout")
     assert json.loads(place.ctl("context", "-o", "json"))["contexts"] == []
+
+
+def test_ports_of_a_head_speak_no_tls_before_1_3(place: Place) -> None:
+    with place.daemon("head"):
+        for address in (place.address, place.environment["HERMES_HEAD_ENROL"]):
+            assert handshake(address, ssl.TLSVersion.TLSv1_3) == "TLSv1.3"
+            with pytest.raises(OSError, match=r"HANDSHAKE_FAILURE|EOF|reset"):
+                handshake(address, ssl.TLSVersion.TLSv1_2)
+
+
+def handshake(address: str, newest: ssl.TLSVersion) -> str | None:
+    """The version that the port and a client of up to this version agree upon."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.maximum_version = newest
+    context.set_alpn_protocols(["h2"])
+    host, _, port = address.rpartition(":")
+    plain = socket.create_connection((host, int(port)))
+    with context.wrap_socket(plain) as secured:
+        return secured.version()

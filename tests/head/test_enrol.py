@@ -4,26 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
+import hermesd
+from hermesd.config import NodeConfig
 from hermesd.enrolment import Membership, channel_options, enrol
+from hermesd.head import authority
 from hermesd.head.authority import Authority
 from hermesd.identity import Identity, Invitation, NotEnrolled, Role, identity_of, uri_of
+from hermesd.node import link
+from hermesd.node.outbox import Outbox
 from hermesd.pb.hermes.v1 import control_pb2 as control
-from hermesd.pb.hermes.v1 import control_pb2_grpc, enrol_pb2_grpc, node_pb2_grpc
+from hermesd.pb.hermes.v1 import control_pb2_grpc, enrol_pb2_grpc, node_pb2, node_pb2_grpc
 from hermesd.pb.hermes.v1 import enrol_pb2 as pb
-from tests.head.heads import Node, World, status, world
+from tests.head.heads import Node, World, cancelled, status, world
 from tests.head.test_transport import free_port
 
 CODE = grpc.StatusCode
+BOX = Identity(Role.NODE, "box")
 
 
 class Open(World):
@@ -129,6 +139,42 @@ async def test_an_invitation_is_good_once_for_whom_and_as_long_as_it_says(
         await asyncio.to_thread(enrol, head.address, short, "box", tmp_path / "d")
 
 
+async def test_an_invitation_of_several_nodes_is_good_for_so_many(
+    head: Open, tmp_path: Path
+) -> None:
+    token = await head.invite(pb.IDENTITY_ROLE_NODE, uses=2)
+    for name in ("a", "b"):
+        await asyncio.to_thread(enrol, head.address, token, name, tmp_path / name)
+    with pytest.raises(NotEnrolled, match="was used"):
+        await asyncio.to_thread(enrol, head.address, token, "c", tmp_path / "c")
+
+
+async def test_only_nodes_of_any_name_are_invited_by_the_dozen(head: Open) -> None:
+    for role, name, uses in (
+        (pb.IDENTITY_ROLE_NODE, "box", 2),
+        (pb.IDENTITY_ROLE_USER, "", 2),
+        (pb.IDENTITY_ROLE_NODE, "", 10_001),
+        (pb.IDENTITY_ROLE_NODE, "", -1),
+    ):
+        code, words = await status(head.invite(role, name, uses=uses))
+        assert (code, words[:5]) == (CODE.INVALID_ARGUMENT, "uses ")
+
+
+async def test_the_certificate_of_a_node_that_left_for_good_opens_nothing(
+    head: Open, tmp_path: Path
+) -> None:
+    box = await head.member(pb.IDENTITY_ROLE_NODE, "box", tmp_path / "box")
+    async with connected(box) as channel:
+        node = await attached(channel, "box")
+        goodbye = node_pb2.Goodbye(reason="done", for_good=True)
+        await node.call.write(node_pb2.AttachRequest(goodbye=goodbye))
+        await node.ended()
+        with pytest.raises(grpc.aio.AioRpcError, match="of node box counts no more"):
+            await attached(channel, "box")
+    token = await head.invite(pb.IDENTITY_ROLE_NODE)
+    await asyncio.to_thread(enrol, head.address, token, "box", tmp_path / "again")
+
+
 async def test_nobody_takes_the_name_of_another_by_an_open_invitation(
     head: Open, tmp_path: Path
 ) -> None:
@@ -154,6 +200,27 @@ async def test_a_token_leads_to_its_own_head_alone(head: Open, tmp_path: Path) -
     with pytest.raises(NotEnrolled, match="not the one that the token is from"):
         await asyncio.to_thread(enrol, head.address, other, "box", tmp_path / "a")
     await asyncio.to_thread(enrol, head.address, token, "box", tmp_path / "a")
+
+
+async def test_a_token_is_not_used_up_where_there_is_no_place_for_what_it_brings(
+    head: Open, tmp_path: Path
+) -> None:
+    token = await head.invite(pb.IDENTITY_ROLE_NODE, "box")
+    (tmp_path / "file").touch()
+    with pytest.raises(NotEnrolled, match=r"file/a cannot be made .*the token was not used"):
+        await asyncio.to_thread(enrol, head.address, token, "box", tmp_path / "file" / "a")
+    await asyncio.to_thread(enrol, head.address, token, "box", tmp_path / "b")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has files that others may not read")
+async def test_root_does_not_join_for_a_daemon_of_another_account(
+    head: Open, tmp_path: Path
+) -> None:
+    token = await head.invite(pb.IDENTITY_ROLE_NODE, "box")
+    os.chown(tmp_path, 65534, 65534)
+    with pytest.raises(NotEnrolled, match=f"{tmp_path} belongs to nobody.*sudo -u nobody"):
+        await asyncio.to_thread(enrol, head.address, token, "box", tmp_path / "node" / "membership")
+    assert not (tmp_path / "node").exists()
 
 
 async def test_who_is_revoked_or_enrolled_anew_is_out_at_once(head: Open, tmp_path: Path) -> None:
@@ -215,6 +282,50 @@ async def test_members_and_invitations_outlive_the_head(tmp_path: Path) -> None:
         async with connected(box) as channel:
             (await attached(channel, "box")).call.cancel()
         await asyncio.to_thread(enrol, listen, token, "bob", tmp_path / "bob")
+
+
+async def test_a_node_whose_clock_is_far_ahead_renews_once_and_stays(
+    head: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box = await head.member(pb.IDENTITY_ROLE_NODE, "box", tmp_path / "node" / "membership")
+
+    def now(zone: datetime.tzinfo) -> datetime.datetime:
+        return datetime.datetime.now(zone) + datetime.timedelta(days=80)
+
+    ahead = SimpleNamespace(datetime=SimpleNamespace(now=now), UTC=datetime.UTC)
+    monkeypatch.setattr(link, "datetime", ahead)
+    config = NodeConfig(state_dir=tmp_path / "node", cpu_slots=())
+    before = (box.folder / "member.crt").read_bytes()
+    welcomes, leases, over = 0, 0, asyncio.Event()
+
+    def heard(response: node_pb2.AttachResponse) -> None:
+        nonlocal welcomes, leases
+        is_welcome = response.HasField("welcome")
+        welcomes, leases = welcomes + is_welcome, 0 if is_welcome else leases + 1
+        if leases == 2 and (box.folder / "member.crt").read_bytes() != before:
+            over.set()
+
+    hello = node_pb2.Hello(node="box", boot_id="b", version=hermesd.__version__)
+    dialling = link.Link(config, Outbox(), lambda: node_pb2.AttachRequest(hello=hello), heard)
+    running = asyncio.get_running_loop().create_task(dialling.run())
+    await over.wait()
+    assert welcomes == 2, "the stream of the new certificate lasts"
+    await cancelled(running)
+    await dialling.close()
+
+
+def test_a_clock_of_the_head_that_is_ahead_locks_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as past:
+        past.setattr(authority, "_BEFORE", datetime.timedelta(days=30))
+        born = Authority(tmp_path).certificate.not_valid_before_utc
+    key = ec.generate_private_key(ec.SECP256R1())
+    request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
+    signed = Authority(tmp_path).issue(BOX, request.sign(key, hashes.SHA256()))
+    _, certificate = Authority(tmp_path).server_pair()
+    for each in (signed, certificate):
+        assert x509.load_pem_x509_certificate(each).not_valid_before_utc == born
 
 
 async def test_a_head_without_other_machines_invites_nobody(tmp_path: Path) -> None:

@@ -112,11 +112,19 @@ async def test_a_waiting_trial_is_told_who_has_the_devices(tmp_path: Path) -> No
         assert told.endswith("; box/cpu:0 has long/1 (of its own study)")
         assert "has long" not in (await why(head, "long/1")).summary, "it runs"
         assert "has long" not in (await why(head, "gpus/1")).summary, "it would not run there"
+        listed = (await head.control.ListStudies(pb.ListStudiesRequest())).studies
+        waits = {study.id: study.waits_for for study in listed}
+        assert waits == {"long": "", "sdk": "box/cpu:0 has long/1 (of study long)", "gpus": ""}
+        asked = pb.GetStudyRequest(study="sdk")
+        assert (await head.control.GetStudy(asked)).study.waits_for == waits["sdk"]
+        held = pb.PauseTrialsRequest(request_id="p", selection=pb.Selection(study="sdk"))
+        await head.control.PauseTrials(held)
+        assert not (await head.control.GetStudy(asked)).study.waits_for
         node.call.cancel()
 
 
 async def test_studies_share_devices_as_the_documentation_says(tmp_path: Path) -> None:
-    """The study with the fewest devices has the next turn; of equals, the one submitted first."""
+    """The study with the fewest devices has the next turn; of equals, whose last is longest ago."""
     async with world(tmp_path) as head:
         node = Node(head, slots=2)
         await node.hello()
@@ -137,7 +145,7 @@ async def test_studies_share_devices_as_the_documentation_says(tmp_path: Path) -
         node.call.cancel()
 
 
-async def test_one_device_stays_with_the_study_that_was_first(tmp_path: Path) -> None:
+async def test_studies_have_the_only_device_in_turn(tmp_path: Path) -> None:
     async with world(tmp_path) as head:
         node = Node(head)
         await node.hello()
@@ -148,5 +156,8 @@ async def test_one_device_stays_with_the_study_that_was_first(tmp_path: Path) ->
         run = {"trial": launch.trial, "attempt": launch.attempt}
         await node.report(launch, 1, [2.0, 1.0])
         await node.say(quantum_ended=node_pb2.QuantumEnded(**run, step=2))
-        assert (await node.expect("renew")).renew.trial == "first/1"
+        suspend = (await node.expect("suspend")).suspend
+        assert suspend.trial == "first/1"
+        await node.say(run_suspended=node_pb2.RunSuspended(**run, tier=types.TIER_PARK, step=2))
+        assert (await node.expect("launch")).launch.trial == "second/1"
         node.call.cancel()

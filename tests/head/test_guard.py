@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from google.protobuf import descriptor_pool
 from structlog.testing import capture_logs
 
 from hermesd.config import HeadConfig
@@ -16,12 +20,14 @@ from hermesd.head.guard import INVITED, METHODS, Guard, token, undeclared
 from hermesd.head.listen import make_server
 from hermesd.head.statedir import StateRefused
 from hermesd.identity import Role
+from hermesd.pb.hermes import v1
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import control_pb2_grpc, node_pb2_grpc
 from tests.head.heads import World, request_id, status, world
 from tests.study_specs import spec
 
 CODE = grpc.StatusCode
+PROTOS = Path(__file__).resolve().parents[2] / "protos" / "hermes" / "v1"
 
 
 @pytest.fixture
@@ -98,6 +104,26 @@ def test_a_method_that_is_not_in_the_table_fails_the_start(
     monkeypatch.setattr(guard, "METHODS", {**METHODS, "/hermes.v1.ControlService/Old": frozenset()})
     with pytest.raises(RuntimeError, match="Old"):
         Guard(None)
+
+
+def test_every_service_that_there_is_has_its_rule() -> None:
+    """Not those that the guard was told of: whatever the packages of protos define."""
+    for module in pkgutil.iter_modules(v1.__path__, f"{v1.__name__}."):
+        importlib.import_module(module.name)
+    pool = descriptor_pool.Default()
+    files = (pool.FindFileByName(f"hermes/v1/{path.name}") for path in PROTOS.glob("*.proto"))
+    served = {
+        f"/{service.full_name}/{method.name}"
+        for file in files
+        for service in file.services_by_name.values()
+        for method in service.methods
+    }
+    # A node's own, see tests/node/test_fetching.
+    by_ticket = {f"/hermes.v1.TransferService/{name}" for name in ("Fetch", "Doubt")}
+    assert served == METHODS.keys() | by_ticket
+    assert len(served) > 30
+    everybody = {path for path, roles in METHODS.items() if roles == frozenset(Role)}
+    assert everybody == {INVITED, "/hermes.v1.EnrolService/Renew"}
 
 
 async def test_an_unknown_method_is_unimplemented(tmp_path: Path) -> None:
@@ -200,3 +226,14 @@ async def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:
             pass
     await other.stop(0)
     assert node_pb2_grpc.NodeServiceServicer
+
+
+def test_the_security_guide_has_the_table_of_methods() -> None:
+    guide = (Path(__file__).resolve().parents[2] / "docs" / "security.md").read_text()
+    told: dict[str, frozenset[Role]] = {}
+    section = guide.split("## Who may call what")[1].split("\n## ")[0]
+    for row in re.findall(r"^\| (`.*) \| (.*) \|$", section, re.MULTILINE):
+        roles = frozenset(Role(word) for word in row[1].split(", ") if word in tuple(Role))
+        told.update(dict.fromkeys(re.findall(r"`(\w+)`", row[0]), roles))
+    assert told.pop("Enrol") == frozenset(), "an invitation is what it asks for"
+    assert told == {p.rpartition("/")[2]: roles for p, roles in METHODS.items() if p != INVITED}

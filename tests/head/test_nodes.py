@@ -467,3 +467,14 @@ async def test_usage_is_shown_with_the_device(head: World) -> None:
 def test_versions_may_be_one_minor_apart(theirs: str, fit: bool) -> None:
     assert compatible("1.4.2", theirs) is fit
     assert request_id() != request_id()
+
+
+async def test_a_connection_that_breaks_under_a_write_ends_the_stream_like_any_other() -> None:
+    class Broken:
+        async def write(self, message: node_pb2.AttachResponse) -> None:
+            raise grpc.aio.InternalError("Failed execute_batch")
+
+    session = Session("box", "ipv4:10.0.0.2:1")
+    session.send(node_pb2.AttachResponse())
+    with pytest.raises(nodes_module._Ended, match="the stream broke"):
+        await nodes_module._write(session, Broken())

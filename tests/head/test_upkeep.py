@@ -219,6 +219,33 @@ async def test_the_third_failure_may_end_the_study(head: World) -> None:
     node.call.cancel()
 
 
+async def lose(head: World, node: str = "box", name: str = "") -> pb.Node:
+    request = pb.LoseNodeRequest(request_id=name or request_id(), node=node)
+    return (await head.control.LoseNode(request)).node
+
+
+async def test_a_node_that_a_person_says_is_off_is_not_waited_for(head: World) -> None:
+    node, other = Node(head), Node(head, "other")
+    await node.hello()
+    await head.submit(spec(ONE))
+    assert (await node.start()).trial == "digits/1"
+    await other.hello()
+    assert await status(lose(head)) == (
+        CODE.FAILED_PRECONDITION,
+        "node box is connected, so it is not off; `hermesctl node drain box` empties it",
+    )
+    node.call.cancel()
+    await events(head, pb.PUBLIC_EVENT_KIND_NODE_SILENT)
+    shown = await lose(head, "bo", name="r1")
+    assert (shown.id, shown.connected) == ("box", False)
+    assert (await other.expect("launch")).launch.attempt == 2
+    assert not (await lose(head, "bo", name="r1")).connected, "the same request again"
+    assert await status(lose(head)) == (CODE.FAILED_PRECONDITION, "node box is lost already")
+    seen = await events(head, pb.PUBLIC_EVENT_KIND_NODE_LOST)
+    assert seen[-1].device == "box"
+    other.call.cancel()
+
+
 def test_users_do_not_see_to_nodes() -> None:
-    for name in ("DrainNode", "UndrainNode", "ReleaseNode"):
+    for name in ("DrainNode", "UndrainNode", "LoseNode", "ReleaseNode"):
         assert METHODS[f"/hermes.v1.ControlService/{name}"] == {Role.OPERATOR, Role.ADMIN}

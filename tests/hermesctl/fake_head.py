@@ -199,6 +199,10 @@ class FakeHead(control_pb2_grpc.ControlServiceServicer):
         await self._begin(request, context)
         return pb.UndrainNodeResponse(node=self._drained(request.node, False))
 
+    async def LoseNode(self, request: Any, context: Any) -> pb.LoseNodeResponse:
+        await self._begin(request, context)
+        return pb.LoseNodeResponse(node=next(n for n in self.nodes if n.id == request.node))
+
     async def ReleaseNode(self, request: Any, context: Any) -> pb.ReleaseNodeResponse:
         await self._begin(request, context)
         return pb.ReleaseNodeResponse(node=next(n for n in self.nodes if n.id == request.node))

@@ -119,6 +119,24 @@ def test_a_call_after_close_is_an_error_of_ours(head: FakeHead) -> None:
     client.close()
 
 
+def test_two_threads_may_close_a_client(head: FakeHead) -> None:
+    client, together, raised = Client(), threading.Barrier(2), list[BaseException]()
+
+    def close() -> None:
+        together.wait()
+        try:
+            client.close()
+        except BaseException as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=close) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert raised == []
+
+
 def test_a_call_that_waits_while_the_client_is_closed_is_an_error_of_ours(head: FakeHead) -> None:
     head.add_study("digits", trial(1))
     client = Client()

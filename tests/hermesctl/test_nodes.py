@@ -80,6 +80,15 @@ def test_drain_asks_for_it_once_and_says_where_it_stands(head: FakeHead) -> None
     assert "connected" in hermesctl("node", "undrain", "box").stdout
 
 
+def test_a_node_is_lost_once_that_is_confirmed(head: FakeHead) -> None:
+    head.nodes = [pb.Node(id="box", silent_seconds=90.0)]
+    assert hermesctl("node", "lost", "box", input="n\n").exit_code != 0
+    assert head.of(pb.LoseNodeRequest) == []
+    assert "silent" in hermesctl("node", "lost", "box", "--yes").stdout
+    (request,) = head.of(pb.LoseNodeRequest)
+    assert (request.node, bool(request.request_id)) == ("box", True)
+
+
 class Changing(list[pb.Node]):
     """A node that is another when it is looked at for the third time."""
 
@@ -182,12 +191,10 @@ def test_a_study_without_a_device_says_who_has_them(head: FakeHead) -> None:
     head.nodes = [suspect_box()]
     head.add_study("fit", trial(1, "fit"))
     for words in (["status", "fit"], ["doctor"]):
-        assert "fit waits for a device: box/0 has digits/1" in hermesctl(*words).output
-    head.studies["fit"].spec.resources.device_kind = "gpu"
-    assert "fit waits" not in hermesctl("status", "fit").output
-    head.studies["fit"].spec.resources.device_kind = "cpu"
-    head.studies["fit"].paused = True
-    assert "fit waits" not in hermesctl("status", "fit").output
+        assert "fit waits for a device" not in hermesctl(*words).output
+    head.studies["fit"].waits_for = "box/0 has digits/1 (of study digits)"
+    for words in (["status", "fit"], ["doctor"]):
+        assert "fit waits for a device: box/0 has digits/1 (of" in hermesctl(*words).output
 
 
 def test_follow_says_soon_and_once_what_keeps_a_study_waiting(
@@ -195,7 +202,7 @@ def test_follow_says_soon_and_once_what_keeps_a_study_waiting(
 ) -> None:
     monkeypatch.setattr(live, "HEED_SECONDS", 0.0)
     head.nodes = [suspect_box()]
-    head.nodes[0].devices[0].trial = "long/1"
+    head.submitted = {"waits_for": "box/0 has long/1 (of study long)"}
     head.asked_before = 5
     head.at_last = [event(5, pb.PUBLIC_EVENT_KIND_STUDY_FINISHED)]
     said = hermesctl("submit", str(project / "study.yaml"), "--follow").stderr

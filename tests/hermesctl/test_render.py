@@ -262,13 +262,12 @@ def test_a_study_tells_which_trials_failed() -> None:
 
 
 def test_a_study_tells_which_trials_were_not_extended() -> None:
-    why = "not extended: fit.py: error: unrecognized arguments: --nosuch=10"
-    kept = [trial(n, state=types.TRIAL_STATE_COMPLETED, reason=why) for n in range(1, 8)]
+    why = "fit.py: error: unrecognized arguments: --nosuch=10"
+    kept = [trial(n, state=types.TRIAL_STATE_COMPLETED, not_extended=why) for n in range(1, 8)]
     study = detail(*kept, finished=True)
     for view in (status_view(study, {}), final_view(study, study.trials, {})):
         lines = shown(view).splitlines()
-        words = "fit.py: error: unrecognized arguments: --nosuch=10"
-        assert f"digits/1  {words}  hermesctl trial show digits/1" in [
+        assert f"digits/1  {why}  hermesctl trial show digits/1" in [
             re.sub("   +", "  ", line) for line in lines
         ]
         assert any(line.startswith("not extended") for line in lines)

@@ -9,7 +9,7 @@ import pytest
 
 from hermesd.core.model import Tier
 from hermesd.node.devices.cpu import CpuSlots
-from hermesd.node.devices.nvml import Gpus
+from hermesd.node.devices.nvml import Gpus, chosen
 from hermesd.node.devices.rack import Rack
 from hermesd.slots import Slot
 
@@ -33,6 +33,18 @@ async def test_a_slots_use_is_that_of_its_cores() -> None:
     sum(range(10**6))
     use = (await slots.use())["n1/cpu0"]
     assert 0.0 <= use.utilization <= 1.0
+
+
+GPUS = [("GPU-1a", "A100", 1), ("GPU-1b", "A100", 1), ("GPU-2", "H200", 2)]
+
+
+def test_gpus_are_chosen_by_number_or_uuid_each_once() -> None:
+    assert chosen(GPUS, None) == GPUS
+    assert chosen(GPUS, ()) == []
+    assert chosen(GPUS, ("2", "GPU-1a", "0")) == [GPUS[2], GPUS[0]]
+    for wrong in ("3", "GPU-1", "GPU-9", "-1"):
+        with pytest.raises(LookupError, match=f"visible_gpus has {wrong}"):
+            chosen(GPUS, (wrong,))
 
 
 async def test_no_driver_means_no_gpu() -> None:

@@ -18,7 +18,7 @@ from hermesd.core.events import NodeJoined, RunCompleted, RunFailed, RunSuspende
 from hermesd.core.model import Checkpoint, RunId, Tier
 from hermesd.core.node_messages import Source
 from hermesd.enrolment import Membership, enrol
-from hermesd.node import checkpoints, fetching
+from hermesd.node import checkpoints, fetching, giving
 from hermesd.node.fetching import Fetching, NotFetched
 from hermesd.node.folder import TrialFolder
 from hermesd.node.giving import Giving
@@ -27,10 +27,11 @@ from hermesd.pb.hermes.v1 import transfer_pb2 as pb
 from hermesd.ticket import ticket
 from tests.head.test_enrol import Open
 from tests.head.test_enrol import head as enrolling
-from tests.node.conftest import Head, Node
+from tests.node.conftest import Head, Node, becomes
 from tests.node.test_checkpoints import build
 
 TRIAL = "digits/1"
+CODE = grpc.StatusCode
 __all__ = ["enrolling"]
 
 
@@ -45,7 +46,11 @@ class Giver:
         self.checkpoint = Checkpoint(
             identifier, TRIAL, 1, 5, found.sha256, found.size_bytes, ("a",)
         )
-        self.giving = Giving(lambda _: self.folder)
+        self.giving = Giving(lambda _: self.folder, self.doubt)
+        self.doubted: list[str] = []
+
+    async def doubt(self, trial: str, checkpoint: str) -> None:
+        self.doubted.append(checkpoint)
 
     def source(self, node: str = "a") -> Source:
         word = ticket(self.giving.key, TRIAL, self.checkpoint.id)
@@ -74,8 +79,8 @@ async def test_it_is_what_the_other_node_has(giver: Giver, tmp_path: Path) -> No
 
 
 async def test_an_address_that_has_no_effect_is_told(tmp_path: Path) -> None:
-    (tmp_path / "a" / "run").mkdir(parents=True)
-    giving = Giving(lambda _: TrialFolder(tmp_path, tmp_path, TRIAL))
+    giving = Giver(tmp_path / "a").giving
+    (tmp_path / "a" / "run").mkdir()
     with structlog.testing.capture_logs() as said:
         await giving.start(NodeConfig(name="a", state_dir=tmp_path / "a", transfer="10.0.0.2:7413"))
         await giving.stop()
@@ -91,7 +96,7 @@ async def test_what_was_cut_off_goes_on_where_it_was(giver: Giver, tmp_path: Pat
     assert checkpoints.verified(tmp_path / "b" / "s5").step == 5
 
 
-@pytest.mark.parametrize("harm", ["other", "longer", "flip"])
+@pytest.mark.parametrize("harm", ["other", "longer", "flip", "gone"])
 async def test_nothing_comes_of_what_is_not_the_known_one(
     giver: Giver, tmp_path: Path, harm: str
 ) -> None:
@@ -103,9 +108,12 @@ async def test_nothing_comes_of_what_is_not_the_known_one(
             weights.write_bytes(weights.read_bytes() + b"x")
         case "flip":
             weights.write_bytes(b"v" + weights.read_bytes()[1:])
+        case "gone":
+            weights.unlink()
     with pytest.raises(NotFetched, match="digits/1@s5 could not be had: a at unix:"):
         await bring(giver, tmp_path / "b")
     assert list(checkpoints.newest(tmp_path / "b")) == []
+    assert giver.doubted == [giver.checkpoint.id], "the node that gave it is to look at its own"
 
 
 async def test_the_next_source_is_asked(giver: Giver, tmp_path: Path) -> None:
@@ -114,6 +122,7 @@ async def test_the_next_source_is_asked(giver: Giver, tmp_path: Path) -> None:
     wrong = replace(giver.source(), ticket=b"guessed")
     with pytest.raises(NotFetched, match="away is away; a at"):
         await bring(giver, tmp_path / "c", Source("away", "", b""), wrong)
+    assert giver.doubted == []
 
 
 async def test_a_socket_of_another_machine_is_not_waited_for(giver: Giver, tmp_path: Path) -> None:
@@ -173,6 +182,11 @@ async def test_a_ticket_is_for_the_files_of_one_checkpoint(giver: Giver, file: s
 
     assert await fetch(giver.checkpoint.id, file) is grpc.StatusCode.NOT_FOUND
     assert await fetch(f"{TRIAL}@s6", "manifest.json") is grpc.StatusCode.PERMISSION_DENIED
+    async with grpc.aio.insecure_channel(giver.giving.address) as channel:
+        stub: Any = transfer_pb2_grpc.TransferServiceStub(channel)
+        other = pb.DoubtRequest(trial=TRIAL, checkpoint=f"{TRIAL}@s6", ticket=giver.source().ticket)
+        assert await stub.Doubt(other).code() is grpc.StatusCode.PERMISSION_DENIED
+    assert f"{TRIAL}@s6" not in giver.doubted
 
 
 async def test_between_machines_each_side_must_be_a_node_of_the_head(
@@ -235,3 +249,37 @@ async def test_a_trial_goes_on_at_another_node_where_it_was(
         folder = TrialFolder(other.state_dir / "trials", other.runtime_path, TRIAL)
         total = float(sum(range(1, done.step + 1)))
         assert f"done {done.step} {total}" in folder.output.read_text()
+
+
+async def test_who_has_stalled_keeps_no_turn(
+    giver: Giver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    impatient = [(name, value // 20 if value >= 1000 else value) for name, value in giving._OPTIONS]
+    monkeypatch.setattr(giving, "_OPTIONS", impatient)
+    await giver.giving.stop()
+    await giver.giving.start(NodeConfig(name="a", state_dir=tmp_path / "a"))
+    (giver.folder.checkpoints / "s5" / "weights.bin").write_bytes(b"w" * 10_000_000)
+    wanted = {"trial": TRIAL, "checkpoint": giver.checkpoint.id, "ticket": giver.source().ticket}
+    way = tmp_path / "way.sock"
+    async with (
+        await Stalling(giver, 1000).serve(way),
+        grpc.aio.insecure_channel(f"unix:{way}") as stalled,
+        grpc.aio.insecure_channel(giver.giving.address) as channel,
+    ):
+        stub: Any = transfer_pb2_grpc.TransferServiceStub(stalled)
+        calls = [stub.Fetch(pb.FetchRequest(file="weights.bin", **wanted)) for _ in range(2)]
+        await becomes(giver.giving._turns.locked)
+        third: Any = transfer_pb2_grpc.TransferServiceStub(channel)
+        manifest = pb.FetchRequest(file="manifest.json", **wanted)
+        assert [piece.data async for piece in third.Fetch(manifest)]
+        for call in calls:
+            call.cancel()
+
+
+async def test_doubts_need_a_ticket_too(giver: Giver) -> None:
+    async with grpc.aio.insecure_channel(giver.giving.address) as channel:
+        stub: Any = transfer_pb2_grpc.TransferServiceStub(channel)
+        word = giver.source().ticket
+        request = pb.DoubtRequest(trial=TRIAL, checkpoint=f"{TRIAL}@s6", ticket=word)
+        assert await stub.Doubt(request).code() is CODE.PERMISSION_DENIED
+    assert giver.doubted == []

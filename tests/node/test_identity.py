@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 
 from hermesd.config import NodeConfig
-from hermesd.core.events import RunCompleted, RunFailed, RunStarted
+from hermesd.core.events import NodeJoined, RunCompleted, RunFailed, RunStarted
 from hermesd.core.model import RunId
 from hermesd.node import checkpoints
 from hermesd.node.folder import TrialFolder
@@ -56,7 +56,22 @@ async def test_an_attempt_of_the_same_study_is_still_started_once(
     newer = launch(argv=SHORT, attempt=2, identity="ours")
     await head.hears(RunCompleted, newer)
     assert not [e for e in head.events[after:] if isinstance(e, RunStarted) and e.run == run]
-    assert not [e for e in head.events[after:] if isinstance(e, RunFailed)]
+    failed = [e for e in head.events[after:] if isinstance(e, RunFailed)]
+    assert [(e.run, e.newest_attempt) for e in failed] in ([], [(run, 1)])
+
+
+async def test_a_restored_head_is_told_what_a_daemon_before_this_one_has_run(
+    head: Head, config: NodeConfig, no_survivors: None, launch: Launch
+) -> None:
+    async with Node(config):
+        await head.hears(NodeJoined)
+        await head.hears(RunCompleted, launch(argv=SHORT, attempt=7))
+        after = len(head.events)
+    async with Node(config):
+        await head.hears(NodeJoined, after=after)
+        failed = await head.hears(RunFailed, launch(argv=SHORT, attempt=3))
+        assert failed.newest_attempt == 7
+        await head.hears(RunCompleted, launch(argv=SHORT, attempt=8))
 
 
 async def test_what_is_held_is_said_at_every_connect_and_forgotten_when_asked(

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 
 from hermesd.config import NodeConfig
 from hermesd.core.commands import Release
 from hermesd.core.events import RunCompleted
-from hermesd.core.file_events import Copied, NotCopied
-from hermesd.core.model import RunId
+from hermesd.core.file_events import Copied, Dropped, NotCopied, Spoilt
+from hermesd.core.model import Checkpoint, RunId
 from hermesd.core.node_messages import Fetch, Shed, Source
 from hermesd.node import checkpoints
+from hermesd.node.fetching import Fetching, NotFetched
 from hermesd.node.folder import TrialFolder
+from hermesd.pb.hermes.v1 import transfer_pb2 as pb
+from hermesd.pb.hermes.v1 import transfer_pb2_grpc
+from hermesd.ticket import ticket
 from tests.node.conftest import Head, Node, becomes
 from tests.node.test_checkpoints import build
 from tests.node.test_fetching import TRIAL, Giver
@@ -69,8 +76,11 @@ async def test_only_what_is_referred_to_is_kept(
     await head.hears(Copied)
     assert names(folder) == ["s3", "s5"]
     head.send(Shed(TRIAL, "another study"))
+    await head.hears(Dropped)
+    assert names(folder) == ["s3", "s5"]
     head.send(Shed(TRIAL, IDENTITY))
-    await becomes(lambda: not names(folder))
+    assert await head.hears(Dropped, count=2) == Dropped("n1", TRIAL)
+    assert names(folder) == []
 
 
 async def test_what_cannot_be_had_is_told_with_the_reason(
@@ -94,6 +104,51 @@ async def test_a_damaged_copy_is_none(
     refused = await head.hears(NotCopied)
     assert not refused.way
     assert names(folder) == []
+
+
+def own(head: Head, folder: TrialFolder) -> tuple[Checkpoint, Source]:
+    """The newest of two checkpoints of the node itself, and how it gives it to others."""
+    folder.belong_to(IDENTITY)
+    folder.checkpoints.mkdir()
+    build(folder.checkpoints, "s3", 3)
+    found = checkpoints.verified(build(folder.checkpoints, "s5", 5))
+    newest = Checkpoint(f"{TRIAL}@s5", TRIAL, 1, 5, found.sha256, found.size_bytes, ("n1",))
+    word = ticket(head.hello.transfer_key, TRIAL, newest.id)
+    return newest, Source("n1", head.hello.transfer_address, word)
+
+
+@pytest.mark.parametrize("harm", ["damaged", "gone"])
+async def test_a_node_that_cannot_give_a_checkpoint_says_what_it_has_instead(
+    head: Head, node: Node, folder: TrialFolder, tmp_path: Path, harm: str
+) -> None:
+    newest, source = own(head, folder)
+    if harm == "damaged":
+        (folder.checkpoints / "s5" / "weights.bin").write_bytes(b"x")
+    else:
+        shutil.rmtree(folder.checkpoints / "s5")
+    with pytest.raises(NotFetched):
+        await Fetching(None).bring(newest, (source,), tmp_path / "elsewhere")
+    said = await head.hears(Spoilt)
+    assert (said.node, said.trial, said.checkpoint) == ("n1", TRIAL, newest.id)
+    good = checkpoints.verified(folder.checkpoints / "s3")
+    assert said.instead == Checkpoint(
+        f"{TRIAL}@s3", TRIAL, good.attempt, 3, good.sha256, good.size_bytes, ("n1",)
+    )
+    assert names(folder) == ["s3"]
+
+
+async def test_what_is_doubted_for_nothing_stays(
+    head: Head, node: Node, giver: Giver, folder: TrialFolder
+) -> None:
+    newest, source = own(head, folder)
+    asked = pb.DoubtRequest(trial=TRIAL, checkpoint=newest.id, ticket=source.ticket)
+    async with grpc.aio.insecure_channel(source.address) as channel:
+        stub: Any = transfer_pb2_grpc.TransferServiceStub(channel)
+        await stub.Doubt(asked)
+    head.send(fetch(giver))  # whatever it has said is said before this is
+    await head.hears(Copied)
+    assert not any(isinstance(event, Spoilt) for event in head.events)
+    assert names(folder) == ["s3", "s5"]
 
 
 async def test_what_lies_there_of_another_study_goes(

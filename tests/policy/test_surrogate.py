@@ -84,6 +84,18 @@ def test_what_matters_is_learned() -> None:
     assert high.mean > 0.5
 
 
+def test_values_that_change_are_judged_as_if_they_were_the_first() -> None:
+    rng = np.random.default_rng(4)
+    seen, asked = rng.random((12, 3)), rng.random((5, 3))
+    process = Process(seen, asked)
+    for weights in (np.array([1.0, 0.0, 0.0]), np.array([0.0, 0.0, 9.0]), np.zeros(3)):
+        values = seen @ weights + 0.1 * rng.normal(size=12)
+        for kept, fresh in zip(
+            process.prospects(values), Process(seen, asked).prospects(values), strict=True
+        ):
+            assert kept.tolist() == fresh.tolist()
+
+
 def test_no_parameters_and_no_variance_say_nothing() -> None:
     nothing = prospects(np.zeros((3, 0)), np.array([1.0, 2.0, 3.0]), np.zeros((2, 0)))
     assert [each.mean for each in nothing] == pytest.approx([2.0, 2.0])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from hermesd.core.commands import Launch
 from hermesd.core.events import RunStarted
-from hermesd.core.model import Fidelity, TrialId
+from hermesd.core.model import DeviceId, Fidelity, RunId, TrialId
 from hermesd.sim.faults import NONE
 from hermesd.sim.host import Host
 from hermesd.sim.pace import COPY_SECONDS, SAVE_SECONDS
@@ -27,26 +28,39 @@ def doomed(seed: int) -> World | None:
     return pool if wanted and len(pool.boxes) > 1 else None
 
 
-def lost_seconds(pool: World, trial: TrialId, step: int, slowest: float) -> float | None:
-    """What had to be trained again; None if that was nothing, since the trial had not begun."""
-    again = (
-        what.step
-        for at, what in pool.history
-        if at > DEATH_SECONDS and isinstance(what, RunStarted) and what.run.trial == trial
-    )
-    first = next(again, None)
-    seconds = pool.work[trial].recording.step_seconds * slowest
-    return None if first is None else (step - first) * seconds
+def lost_seconds(pool: World, trial: TrialId, step: int) -> float | None:
+    """What had to be trained again, in seconds of the devices on which it was trained; None if that
+    was nothing, since the trial had not begun."""
+    device: dict[RunId, DeviceId] = {}
+    begun: list[tuple[int, DeviceId]] = []
+    for at, what in pool.history:
+        if isinstance(what, Launch):
+            device[what.run] = what.devices[0]
+        if isinstance(what, RunStarted) and what.run.trial == trial:
+            if at > DEATH_SECONDS:
+                each = pool.work[trial].recording.step_seconds
+                return sum(each * _slowness(pool, begun, one) for one in range(what.step, step))
+            begun.append((what.step, device[what.run]))
+    return None
+
+
+def _slowness(pool: World, begun: list[tuple[int, DeviceId]], step: int) -> float:
+    """Of the device where the iteration after `step` was run last."""
+    device = next(device for first, device in reversed(begun) if first <= step)
+    return pool.ground.slowness.get(device, 1.0)
 
 
 @pytest.mark.parametrize("returns", [False, True], ids=["dead", "with an empty disk"])
 def test_a_lost_disk_costs_what_was_trained_since_the_last_checkpoint(returns: bool) -> None:
     costs: list[float] = []
-    for seed in range(50):
+    for seed in range(100):
         pool = doomed(seed)
         if pool is None:
             continue
-        victim = max(pool.boxes, key=lambda node: len(pool.boxes[node].hosts))
+        there = list(pool.boxes) if returns else pool.spare
+        victim = max(there, key=lambda node: len(pool.boxes[node].hosts), default=None)
+        if victim is None:
+            continue
         hosts: dict[TrialId, Host] = dict(pool.boxes[victim].hosts)
         reached = {trial: host.step for trial, host in hosts.items()}
         if returns:
@@ -60,7 +74,7 @@ def test_a_lost_disk_costs_what_was_trained_since_the_last_checkpoint(returns: b
         for trial, step in reached.items():
             if pool.work[trial].fidelity is Fidelity.PARK_ONLY:
                 continue
-            cost = lost_seconds(pool, trial, step, slowest)
+            cost = lost_seconds(pool, trial, step)
             each = pool.work[trial].recording.step_seconds * slowest
             if cost is not None:
                 costs.append(cost)

@@ -275,6 +275,15 @@ def test_a_trial_that_nobody_looks_after_rests_at_a_checkpoint(
     assert ended["checkpoint"]["step"] == ended["step"] > 0
 
 
+def test_a_lease_says_how_long_its_last_checkpoint_may_take(make_trial: MakeTrial) -> None:
+    stuck = "import time, trainer_shim; t = trainer_shim.attach(); t.report(1, 1.0, save=print)"
+    trial = make_trial(f"{stuck}; time.sleep(1e6)", lease_grace_seconds=1e6).launch()
+    trial.start()
+    trial.until("started")
+    trial.send("lease", expires_boottime=boottime(), grace_seconds=0.0)
+    assert trial.until("suspended")["cause"] == "lease: deadline missed"
+
+
 def test_a_program_reports_at_a_mark_and_goes_on(make_trial: MakeTrial) -> None:
     trial = make_trial(LOOP, "20").launch()
     trial.start(limit=3)

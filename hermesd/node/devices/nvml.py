@@ -8,7 +8,7 @@ none of our processes on it any more.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -26,7 +26,10 @@ class Gpus:
 
     cheapest = Tier.CHECKPOINT
 
-    def __init__(self, release_seconds: float = RELEASE_SECONDS) -> None:
+    def __init__(
+        self, visible: Sequence[str] | None = None, release_seconds: float = RELEASE_SECONDS
+    ) -> None:
+        self._visible = visible
         self._thread = ThreadPoolExecutor(1, "nvml")
         self._release_seconds = release_seconds
         self._uuids: dict[DeviceId, str] = {}
@@ -43,6 +46,7 @@ class Gpus:
     async def find(self, node: NodeId) -> tuple[Device, ...]:
         try:
             found, driver = await self._ask(_inventory)
+            found = chosen(found, self._visible)
         except Exception as error:  # the library's own errors have no common type we may name
             self._words = f"0 GPUs ({error})"
             return ()
@@ -96,6 +100,26 @@ class Gpus:
             }
         except Exception:
             return {}
+
+
+def chosen(
+    found: Sequence[tuple[str, str, int]], visible: Sequence[str] | None
+) -> list[tuple[str, str, int]]:
+    """The GPUs that are named by number or by the beginning of a UUID; all where nothing is said.
+
+    Raises LookupError for one that is not there.
+    """
+    if visible is None:
+        return list(found)
+    there = {}
+    for name in visible:
+        named = [i for i, (uuid, _, _) in enumerate(found) if uuid.startswith(name)]
+        if name.isdigit():
+            named = [int(name)] if int(name) < len(found) else []
+        if len(named) != 1:
+            raise LookupError(f"visible_gpus has {name}, which is {len(named)} of {len(found)}")
+        there[named[0]] = found[named[0]]
+    return list(there.values())
 
 
 def _inventory(nvml: Any) -> tuple[list[tuple[str, str, int]], str]:

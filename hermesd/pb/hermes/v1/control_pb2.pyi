@@ -148,7 +148,7 @@ class PutBlobResponse(_message.Message):
     def __init__(self, sha256: _Optional[str] = ..., size_bytes: _Optional[int] = ...) -> None: ...
 
 class Study(_message.Message):
-    __slots__ = ("id", "spec", "owner", "submitted_unix_seconds", "counts", "best_trial", "best_metric", "busy_seconds", "overhead_seconds", "preemptions", "remaining_seconds", "finished", "finished_unix_seconds", "checkpoint_bytes", "code_sha256", "submit_directory", "paused", "ranking", "pool", "policy", "placement")
+    __slots__ = ("id", "spec", "owner", "submitted_unix_seconds", "counts", "best_trial", "best_metric", "busy_seconds", "overhead_seconds", "preemptions", "remaining_seconds", "finished", "finished_unix_seconds", "checkpoint_bytes", "code_sha256", "submit_directory", "paused", "ranking", "pool", "policy", "placement", "waits_for")
     ID_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
@@ -170,6 +170,7 @@ class Study(_message.Message):
     POOL_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
     PLACEMENT_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
     id: str
     spec: _types_pb2.StudySpec
     owner: str
@@ -191,7 +192,8 @@ class Study(_message.Message):
     pool: str
     policy: _types_pb2.Plugin
     placement: _types_pb2.Plugin
-    def __init__(self, id: _Optional[str] = ..., spec: _Optional[_Union[_types_pb2.StudySpec, _Mapping]] = ..., owner: _Optional[str] = ..., submitted_unix_seconds: _Optional[float] = ..., counts: _Optional[_Iterable[_Union[StateCount, _Mapping]]] = ..., best_trial: _Optional[str] = ..., best_metric: _Optional[float] = ..., busy_seconds: _Optional[float] = ..., overhead_seconds: _Optional[float] = ..., preemptions: _Optional[int] = ..., remaining_seconds: _Optional[float] = ..., finished: bool = ..., finished_unix_seconds: _Optional[float] = ..., checkpoint_bytes: _Optional[int] = ..., code_sha256: _Optional[str] = ..., submit_directory: _Optional[str] = ..., paused: bool = ..., ranking: _Optional[_Union[Ranking, _Mapping]] = ..., pool: _Optional[str] = ..., policy: _Optional[_Union[_types_pb2.Plugin, _Mapping]] = ..., placement: _Optional[_Union[_types_pb2.Plugin, _Mapping]] = ...) -> None: ...
+    waits_for: str
+    def __init__(self, id: _Optional[str] = ..., spec: _Optional[_Union[_types_pb2.StudySpec, _Mapping]] = ..., owner: _Optional[str] = ..., submitted_unix_seconds: _Optional[float] = ..., counts: _Optional[_Iterable[_Union[StateCount, _Mapping]]] = ..., best_trial: _Optional[str] = ..., best_metric: _Optional[float] = ..., busy_seconds: _Optional[float] = ..., overhead_seconds: _Optional[float] = ..., preemptions: _Optional[int] = ..., remaining_seconds: _Optional[float] = ..., finished: bool = ..., finished_unix_seconds: _Optional[float] = ..., checkpoint_bytes: _Optional[int] = ..., code_sha256: _Optional[str] = ..., submit_directory: _Optional[str] = ..., paused: bool = ..., ranking: _Optional[_Union[Ranking, _Mapping]] = ..., pool: _Optional[str] = ..., policy: _Optional[_Union[_types_pb2.Plugin, _Mapping]] = ..., placement: _Optional[_Union[_types_pb2.Plugin, _Mapping]] = ..., waits_for: _Optional[str] = ...) -> None: ...
 
 class Ranking(_message.Message):
     __slots__ = ("metric", "reason")
@@ -210,7 +212,7 @@ class StateCount(_message.Message):
     def __init__(self, state: _Optional[_Union[_types_pb2.TrialState, str]] = ..., count: _Optional[int] = ...) -> None: ...
 
 class Trial(_message.Message):
-    __slots__ = ("id", "study", "number", "state", "paused", "parameters", "step", "planned_steps", "signal", "metric", "metrics", "attempt", "preemptions", "device", "quantum", "kept_tier", "kept_node", "fidelity", "fidelity_reason", "busy_seconds", "overhead_seconds", "checkpoint", "failures", "reason", "examples_per_second", "steps_per_second", "memory_bytes", "cpu_use", "milestone_percent", "rank", "framework", "argv", "last_run_reason")
+    __slots__ = ("id", "study", "number", "state", "paused", "parameters", "step", "planned_steps", "signal", "metric", "metrics", "attempt", "preemptions", "device", "quantum", "kept_tier", "kept_node", "fidelity", "fidelity_reason", "busy_seconds", "overhead_seconds", "checkpoint", "failures", "reason", "examples_per_second", "steps_per_second", "memory_bytes", "cpu_use", "milestone_percent", "rank", "framework", "argv", "last_run_reason", "not_extended")
     ID_FIELD_NUMBER: _ClassVar[int]
     STUDY_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
@@ -244,6 +246,7 @@ class Trial(_message.Message):
     FRAMEWORK_FIELD_NUMBER: _ClassVar[int]
     ARGV_FIELD_NUMBER: _ClassVar[int]
     LAST_RUN_REASON_FIELD_NUMBER: _ClassVar[int]
+    NOT_EXTENDED_FIELD_NUMBER: _ClassVar[int]
     id: str
     study: str
     number: int
@@ -277,7 +280,8 @@ class Trial(_message.Message):
     framework: str
     argv: _containers.RepeatedScalarFieldContainer[str]
     last_run_reason: str
-    def __init__(self, id: _Optional[str] = ..., study: _Optional[str] = ..., number: _Optional[int] = ..., state: _Optional[_Union[_types_pb2.TrialState, str]] = ..., paused: bool = ..., parameters: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., step: _Optional[int] = ..., planned_steps: _Optional[int] = ..., signal: _Optional[float] = ..., metric: _Optional[float] = ..., metrics: _Optional[_Iterable[_Union[MetricValue, _Mapping]]] = ..., attempt: _Optional[int] = ..., preemptions: _Optional[int] = ..., device: _Optional[str] = ..., quantum: _Optional[_Union[_types_pb2.Quantum, _Mapping]] = ..., kept_tier: _Optional[_Union[_types_pb2.Tier, str]] = ..., kept_node: _Optional[str] = ..., fidelity: _Optional[_Union[_types_pb2.Fidelity, str]] = ..., fidelity_reason: _Optional[str] = ..., busy_seconds: _Optional[float] = ..., overhead_seconds: _Optional[float] = ..., checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ..., failures: _Optional[_Iterable[_Union[Failure, _Mapping]]] = ..., reason: _Optional[str] = ..., examples_per_second: _Optional[float] = ..., steps_per_second: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., cpu_use: _Optional[float] = ..., milestone_percent: _Optional[float] = ..., rank: _Optional[int] = ..., framework: _Optional[str] = ..., argv: _Optional[_Iterable[str]] = ..., last_run_reason: _Optional[str] = ...) -> None: ...
+    not_extended: str
+    def __init__(self, id: _Optional[str] = ..., study: _Optional[str] = ..., number: _Optional[int] = ..., state: _Optional[_Union[_types_pb2.TrialState, str]] = ..., paused: bool = ..., parameters: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., step: _Optional[int] = ..., planned_steps: _Optional[int] = ..., signal: _Optional[float] = ..., metric: _Optional[float] = ..., metrics: _Optional[_Iterable[_Union[MetricValue, _Mapping]]] = ..., attempt: _Optional[int] = ..., preemptions: _Optional[int] = ..., device: _Optional[str] = ..., quantum: _Optional[_Union[_types_pb2.Quantum, _Mapping]] = ..., kept_tier: _Optional[_Union[_types_pb2.Tier, str]] = ..., kept_node: _Optional[str] = ..., fidelity: _Optional[_Union[_types_pb2.Fidelity, str]] = ..., fidelity_reason: _Optional[str] = ..., busy_seconds: _Optional[float] = ..., overhead_seconds: _Optional[float] = ..., checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ..., failures: _Optional[_Iterable[_Union[Failure, _Mapping]]] = ..., reason: _Optional[str] = ..., examples_per_second: _Optional[float] = ..., steps_per_second: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., cpu_use: _Optional[float] = ..., milestone_percent: _Optional[float] = ..., rank: _Optional[int] = ..., framework: _Optional[str] = ..., argv: _Optional[_Iterable[str]] = ..., last_run_reason: _Optional[str] = ..., not_extended: _Optional[str] = ...) -> None: ...
 
 class MetricValue(_message.Message):
     __slots__ = ("name", "last", "best", "low", "high")
@@ -498,6 +502,20 @@ class UndrainNodeRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., node: _Optional[str] = ...) -> None: ...
 
 class UndrainNodeResponse(_message.Message):
+    __slots__ = ("node",)
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    node: Node
+    def __init__(self, node: _Optional[_Union[Node, _Mapping]] = ...) -> None: ...
+
+class LoseNodeRequest(_message.Message):
+    __slots__ = ("request_id", "node")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    node: str
+    def __init__(self, request_id: _Optional[str] = ..., node: _Optional[str] = ...) -> None: ...
+
+class LoseNodeResponse(_message.Message):
     __slots__ = ("node",)
     NODE_FIELD_NUMBER: _ClassVar[int]
     node: Node

@@ -79,6 +79,11 @@ class ControlServiceStub(object):
                 request_serializer=hermes_dot_v1_dot_control__pb2.UndrainNodeRequest.SerializeToString,
                 response_deserializer=hermes_dot_v1_dot_control__pb2.UndrainNodeResponse.FromString,
                 _registered_method=True)
+        self.LoseNode = channel.unary_unary(
+                '/hermes.v1.ControlService/LoseNode',
+                request_serializer=hermes_dot_v1_dot_control__pb2.LoseNodeRequest.SerializeToString,
+                response_deserializer=hermes_dot_v1_dot_control__pb2.LoseNodeResponse.FromString,
+                _registered_method=True)
         self.ReleaseNode = channel.unary_unary(
                 '/hermes.v1.ControlService/ReleaseNode',
                 request_serializer=hermes_dot_v1_dot_control__pb2.ReleaseNodeRequest.SerializeToString,
@@ -217,6 +222,13 @@ class ControlServiceServicer(object):
 
     def UndrainNode(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def LoseNode(self, request, context):
+        """Has a silent node's trials go on elsewhere now, and not only when its lease is out: a person says that it is off.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -370,6 +382,11 @@ def add_ControlServiceServicer_to_server(servicer, server):
                     servicer.UndrainNode,
                     request_deserializer=hermes_dot_v1_dot_control__pb2.UndrainNodeRequest.FromString,
                     response_serializer=hermes_dot_v1_dot_control__pb2.UndrainNodeResponse.SerializeToString,
+            ),
+            'LoseNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.LoseNode,
+                    request_deserializer=hermes_dot_v1_dot_control__pb2.LoseNodeRequest.FromString,
+                    response_serializer=hermes_dot_v1_dot_control__pb2.LoseNodeResponse.SerializeToString,
             ),
             'ReleaseNode': grpc.unary_unary_rpc_method_handler(
                     servicer.ReleaseNode,
@@ -695,6 +712,33 @@ class ControlService(object):
             '/hermes.v1.ControlService/UndrainNode',
             hermes_dot_v1_dot_control__pb2.UndrainNodeRequest.SerializeToString,
             hermes_dot_v1_dot_control__pb2.UndrainNodeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LoseNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hermes.v1.ControlService/LoseNode',
+            hermes_dot_v1_dot_control__pb2.LoseNodeRequest.SerializeToString,
+            hermes_dot_v1_dot_control__pb2.LoseNodeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,6 +43,8 @@ class ControlServiceStub:
     DrainNode: _grpc.UnaryUnaryMultiCallable[_control_pb2.DrainNodeRequest, _control_pb2.DrainNodeResponse]
     """Gives a node nothing new and has it give up what it has, each run at the end of its quantum."""
     UndrainNode: _grpc.UnaryUnaryMultiCallable[_control_pb2.UndrainNodeRequest, _control_pb2.UndrainNodeResponse]
+    LoseNode: _grpc.UnaryUnaryMultiCallable[_control_pb2.LoseNodeRequest, _control_pb2.LoseNodeResponse]
+    """Has a silent node's trials go on elsewhere now, and not only when its lease is out: a person says that it is off."""
     ReleaseNode: _grpc.UnaryUnaryMultiCallable[_control_pb2.ReleaseNodeRequest, _control_pb2.ReleaseNodeResponse]
     """Takes a device, or a node with all its devices, out of quarantine; what failed there is forgotten."""
     GetCurve: _grpc.UnaryUnaryMultiCallable[_control_pb2.GetCurveRequest, _control_pb2.GetCurveResponse]
@@ -81,6 +83,8 @@ class ControlServiceAsyncStub(ControlServiceStub):
     DrainNode: _aio.UnaryUnaryMultiCallable[_control_pb2.DrainNodeRequest, _control_pb2.DrainNodeResponse]  # type: ignore[assignment]
     """Gives a node nothing new and has it give up what it has, each run at the end of its quantum."""
     UndrainNode: _aio.UnaryUnaryMultiCallable[_control_pb2.UndrainNodeRequest, _control_pb2.UndrainNodeResponse]  # type: ignore[assignment]
+    LoseNode: _aio.UnaryUnaryMultiCallable[_control_pb2.LoseNodeRequest, _control_pb2.LoseNodeResponse]  # type: ignore[assignment]
+    """Has a silent node's trials go on elsewhere now, and not only when its lease is out: a person says that it is off."""
     ReleaseNode: _aio.UnaryUnaryMultiCallable[_control_pb2.ReleaseNodeRequest, _control_pb2.ReleaseNodeResponse]  # type: ignore[assignment]
     """Takes a device, or a node with all its devices, out of quarantine; what failed there is forgotten."""
     GetCurve: _aio.UnaryUnaryMultiCallable[_control_pb2.GetCurveRequest, _control_pb2.GetCurveResponse]  # type: ignore[assignment]
@@ -170,6 +174,14 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.UndrainNodeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.UndrainNodeResponse, _abc.Awaitable[_control_pb2.UndrainNodeResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def LoseNode(
+        self,
+        request: _control_pb2.LoseNodeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.LoseNodeResponse, _abc.Awaitable[_control_pb2.LoseNodeResponse]]:
+        """Has a silent node's trials go on elsewhere now, and not only when its lease is out: a person says that it is off."""
 
     @_abc_1.abstractmethod
     def ReleaseNode(

@@ -21,14 +21,16 @@ IDENTITY_ROLE_ADMIN: IdentityRole
 IDENTITY_ROLE_OPERATOR: IdentityRole
 
 class InviteRequest(_message.Message):
-    __slots__ = ("role", "name", "valid_seconds")
+    __slots__ = ("role", "name", "valid_seconds", "uses")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     VALID_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    USES_FIELD_NUMBER: _ClassVar[int]
     role: IdentityRole
     name: str
     valid_seconds: float
-    def __init__(self, role: _Optional[_Union[IdentityRole, str]] = ..., name: _Optional[str] = ..., valid_seconds: _Optional[float] = ...) -> None: ...
+    uses: int
+    def __init__(self, role: _Optional[_Union[IdentityRole, str]] = ..., name: _Optional[str] = ..., valid_seconds: _Optional[float] = ..., uses: _Optional[int] = ...) -> None: ...
 
 class InviteResponse(_message.Message):
     __slots__ = ("token", "address")

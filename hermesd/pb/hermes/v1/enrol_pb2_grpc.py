@@ -65,7 +65,7 @@ class EnrolServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Invite(self, request, context):
-        """A secret that is good for one enrolment.
+        """A secret that is good for one enrolment, or for several machines.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

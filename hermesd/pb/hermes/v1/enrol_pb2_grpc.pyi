@@ -32,7 +32,7 @@ class EnrolServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> EnrolServiceAsyncStub: ...
     Invite: _grpc.UnaryUnaryMultiCallable[_enrol_pb2.InviteRequest, _enrol_pb2.InviteResponse]
-    """A secret that is good for one enrolment."""
+    """A secret that is good for one enrolment, or for several machines."""
     Enrol: _grpc.UnaryUnaryMultiCallable[_enrol_pb2.EnrolRequest, _enrol_pb2.EnrolResponse]
     """Redeem it. Served where no certificate is asked for."""
     Renew: _grpc.UnaryUnaryMultiCallable[_enrol_pb2.RenewRequest, _enrol_pb2.RenewResponse]
@@ -45,7 +45,7 @@ class EnrolServiceStub:
 class EnrolServiceAsyncStub(EnrolServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Invite: _aio.UnaryUnaryMultiCallable[_enrol_pb2.InviteRequest, _enrol_pb2.InviteResponse]  # type: ignore[assignment]
-    """A secret that is good for one enrolment."""
+    """A secret that is good for one enrolment, or for several machines."""
     Enrol: _aio.UnaryUnaryMultiCallable[_enrol_pb2.EnrolRequest, _enrol_pb2.EnrolResponse]  # type: ignore[assignment]
     """Redeem it. Served where no certificate is asked for."""
     Renew: _aio.UnaryUnaryMultiCallable[_enrol_pb2.RenewRequest, _enrol_pb2.RenewResponse]  # type: ignore[assignment]
@@ -61,7 +61,7 @@ class EnrolServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _enrol_pb2.InviteRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_enrol_pb2.InviteResponse, _abc.Awaitable[_enrol_pb2.InviteResponse]]:
-        """A secret that is good for one enrolment."""
+        """A secret that is good for one enrolment, or for several machines."""
 
     @_abc_1.abstractmethod
     def Enrol(

@@ -22,7 +22,7 @@ RUN_CONDITION_PARKED: RunCondition
 RUN_CONDITION_ENDED: RunCondition
 
 class AttachRequest(_message.Message):
-    __slots__ = ("sequence", "hello", "heartbeat", "goodbye", "run_started", "report", "quantum_ended", "milestone_passed", "run_suspended", "run_completed", "run_failed", "checkpointed", "fidelity_known", "park_lost", "device_failed", "usage", "file_chunk", "holdings", "yielded", "reclaimed", "copied", "not_copied", "looked", "identity")
+    __slots__ = ("sequence", "hello", "heartbeat", "goodbye", "run_started", "report", "quantum_ended", "milestone_passed", "run_suspended", "run_completed", "run_failed", "checkpointed", "fidelity_known", "park_lost", "device_failed", "usage", "file_chunk", "holdings", "yielded", "reclaimed", "copied", "not_copied", "looked", "spoilt", "dropped", "identity")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
@@ -46,6 +46,8 @@ class AttachRequest(_message.Message):
     COPIED_FIELD_NUMBER: _ClassVar[int]
     NOT_COPIED_FIELD_NUMBER: _ClassVar[int]
     LOOKED_FIELD_NUMBER: _ClassVar[int]
+    SPOILT_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     hello: Hello
@@ -70,8 +72,10 @@ class AttachRequest(_message.Message):
     copied: Copied
     not_copied: NotCopied
     looked: Looked
+    spoilt: Spoilt
+    dropped: Dropped
     identity: str
-    def __init__(self, sequence: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., run_started: _Optional[_Union[RunStarted, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., quantum_ended: _Optional[_Union[QuantumEnded, _Mapping]] = ..., milestone_passed: _Optional[_Union[MilestonePassed, _Mapping]] = ..., run_suspended: _Optional[_Union[RunSuspended, _Mapping]] = ..., run_completed: _Optional[_Union[RunCompleted, _Mapping]] = ..., run_failed: _Optional[_Union[RunFailed, _Mapping]] = ..., checkpointed: _Optional[_Union[Checkpointed, _Mapping]] = ..., fidelity_known: _Optional[_Union[FidelityKnown, _Mapping]] = ..., park_lost: _Optional[_Union[ParkLost, _Mapping]] = ..., device_failed: _Optional[_Union[DeviceFailed, _Mapping]] = ..., usage: _Optional[_Union[UsageReport, _Mapping]] = ..., file_chunk: _Optional[_Union[FileChunk, _Mapping]] = ..., holdings: _Optional[_Union[Holdings, _Mapping]] = ..., yielded: _Optional[_Union[Yielded, _Mapping]] = ..., reclaimed: _Optional[_Union[Reclaimed, _Mapping]] = ..., copied: _Optional[_Union[Copied, _Mapping]] = ..., not_copied: _Optional[_Union[NotCopied, _Mapping]] = ..., looked: _Optional[_Union[Looked, _Mapping]] = ..., identity: _Optional[str] = ...) -> None: ...
+    def __init__(self, sequence: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., run_started: _Optional[_Union[RunStarted, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., quantum_ended: _Optional[_Union[QuantumEnded, _Mapping]] = ..., milestone_passed: _Optional[_Union[MilestonePassed, _Mapping]] = ..., run_suspended: _Optional[_Union[RunSuspended, _Mapping]] = ..., run_completed: _Optional[_Union[RunCompleted, _Mapping]] = ..., run_failed: _Optional[_Union[RunFailed, _Mapping]] = ..., checkpointed: _Optional[_Union[Checkpointed, _Mapping]] = ..., fidelity_known: _Optional[_Union[FidelityKnown, _Mapping]] = ..., park_lost: _Optional[_Union[ParkLost, _Mapping]] = ..., device_failed: _Optional[_Union[DeviceFailed, _Mapping]] = ..., usage: _Optional[_Union[UsageReport, _Mapping]] = ..., file_chunk: _Optional[_Union[FileChunk, _Mapping]] = ..., holdings: _Optional[_Union[Holdings, _Mapping]] = ..., yielded: _Optional[_Union[Yielded, _Mapping]] = ..., reclaimed: _Optional[_Union[Reclaimed, _Mapping]] = ..., copied: _Optional[_Union[Copied, _Mapping]] = ..., not_copied: _Optional[_Union[NotCopied, _Mapping]] = ..., looked: _Optional[_Union[Looked, _Mapping]] = ..., spoilt: _Optional[_Union[Spoilt, _Mapping]] = ..., dropped: _Optional[_Union[Dropped, _Mapping]] = ..., identity: _Optional[str] = ...) -> None: ...
 
 class AttachResponse(_message.Message):
     __slots__ = ("welcome", "acknowledged", "lease", "launch", "renew", "suspend", "stop", "kill", "release", "going_away", "send_file", "forget", "upcoming", "write_down", "copy", "drop", "look")
@@ -112,7 +116,7 @@ class AttachResponse(_message.Message):
     def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., acknowledged: _Optional[_Union[Acknowledged, _Mapping]] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., renew: _Optional[_Union[Renew, _Mapping]] = ..., suspend: _Optional[_Union[SuspendRun, _Mapping]] = ..., stop: _Optional[_Union[StopRun, _Mapping]] = ..., kill: _Optional[_Union[KillRun, _Mapping]] = ..., release: _Optional[_Union[ReleaseTrial, _Mapping]] = ..., going_away: _Optional[_Union[GoingAway, _Mapping]] = ..., send_file: _Optional[_Union[SendFile, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., upcoming: _Optional[_Union[Upcoming, _Mapping]] = ..., write_down: _Optional[_Union[WriteDown, _Mapping]] = ..., copy: _Optional[_Union[CopyCheckpoint, _Mapping]] = ..., drop: _Optional[_Union[DropCheckpoints, _Mapping]] = ..., look: _Optional[_Union[LookAt, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("node", "boot_id", "version", "devices", "runs", "facts", "transfer_address", "transfer_key", "yields", "disk", "shared")
+    __slots__ = ("node", "boot_id", "version", "devices", "runs", "facts", "transfer_address", "transfer_key", "yields", "disk", "shared", "parting")
     NODE_FIELD_NUMBER: _ClassVar[int]
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -124,6 +128,7 @@ class Hello(_message.Message):
     YIELDS_FIELD_NUMBER: _ClassVar[int]
     DISK_FIELD_NUMBER: _ClassVar[int]
     SHARED_FIELD_NUMBER: _ClassVar[int]
+    PARTING_FIELD_NUMBER: _ClassVar[int]
     node: str
     boot_id: str
     version: str
@@ -135,7 +140,8 @@ class Hello(_message.Message):
     yields: _containers.RepeatedCompositeFieldContainer[Yielded]
     disk: str
     shared: str
-    def __init__(self, node: _Optional[str] = ..., boot_id: _Optional[str] = ..., version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[_types_pb2.Device, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[LiveRun, _Mapping]]] = ..., facts: _Optional[_Iterable[str]] = ..., transfer_address: _Optional[str] = ..., transfer_key: _Optional[bytes] = ..., yields: _Optional[_Iterable[_Union[Yielded, _Mapping]]] = ..., disk: _Optional[str] = ..., shared: _Optional[str] = ...) -> None: ...
+    parting: bool
+    def __init__(self, node: _Optional[str] = ..., boot_id: _Optional[str] = ..., version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[_types_pb2.Device, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[LiveRun, _Mapping]]] = ..., facts: _Optional[_Iterable[str]] = ..., transfer_address: _Optional[str] = ..., transfer_key: _Optional[bytes] = ..., yields: _Optional[_Iterable[_Union[Yielded, _Mapping]]] = ..., disk: _Optional[str] = ..., shared: _Optional[str] = ..., parting: bool = ...) -> None: ...
 
 class LiveRun(_message.Message):
     __slots__ = ("trial", "attempt", "condition", "devices", "step", "identity")
@@ -170,18 +176,22 @@ class Heartbeat(_message.Message):
     def __init__(self, boottime_seconds: _Optional[float] = ...) -> None: ...
 
 class Lease(_message.Message):
-    __slots__ = ("heartbeat_boottime_seconds", "lease_seconds")
+    __slots__ = ("heartbeat_boottime_seconds", "lease_seconds", "left_behind")
     HEARTBEAT_BOOTTIME_SECONDS_FIELD_NUMBER: _ClassVar[int]
     LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    LEFT_BEHIND_FIELD_NUMBER: _ClassVar[int]
     heartbeat_boottime_seconds: float
     lease_seconds: float
-    def __init__(self, heartbeat_boottime_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ...) -> None: ...
+    left_behind: int
+    def __init__(self, heartbeat_boottime_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., left_behind: _Optional[int] = ...) -> None: ...
 
 class Goodbye(_message.Message):
-    __slots__ = ("reason",)
+    __slots__ = ("reason", "for_good")
     REASON_FIELD_NUMBER: _ClassVar[int]
+    FOR_GOOD_FIELD_NUMBER: _ClassVar[int]
     reason: str
-    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+    for_good: bool
+    def __init__(self, reason: _Optional[str] = ..., for_good: bool = ...) -> None: ...
 
 class GoingAway(_message.Message):
     __slots__ = ("reason",)
@@ -508,20 +518,22 @@ class RunCompleted(_message.Message):
     def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ...) -> None: ...
 
 class RunFailed(_message.Message):
-    __slots__ = ("trial", "attempt", "error_kind", "detail", "error_signature", "step")
+    __slots__ = ("trial", "attempt", "error_kind", "detail", "error_signature", "step", "newest_attempt")
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     ERROR_KIND_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     ERROR_SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     trial: str
     attempt: int
     error_kind: str
     detail: str
     error_signature: str
     step: int
-    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., error_kind: _Optional[str] = ..., detail: _Optional[str] = ..., error_signature: _Optional[str] = ..., step: _Optional[int] = ...) -> None: ...
+    newest_attempt: int
+    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., error_kind: _Optional[str] = ..., detail: _Optional[str] = ..., error_signature: _Optional[str] = ..., step: _Optional[int] = ..., newest_attempt: _Optional[int] = ...) -> None: ...
 
 class Checkpointed(_message.Message):
     __slots__ = ("trial", "attempt", "checkpoint")
@@ -566,12 +578,14 @@ class DeviceFailed(_message.Message):
     def __init__(self, device: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Yielded(_message.Message):
-    __slots__ = ("place", "reason")
+    __slots__ = ("place", "reason", "parting")
     PLACE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    PARTING_FIELD_NUMBER: _ClassVar[int]
     place: str
     reason: str
-    def __init__(self, place: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+    parting: bool
+    def __init__(self, place: _Optional[str] = ..., reason: _Optional[str] = ..., parting: bool = ...) -> None: ...
 
 class Reclaimed(_message.Message):
     __slots__ = ("place",)
@@ -602,6 +616,28 @@ class NotCopied(_message.Message):
     reason: str
     way: bool
     def __init__(self, node: _Optional[str] = ..., trial: _Optional[str] = ..., checkpoint: _Optional[str] = ..., reason: _Optional[str] = ..., way: bool = ...) -> None: ...
+
+class Dropped(_message.Message):
+    __slots__ = ("node", "trial")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    trial: str
+    def __init__(self, node: _Optional[str] = ..., trial: _Optional[str] = ...) -> None: ...
+
+class Spoilt(_message.Message):
+    __slots__ = ("node", "trial", "checkpoint", "reason", "instead")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    INSTEAD_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    trial: str
+    checkpoint: str
+    reason: str
+    instead: _types_pb2.Checkpoint
+    def __init__(self, node: _Optional[str] = ..., trial: _Optional[str] = ..., checkpoint: _Optional[str] = ..., reason: _Optional[str] = ..., instead: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ...) -> None: ...
 
 class Looked(_message.Message):
     __slots__ = ("node", "sights")

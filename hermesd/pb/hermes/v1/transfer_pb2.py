@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18hermes/v1/transfer.proto\x12\thermes.v1\"q\n\x0c\x46\x65tchRequest\x12\r\n\x05trial\x18\x01 \x01(\t\x12\x12\n\ncheckpoint\x18\x02 \x01(\t\x12\x0e\n\x06ticket\x18\x03 \x01(\x0c\x12\x0c\n\x04\x66ile\x18\x04 \x01(\t\x12\x0e\n\x06offset\x18\x05 \x01(\x03\x12\x10\n\x08identity\x18\x06 \x01(\t\"\x1d\n\rFetchResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x32O\n\x0fTransferService\x12<\n\x05\x46\x65tch\x12\x17.hermes.v1.FetchRequest\x1a\x18.hermes.v1.FetchResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18hermes/v1/transfer.proto\x12\thermes.v1\"q\n\x0c\x46\x65tchRequest\x12\r\n\x05trial\x18\x01 \x01(\t\x12\x12\n\ncheckpoint\x18\x02 \x01(\t\x12\x0e\n\x06ticket\x18\x03 \x01(\x0c\x12\x0c\n\x04\x66ile\x18\x04 \x01(\t\x12\x0e\n\x06offset\x18\x05 \x01(\x03\x12\x10\n\x08identity\x18\x06 \x01(\t\"\x1d\n\rFetchResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"A\n\x0c\x44oubtRequest\x12\r\n\x05trial\x18\x01 \x01(\t\x12\x12\n\ncheckpoint\x18\x02 \x01(\t\x12\x0e\n\x06ticket\x18\x03 \x01(\x0c\"\x0f\n\rDoubtResponse2\x8b\x01\n\x0fTransferService\x12<\n\x05\x46\x65tch\x12\x17.hermes.v1.FetchRequest\x1a\x18.hermes.v1.FetchResponse0\x01\x12:\n\x05\x44oubt\x12\x17.hermes.v1.DoubtRequest\x1a\x18.hermes.v1.DoubtResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,6 +35,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FETCHREQUEST']._serialized_end=152
   _globals['_FETCHRESPONSE']._serialized_start=154
   _globals['_FETCHRESPONSE']._serialized_end=183
-  _globals['_TRANSFERSERVICE']._serialized_start=185
-  _globals['_TRANSFERSERVICE']._serialized_end=264
+  _globals['_DOUBTREQUEST']._serialized_start=185
+  _globals['_DOUBTREQUEST']._serialized_end=250
+  _globals['_DOUBTRESPONSE']._serialized_start=252
+  _globals['_DOUBTRESPONSE']._serialized_end=267
+  _globals['_TRANSFERSERVICE']._serialized_start=270
+  _globals['_TRANSFERSERVICE']._serialized_end=409
 # @@protoc_insertion_point(module_scope)

@@ -25,3 +25,17 @@ class FetchResponse(_message.Message):
     DATA_FIELD_NUMBER: _ClassVar[int]
     data: bytes
     def __init__(self, data: _Optional[bytes] = ...) -> None: ...
+
+class DoubtRequest(_message.Message):
+    __slots__ = ("trial", "checkpoint", "ticket")
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    TICKET_FIELD_NUMBER: _ClassVar[int]
+    trial: str
+    checkpoint: str
+    ticket: bytes
+    def __init__(self, trial: _Optional[str] = ..., checkpoint: _Optional[str] = ..., ticket: _Optional[bytes] = ...) -> None: ...
+
+class DoubtResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

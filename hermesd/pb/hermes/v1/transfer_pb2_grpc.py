@@ -39,6 +39,11 @@ class TransferServiceStub(object):
                 request_serializer=hermes_dot_v1_dot_transfer__pb2.FetchRequest.SerializeToString,
                 response_deserializer=hermes_dot_v1_dot_transfer__pb2.FetchResponse.FromString,
                 _registered_method=True)
+        self.Doubt = channel.unary_unary(
+                '/hermes.v1.TransferService/Doubt',
+                request_serializer=hermes_dot_v1_dot_transfer__pb2.DoubtRequest.SerializeToString,
+                response_deserializer=hermes_dot_v1_dot_transfer__pb2.DoubtResponse.FromString,
+                _registered_method=True)
 
 
 class TransferServiceServicer(object):
@@ -51,6 +56,14 @@ class TransferServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Doubt(self, request, context):
+        """What came is not what its manifest says: the node is to look whether that lies at its own files, and then tells
+        the head.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TransferServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -58,6 +71,11 @@ def add_TransferServiceServicer_to_server(servicer, server):
                     servicer.Fetch,
                     request_deserializer=hermes_dot_v1_dot_transfer__pb2.FetchRequest.FromString,
                     response_serializer=hermes_dot_v1_dot_transfer__pb2.FetchResponse.SerializeToString,
+            ),
+            'Doubt': grpc.unary_unary_rpc_method_handler(
+                    servicer.Doubt,
+                    request_deserializer=hermes_dot_v1_dot_transfer__pb2.DoubtRequest.FromString,
+                    response_serializer=hermes_dot_v1_dot_transfer__pb2.DoubtResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -87,6 +105,33 @@ class TransferService(object):
             '/hermes.v1.TransferService/Fetch',
             hermes_dot_v1_dot_transfer__pb2.FetchRequest.SerializeToString,
             hermes_dot_v1_dot_transfer__pb2.FetchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Doubt(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hermes.v1.TransferService/Doubt',
+            hermes_dot_v1_dot_transfer__pb2.DoubtRequest.SerializeToString,
+            hermes_dot_v1_dot_transfer__pb2.DoubtResponse.FromString,
             options,
             channel_credentials,
             insecure,

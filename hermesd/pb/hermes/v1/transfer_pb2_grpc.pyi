@@ -33,12 +33,20 @@ class TransferServiceStub:
     def __new__(cls, channel: _aio.Channel) -> TransferServiceAsyncStub: ...
     Fetch: _grpc.UnaryStreamMultiCallable[_transfer_pb2.FetchRequest, _transfer_pb2.FetchResponse]
     """One file from an offset on. Whoever has the head's ticket for the checkpoint may have it."""
+    Doubt: _grpc.UnaryUnaryMultiCallable[_transfer_pb2.DoubtRequest, _transfer_pb2.DoubtResponse]
+    """What came is not what its manifest says: the node is to look whether that lies at its own files, and then tells
+    the head.
+    """
 
 @_typing.type_check_only
 class TransferServiceAsyncStub(TransferServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Fetch: _aio.UnaryStreamMultiCallable[_transfer_pb2.FetchRequest, _transfer_pb2.FetchResponse]  # type: ignore[assignment]
     """One file from an offset on. Whoever has the head's ticket for the checkpoint may have it."""
+    Doubt: _aio.UnaryUnaryMultiCallable[_transfer_pb2.DoubtRequest, _transfer_pb2.DoubtResponse]  # type: ignore[assignment]
+    """What came is not what its manifest says: the node is to look whether that lies at its own files, and then tells
+    the head.
+    """
 
 class TransferServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -48,5 +56,15 @@ class TransferServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_transfer_pb2.FetchResponse], _abc.AsyncIterator[_transfer_pb2.FetchResponse]]:
         """One file from an offset on. Whoever has the head's ticket for the checkpoint may have it."""
+
+    @_abc_1.abstractmethod
+    def Doubt(
+        self,
+        request: _transfer_pb2.DoubtRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_transfer_pb2.DoubtResponse, _abc.Awaitable[_transfer_pb2.DoubtResponse]]:
+        """What came is not what its manifest says: the node is to look whether that lies at its own files, and then tells
+        the head.
+        """
 
 def add_TransferServiceServicer_to_server(servicer: TransferServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

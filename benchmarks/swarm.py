@@ -1,0 +1,219 @@
+"""Many simulated nodes in one process, each with a connection of its own to a real head.
+
+A node says Hello with one device, a heartbeat a second, and of the trial that it is given a report
+a second, as real ones do: ten steps of a loss and eleven other metrics. Its quantum is over every
+ten seconds, which the head answers by a command.
+
+Rule: a process of its own, told by lines: it says `attached SECONDS` when every node is welcome,
+and after a `measure SECONDS` on its input one line of JSON with what its nodes have seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+import hermesd
+from benchmarks.report import quantile
+from hermesd.enrolment import Membership, channel_options
+from hermesd.pb.hermes.v1 import node_pb2, node_pb2_grpc, types_pb2
+
+METRICS = ("loss", *(f"metric_{number}" for number in range(11)))
+STEPS = 10
+QUANTUM_SECONDS = 10.0
+REDIAL_SECONDS = 0.5
+_OPTIONS = [
+    *channel_options(),
+    # Otherwise nodes of one process would share a connection.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.keepalive_time_ms", 2000),
+    ("grpc.keepalive_timeout_ms", 2000),
+]
+
+
+@dataclass
+class Seen:
+    """Seconds that answers took: leases, acknowledgements of reports, commands at quanta's ends."""
+
+    lease: list[float] = field(default_factory=list)
+    safe: list[float] = field(default_factory=list)
+    command: list[float] = field(default_factory=list)
+    late: list[float] = field(default_factory=list)
+    dropped: int = 0
+
+    def forget(self) -> None:
+        self.dropped = 0
+        for values in self._all().values():
+            values.clear()
+
+    def _all(self) -> dict[str, list[float]]:
+        return {
+            "lease": self.lease,
+            "safe": self.safe,
+            "command": self.command,
+            "late": self.late,
+        }
+
+    def figures(self) -> dict[str, tuple[int, float, float]]:
+        """Of each kind how many, the median and the 99th percentile."""
+        return {
+            kind: (len(values), quantile(values, 0.5), quantile(values, 0.99))
+            for kind, values in self._all().items()
+            if values
+        }
+
+
+class Node:
+    """One node: a writer's turn a second, and a reader."""
+
+    def __init__(self, name: str, head: str, membership: Membership, seen: Seen) -> None:
+        self.name = name
+        self.seen = seen
+        self.welcome = asyncio.Event()
+        self.has_trial = asyncio.Event()
+        self._channel = grpc.aio.secure_channel(head, membership.credentials(), options=_OPTIONS)
+        self._stub: Any = node_pb2_grpc.NodeServiceStub(self._channel)
+        self._call: Any = None
+        self._run: dict[str, Any] = {}
+        self._sequence = self._step = self._number = 0
+        self._grant = 0
+        self._sent: dict[int, float] = {}
+        self._asked = 0.0
+        self._due = 0.0
+
+    async def attach(self) -> None:
+        """Keep a stream open, as a node does."""
+        while True:
+            self._call = self._stub.Attach()
+            try:
+                await self._call.write(node_pb2.AttachRequest(hello=self._hello()))
+                while (answer := await self._call.read()) is not grpc.aio.EOF:
+                    self._hear(answer)
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                self.seen.dropped += 1
+            self.welcome.clear()
+            await asyncio.sleep(REDIAL_SECONDS)
+
+    def _hello(self) -> node_pb2.Hello:
+        names = [f"{self.name}/cpu:0"]
+        device = types_pb2.Device(id=names[0], node=self.name, kind="cpu", memory_bytes=2**30)
+        running = node_pb2.RUN_CONDITION_RUNNING
+        run = node_pb2.LiveRun(**self._run, condition=running, devices=names, step=self._step)
+        return node_pb2.Hello(
+            node=self.name, boot_id="boot", version=hermesd.__version__, devices=[device],
+            runs=[run] if self._step else [],
+        )  # fmt: skip
+
+    def _hear(self, answer: node_pb2.AttachResponse) -> None:
+        now = time.monotonic()
+        match answer.WhichOneof("message"):
+            case "welcome":
+                self.welcome.set()
+            case "lease":
+                self.seen.lease.append(now - answer.lease.heartbeat_boottime_seconds)
+            case "acknowledged":
+                known = [number for number in self._sent if number <= answer.acknowledged.sequence]
+                self.seen.safe += [now - self._sent.pop(number) for number in known]
+            case "launch":
+                launch = answer.launch
+                self._run = {"trial": launch.trial, "attempt": launch.attempt}
+                self._due = now + random.uniform(0, QUANTUM_SECONDS)
+            case "renew":
+                self._grant = answer.renew.grant
+                self.seen.command.append(now - self._asked)
+                self._due = now + QUANTUM_SECONDS
+            case _:
+                pass  # hints
+
+    async def live(self) -> None:
+        """A second after the other, from a moment of its own on."""
+        while True:
+            await self.welcome.wait()
+            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                await self._live()
+
+    async def _live(self) -> None:
+        due = time.monotonic() + random.uniform(0, 1)
+        while self.welcome.is_set():
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            self.seen.late.append(time.monotonic() - due)
+            due += 1.0
+            for message in self._second():
+                await self._call.write(message)
+
+    def _second(self) -> Iterator[node_pb2.AttachRequest]:
+        now = time.monotonic()
+        beat = node_pb2.Heartbeat(boottime_seconds=now)
+        yield node_pb2.AttachRequest(heartbeat=beat)
+        if not self._run:
+            return
+        if not self._step:
+            self.has_trial.set()
+            yield self._event(run_started=node_pb2.RunStarted(**self._run, start_seconds=0.1))
+        yield self._event(report=self._report())
+        if now >= self._due:
+            self._due, self._asked = float("inf"), time.monotonic()
+            ended = node_pb2.QuantumEnded(**self._run, grant=self._grant, step=self._step)
+            yield self._event(quantum_ended=ended)
+
+    def _event(self, **message: Any) -> node_pb2.AttachRequest:
+        self._sequence += 1
+        self._sent[self._sequence] = time.monotonic()
+        return node_pb2.AttachRequest(sequence=self._sequence, **message)
+
+    def _report(self) -> node_pb2.Report:
+        first, self._step, self._number = self._step + 1, self._step + STEPS, self._number + 1
+        loss = 1 / self._step
+        chunk = node_pb2.LossChunk(
+            first_step=first, last_step=self._step, count=STEPS, total=STEPS * loss,
+            low=loss, high=loss,
+        )  # fmt: skip
+        steps = list(range(first, self._step + 1))
+        points = [node_pb2.MetricPoints(metric="loss", steps=steps, values=[loss] * STEPS)]
+        points += [
+            node_pb2.MetricPoints(metric=metric, steps=steps[-1:], values=[loss])
+            for metric in METRICS[1:]
+        ]
+        return node_pb2.Report(
+            **self._run, step=self._step, chunks=[chunk], points=points, busy_seconds=1.0,
+            examples=320, memory_bytes=2**28, cpu_seconds=1.0, number=self._number,
+        )  # fmt: skip
+
+
+async def swarm(head: str, folder: Path) -> None:
+    """Be the nodes whose memberships lie in the folder, until the input ends."""
+    seen = Seen()
+    members = sorted(folder.iterdir())
+    lines = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(lines), sys.stdin
+    )
+    begun = time.monotonic()
+    nodes = [Node(path.name, head, Membership(path), seen) for path in members]
+    async with asyncio.TaskGroup() as tasks:
+        lives = [tasks.create_task(part()) for node in nodes for part in (node.attach, node.live)]
+        for node in nodes:
+            await node.welcome.wait()
+        print(f"attached {time.monotonic() - begun}", flush=True)
+        while line := await lines.readline():
+            for node in nodes:
+                await node.has_trial.wait()
+            seen.forget()
+            await asyncio.sleep(float(line.split()[1]))
+            print(json.dumps({"dropped": seen.dropped, **seen.figures()}), flush=True)
+        for life in lives:
+            life.cancel()
+
+
+if __name__ == "__main__":
+    asyncio.run(swarm(sys.argv[1], Path(sys.argv[2])))

@@ -1,0 +1,169 @@
+"""A Slurm job whose tasks are node daemons: the script that is submitted, and sbatch.
+
+Rule: neither the script nor a command line holds a secret. The token lies beside the script, in a
+directory that its owner alone can read: a job that is requeued needs it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hermesctl.errors import Refused, UsageError
+from hermesctl.text import cut, one_line, printable
+
+# A job that is requeued has its tasks join anew; so often at most.
+REQUEUES = 3
+# The longest notice that Slurm knows.
+LONGEST_NOTICE_SECONDS = 65_535
+# It may come a minute early, and a daemon takes a while to start.
+LEAST_SERVICE_SECONDS = 120
+TOKEN, HEAD, SCRIPT = "token", "head", "job.sh"
+
+_UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,@:+-]*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is asked of Slurm. `notice_seconds` before its end the job's nodes begin to leave;
+    `options` are those of sbatch that are passed on, each as `--name=value`."""
+
+    nodes: int
+    gpus_per_node: int
+    cpus_per_node: int
+    seconds: int
+    notice_seconds: int
+    partition: str = ""
+    account: str = ""
+    options: tuple[str, ...] = ()
+    hermesd: tuple[str, ...] = ("hermesd",)
+
+    def __post_init__(self) -> None:
+        if not self.gpus_per_node and not self.cpus_per_node:
+            raise UsageError("nodes without devices: expected --gpus-per-node or --cpus-per-node")
+        if not 0 < self.notice_seconds <= LONGEST_NOTICE_SECONDS:
+            raise UsageError(
+                f"--notice: {self.notice_seconds} s: expected up to {LONGEST_NOTICE_SECONDS} s"
+            )
+        least = self.notice_seconds + LEAST_SERVICE_SECONDS
+        if self.seconds < least:
+            raise UsageError(
+                f"--time: {self.seconds} s: expected at least {least} s, --notice and two minutes"
+            )
+        for flag, word in (("--partition", self.partition), ("--account", self.account)):
+            if word and not _WORD.match(word):
+                raise UsageError(f"{flag}: {cut(printable(word))}: expected a name of Slurm's")
+        for option in self.options:
+            if not re.match(r"--[a-z][^\n\r]*\Z", option):
+                shown = cut(printable(option))
+                raise UsageError(f"--sbatch: {shown}: expected an option such as --qos=high")
+
+
+def seconds_of(text: str, flag: str) -> int:
+    """`8h`, `1d12h`, `90m`, or as Slurm writes it: `8:00:00`, `1-12:00:00`. Raises UsageError."""
+    units = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text)
+    if units is not None and text:
+        parts = zip(_UNITS.values(), units.groups(), strict=True)
+        return sum(unit * int(number or 0) for unit, number in parts)
+    clock = re.fullmatch(r"(?:(\d+)-)?(\d+):([0-5]\d):([0-5]\d)", text)
+    if clock is not None:
+        days, hours, minutes, seconds = (int(number or 0) for number in clock.groups())
+        return 86_400 * days + 3_600 * hours + 60 * minutes + seconds
+    shown = cut(printable(text))
+    raise UsageError(f"{flag}: {shown}: expected a duration such as 8h, 1d12h or 1-12:00:00")
+
+
+def script(wish: Wish, folder: Path) -> str:
+    """The job as sbatch takes it; `folder` is where it finds the token, seen by all its nodes."""
+    header = "\n".join(f"#SBATCH {option}" for option in _options(wish, folder))
+    resources = "--slots 0" if wish.gpus_per_node else f"--slots {wish.cpus_per_node}"
+    devices = (
+        'export HERMES_NODE_VISIBLE_GPUS="$CUDA_VISIBLE_DEVICES"'
+        if wish.gpus_per_node
+        else "export HERMES_NODE_GPUS=false"
+    )
+    cpus = f" --cpus-per-task={wish.cpus_per_node}" if wish.cpus_per_node else ""
+    return _SCRIPT.format(
+        header=header,
+        folder=shlex.quote(str(folder)),
+        hermesd=shlex.join(wish.hermesd),
+        devices=devices,
+        resources=resources,
+        cpus=cpus,
+    )
+
+
+_SCRIPT = """\
+#!/bin/bash
+{header}
+# Nodes of Hermes; written by `hermesctl cluster launch`.
+export LAUNCH={folder}
+run_node() {{
+  local name=${{SLURMD_NODENAME,,}}-$SLURM_JOB_ID
+  [ "${{SLURM_RESTART_COUNT:-0}}" = 0 ] || name=$name-r$SLURM_RESTART_COUNT
+  {devices}
+  exec {hermesd} node join "$(<"$LAUNCH/head")" --token-file "$LAUNCH/token" --guest \\
+    --name "${{name//[^a-z0-9._-]/-}}" {resources}
+}}
+export -f run_node
+# The tasks hear each signal themselves: nothing stands between Slurm and them.
+exec srun --label --kill-on-bad-exit=0 --no-kill --wait=0{cpus} bash -c run_node
+"""
+
+
+def _options(wish: Wish, folder: Path) -> Iterator[str]:
+    yield "--job-name=hermes"
+    yield f"--nodes={wish.nodes}"
+    yield "--ntasks-per-node=1"
+    if wish.cpus_per_node:
+        yield f"--cpus-per-task={wish.cpus_per_node}"
+    if wish.gpus_per_node:
+        yield f"--gpus-per-node={wish.gpus_per_node}"
+    yield f"--time={_clock(wish.seconds)}"
+    yield f"--signal=USR1@{wish.notice_seconds}"
+    # Each node is of use without the others, and after a requeue.
+    yield "--no-kill"
+    yield "--requeue"
+    yield "--open-mode=append"
+    yield f"--output={shlex.quote(f'{folder}/%j.log')}"
+    if wish.partition:
+        yield f"--partition={wish.partition}"
+    if wish.account:
+        yield f"--account={wish.account}"
+    yield from wish.options
+
+
+def _clock(seconds: int) -> str:
+    """As Slurm writes it: D-HH:MM:SS."""
+    minutes, rest = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"{days}-{hours:02}:{minutes:02}:{rest:02}"
+
+
+async def submit(path: Path, program: Sequence[str] = ("sbatch",)) -> str:
+    """Hand a script to sbatch; the job's id. Raises Refused with what sbatch says."""
+    words = [*program, "--parsable", str(path)]
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+    except OSError:
+        raise Refused(
+            f"{printable(program[0])} cannot be started here: run this on a machine from which jobs"
+            " are submitted; --dry-run prints the script"
+        ) from None
+    out, err = await process.communicate()
+    said = one_line(" ".join(err.decode(errors="replace").replace("sbatch: ", "").split()))
+    if process.returncode:
+        raise Refused(f"Slurm took no job: {said or f'sbatch ended with {process.returncode}'}")
+    job = out.decode(errors="replace").strip().partition(";")[0]
+    if not job.isdigit():
+        raise Refused(f"sbatch named no job: {cut(printable(job or said))}")
+    return job

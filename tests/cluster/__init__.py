@@ -1,0 +1,1 @@
+"""A head and several nodes, each in a network of its own, and every way to break them."""

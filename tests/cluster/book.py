@@ -1,0 +1,119 @@
+"""What training scripts write down of themselves, and what must be true of it.
+
+Rule: nobody is believed but the scripts: each process of a trial signs each of its steps, in a file
+that all machines share, and holds the trial's lock while it takes one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+PACE_SECONDS = 0.05
+# Each step multiplies the state: one that is lost or repeated shows in every later loss.
+SCRIPT = f"""
+import argparse, fcntl, json, os, pathlib, time, uuid
+import trainer_shim
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--rate", type=float)
+parser.add_argument("--steps", type=int)
+parser.add_argument("--book")
+arguments = parser.parse_args()
+book = f"{{arguments.book}}/{{arguments.rate}}"
+lock = open(f"{{book}}.lock", "a")
+page = os.open(f"{{book}}.steps", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+me = uuid.uuid4().hex
+
+trial = trainer_shim.attach()
+state, step = 1.0, 0
+if trial.resume:
+    state, step = json.loads((pathlib.Path(trial.resume.path) / "state.json").read_text())
+
+def save(folder):
+    (pathlib.Path(folder) / "state.json").write_text(json.dumps([state, step]))
+
+while step < arguments.steps:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        open(f"{{book}}.twice", "w").close()
+        raise
+    time.sleep({PACE_SECONDS})
+    state, step = state * (1 - arguments.rate), step + 1
+    now = time.clock_gettime(time.CLOCK_BOOTTIME)
+    os.write(page, f"{{me}} {{step}} {{now}}\\n".encode())
+    fcntl.flock(lock, fcntl.LOCK_UN)
+    trial.report(step, loss=state, save=save)
+"""
+
+
+def expected(rate: float, steps: int) -> dict[int, float]:
+    """The losses of an undisturbed run."""
+    losses, state = {}, 1.0
+    for step in range(1, steps + 1):
+        state *= 1 - rate
+        losses[step] = state
+    return losses
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """The steps that one process of a trial took before another went on; when, by boot time."""
+
+    process: str
+    first: int
+    times: Sequence[float]
+
+
+class Book:
+    """The folder that the scripts write to."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+
+    def trials(self) -> list[Path]:
+        """The pages of the trials that have taken a step."""
+        return sorted(self.folder.glob("*.steps"))
+
+    def check(self) -> None:
+        """No trial ran in two places: neither at the same moment, nor one process after another
+        had gone on from a checkpoint of it."""
+        assert not list(self.folder.glob("*.twice")), "a trial ran twice at once"
+        for page in self.trials():
+            processes = [stay.process for stay in stays(page)]
+            assert len(processes) == len(set(processes)), f"{page.stem}: one went on after another"
+
+    def most_lost_seconds(self, cut: Sequence[tuple[float, float]]) -> float:
+        """The most training that a trial had to repeat at one time, but for what it trained while
+        its node was cut off: nobody could know of that."""
+        lost = [
+            sum(not any(begin <= at <= end for begin, end in cut) for at in times)
+            for page in self.trials()
+            for times in _repeated(page)
+        ]
+        return max(lost, default=0) * PACE_SECONDS
+
+
+def stays(page: Path) -> Iterator[Stay]:
+    """Who trained a trial, one after the other."""
+    lines = (line.split() for line in page.read_text().splitlines())
+    for process, steps in groupby(lines, lambda line: line[0]):
+        taken = [(int(step), float(at)) for _, step, at in steps]
+        first = taken[0][0]
+        assert [step for step, _ in taken] == list(range(first, first + len(taken))), page.stem
+        yield Stay(process, first, [at for _, at in taken])
+
+
+def _repeated(page: Path) -> Iterator[list[float]]:
+    """Of each process that took over from another: when the steps were first taken that it had to
+    take again."""
+    known: dict[int, float] = {}
+    for stay in stays(page):
+        if known:
+            yield [at for step, at in known.items() if step >= stay.first]
+        known = {step: at for step, at in known.items() if step < stay.first}
+        known.update(enumerate(stay.times, stay.first))

@@ -1,0 +1,83 @@
+"""What the scheduler is driven through in `test_scheduler_machine`: settings, a policy with moods.
+
+Rule: only what is drawn from or compared with; what is done with it stays with the machine.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+from hypothesis import strategies as st
+
+from hermesd.core.model import Plugin
+from hermesd.core.policy import Policy, Score
+from hermesd.core.pools import Pool
+from hermesd.core.retrying import RetryAction, RetryRule
+from hermesd.core.state import State
+from hermesd.core.trial import Trial
+from hermesd.policy import make_policy
+from hermesd.policy.fifo import Fifo
+
+PLUGINS = [
+    Plugin("fifo"),
+    Plugin("round_robin"),
+    Plugin("hermes"),
+    Plugin("hermes", (("winner_may_stay", False), ("growth_on", "preemptions"))),
+    Plugin("best_first"),
+    Plugin("slaq", (("reading", "predicted_reduction"),)),
+    Plugin("asha", (("eta", 2), ("min_rung", 2.0))),
+    Plugin("moody"),
+]
+NODES = ("n", "m", "k")
+TRIALS = [f"{study}/{number}" for study in "st" for number in range(3)]
+
+RULES = (
+    RetryRule("out of memory", RetryAction.NOT_HERE),
+    RetryRule("bug", RetryAction.NO_RETRY),
+    RetryRule("ECC", RetryAction.EXCLUDE_NODE),
+)
+PLACEMENTS = [
+    Plugin("free"),
+    Plugin("free", (("speeds", "equal"),)),
+    Plugin("homes", (("G_thres", 2), ("rebalance", "node"))),
+    Plugin("swap", (("G_thres", 2),)),
+]
+
+POOLS = [
+    (),
+    (Pool("gold", ("m",)),),
+    (Pool("gold", ("?",), Plugin("round_robin")), Pool("default", (), None, Plugin("free"))),
+    (Pool("gold", ("m",), None, Plugin("homes", (("G_thres", 2),))), Pool("red", ("n", "m"))),
+]
+
+plugins = st.sampled_from(PLUGINS)
+some_trials = st.lists(st.sampled_from(TRIALS), min_size=1, max_size=3, unique=True).map(tuple)
+nodes = st.sampled_from(NODES)
+requests = st.integers(0, 40).map("r{}".format)
+steps = st.integers(0, 12)
+# An event speaks of the present attempt, mostly; of the one before, or of one never made.
+attempts = st.sampled_from([0, 0, 0, 0, 0, 0, -1, 1])
+
+
+class Moody(Fifo):
+    """A policy that raises for every third trial, once that ran."""
+
+    def score(self, trial: Trial) -> Score:
+        if trial.explored and trial.spec.number == 2:
+            raise ArithmeticError("not today")
+        return (0.0, 0.0)
+
+
+def policy_named(plugin: Plugin) -> Policy:
+    return Moody() if plugin.name == "moody" else make_policy(plugin)
+
+
+def snapshot(state: State) -> dict[str, Any]:
+    """A copy two levels deep; below that all is frozen or replaced, never changed."""
+    return {
+        name: {k: dict(v) if isinstance(v, dict) else v for k, v in table.items()}
+        if isinstance(table, dict)
+        else deepcopy(table)
+        for name, table in vars(state).items()
+    }

@@ -1,0 +1,142 @@
+"""A machine on loan joins by a token in a file, and leaves with nothing lost and nothing left."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from hermesctl import Client
+from hermesctl.records import Trial
+from tests.e2e.test_joining import Place, notified
+
+RATE = 0.001
+# It trains until it is told to end. Each step multiplies the state: a step lost or repeated shows.
+SCRIPT = """
+import argparse, json, pathlib, time
+import trainer_shim
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--rate", type=float)
+rate = parser.parse_args().rate
+trial = trainer_shim.attach()
+state, step = 1.0, 0
+if trial.resume:
+    state, step = json.loads((pathlib.Path(trial.resume.path) / "state.json").read_text())
+    print("restored", step, flush=True)
+
+def save(folder):
+    (pathlib.Path(folder) / "state.json").write_text(json.dumps([state, step]))
+
+while not pathlib.Path(ENDS).exists():
+    time.sleep(0.02)
+    state, step = state * (1 - rate), step + 1
+    trial.report(step, loss=state, save=save)
+"""
+
+
+def study(folder: Path) -> tuple[Path, Path]:
+    """The program, and the file by which its trials are told to end."""
+    program, ends = folder / "study" / "train.py", folder / "ends"
+    program.parent.mkdir()
+    program.write_text(SCRIPT.replace("ENDS", repr(str(ends))))
+    return program, ends
+
+
+def undisturbed(rate: float, step: int) -> float:
+    """The loss at a step of a trial that was never moved."""
+    state = 1.0
+    for _ in range(step):
+        state *= 1 - rate
+    return state
+
+
+def watching(place: Place) -> Client:
+    """A client of the head, with all rights."""
+    return Client(f"unix:{place.folder}/head/head.sock", patience_seconds=60.0)
+
+
+def restored(client: Client, trial: Trial) -> int:
+    """The step at which the last run of a trial began."""
+    log = b"".join(client.logs(trial.id)).decode()
+    return int(log.rsplit("restored", 1)[1].split()[0])
+
+
+class Guest:
+    """A guest's daemon, with a TMPDIR of its own."""
+
+    def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
+        self.process = process
+        self.folder = folder
+
+    def leave(self, how: signal.Signals) -> None:
+        self.process.send_signal(how)
+        assert self.process.wait() == 0
+        assert list(self.folder.iterdir()) == []
+
+
+@contextmanager
+def guest(place: Place, name: str, token: Path) -> Iterator[Guest]:
+    folder = place.folder / f"tmp-{name}"
+    folder.mkdir()
+    words = ["node", "join", place.address, "--token-file", str(token), "--guest"]
+    command = [sys.executable, "-m", "hermesd.cli", *words, "--name", name, "--slots", "1"]
+    with notified(place.folder) as (socket, ready):
+        environment = {**place.environment, "TMPDIR": str(folder), "NOTIFY_SOCKET": socket}
+        process = subprocess.Popen(command, env=environment, cwd=place.folder)
+        try:
+            ready()
+            yield Guest(process, folder)
+        finally:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return Place(tmp_path_factory.mktemp("g"))
+
+
+@pytest.mark.timeout(300)
+def test_what_a_guest_trains_goes_on_elsewhere(place: Place) -> None:
+    program, ends = study(place.folder)
+    token = place.folder / "token"
+    with place.daemon("head"), watching(place) as client:
+        token.write_text(place.ctl("node", "token", "--uses", "2", admin=True).split()[4])
+        with guest(place, "lent", token) as lent:
+            place.ctl("submit", str(program), "--grid", f"rate={RATE}", admin=True)
+            while next(client.trials("train")).step < 50:
+                pass
+            with guest(place, "next", token) as after:
+                while sum(node.connected for node in client.nodes()) < 2:
+                    pass
+                lent.leave(signal.SIGUSR1)
+                assert [node.id for node in client.nodes()] == ["next"]
+                while next(client.trials("train")).state != "running":
+                    pass
+                ends.touch()
+                assert client.wait("train").study.finished
+                [trial] = client.trials("train")
+                assert trial.state == "completed"
+                assert restored(client, trial) >= 50
+                assert trial.metric == undisturbed(RATE, trial.step)
+                known = json.loads(place.ctl("user", "ls", "-o", "json", admin=True))["members"]
+                assert [one["name"] for one in known] == ["next"], "no certificate stays"
+                after.leave(signal.SIGTERM)  # with what nobody else has
+
+
+def test_a_guest_keeps_nothing_so_it_takes_no_state(place: Place) -> None:
+    words = ["node", "join", "127.0.0.1:1", "token", "--guest"]
+    for option in (["--state", str(place.folder)], ["--enrol-only"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "hermesd.cli", *words, *option],
+            env=place.environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"{option[0]} and --guest: a guest serves at once" in done.stderr

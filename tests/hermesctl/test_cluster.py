@@ -1,0 +1,171 @@
+"""`hermesctl cluster launch`: the script that Slurm gets, and what is said when it takes none.
+
+The sbatch is a small program on PATH; a real one is met in tests/slurm.
+"""
+
+from __future__ import annotations
+
+import json
+import stat
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hermesctl import slurm
+from hermesctl.commands import cluster
+from hermesctl.errors import ExitCode
+from hermesctl.members import Invited
+from tests.hermesctl.fake_head import FakeHead
+from tests.hermesctl.test_cli import hermesctl
+
+ASK = ("cluster", "launch", "--slurm", "--nodes", "2", "--cpus-per-node", "3", "--time", "1d12h")
+SECRET = "c2VjcmV0"
+
+
+@pytest.fixture
+def sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Put an sbatch with this body before all others on PATH."""
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+
+    def put(body: str) -> None:
+        program = tmp_path / "bin" / "sbatch"
+        program.write_text(f"#!/bin/sh\n{body}\n")
+        program.chmod(0o755)
+
+    return put
+
+
+@pytest.fixture
+def invited(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
+    """What was asked of the head, which invites everybody."""
+    asked: list[tuple[object, ...]] = []
+
+    async def invite(connection: object, *words: object) -> Invited:
+        asked.append(words)
+        return Invited(SECRET, "10.0.0.1:7411")
+
+    monkeypatch.setattr(cluster, "invite", invite)
+    return asked
+
+
+def lines(*words: str) -> list[str]:
+    done = hermesctl(*words, "--dry-run")
+    assert done.exit_code == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_the_script_asks_slurm_for_what_was_asked_for() -> None:
+    asked = lines(*ASK, "--notice", "5m", "-p", "gpu", "-A", "lab", "--sbatch=--qos=high")
+    options = [line.removeprefix("#SBATCH ") for line in asked if line.startswith("#SBATCH")]
+    assert {
+        "--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=3", "--time=1-12:00:00",
+        "--signal=USR1@300", "--requeue", "--partition=gpu", "--account=lab", "--qos=high",
+    } <= set(options)  # fmt: skip
+    assert not any("gpus" in option for option in options)
+
+
+def test_gpus_are_those_of_the_allocation_and_then_there_are_no_slots() -> None:
+    text = "\n".join(lines("cluster", "launch", "--slurm", "--gpus-per-node", "2"))
+    assert "#SBATCH --gpus-per-node=2" in text
+    assert 'HERMES_NODE_VISIBLE_GPUS="$CUDA_VISIBLE_DEVICES"' in text
+    assert "--slots 0" in text
+    assert "--slots 3" in "\n".join(lines(*ASK))
+
+
+def test_bash_can_read_the_script_whatever_the_directory_is_called(tmp_path: Path) -> None:
+    odd = tmp_path / "a 'b' $c"
+    text = "\n".join(lines(*ASK, "--share", str(odd)))
+    subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+    told = subprocess.run(
+        ["bash", "-c", text.split("export -f")[0] + 'printf %s "$LAUNCH"'],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert told.stdout == str(odd / "LAUNCH")
+
+
+def test_the_token_is_in_a_file_of_the_user_alone_and_nowhere_else(
+    head: FakeHead,
+    sbatch: Callable[[str], None],
+    invited: list[tuple[object, ...]],
+    tmp_path: Path,
+) -> None:
+    sbatch(
+        f'echo "$@" >{tmp_path}/words; cat "$2" >{tmp_path}/script; env >{tmp_path}/env; echo 17'
+    )
+    done = hermesctl(*ASK, "--share", str(tmp_path / "s"), "-o", "json")
+    assert done.exit_code == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["version"], told["job"], told["nodes"]) == (1, "17", 2)
+    [folder] = (tmp_path / "s").iterdir()
+    assert (folder / "token").read_text() == SECRET
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "token").stat().st_mode) == 0o600
+    assert told["script"] == str(folder / "job.sh")
+    assert told["log"] == str(folder / "17.log")
+    for name in ("words", "script", "env"):
+        assert SECRET not in (tmp_path / name).read_text()
+    [(role, name, seconds, uses)] = invited
+    assert (str(role), name, seconds) == ("node", "", 30 * 86_400)
+    assert uses == 2 * (1 + slurm.REQUEUES), "each may be requeued"
+
+
+def test_what_sbatch_refuses_is_said_and_nothing_stays(
+    head: FakeHead,
+    sbatch: Callable[[str], None],
+    invited: list[tuple[object, ...]],
+    tmp_path: Path,
+) -> None:
+    sbatch("echo 'sbatch: error: invalid partition specified: gpux' >&2; exit 1")
+    done = hermesctl(*ASK, "--share", str(tmp_path / "s"))
+    assert done.exit_code == ExitCode.REFUSED
+    assert "Slurm took no job: error: invalid partition specified: gpux" in done.stderr
+    assert list((tmp_path / "s").iterdir()) == []
+
+
+def test_without_sbatch_it_says_where_to_go(
+    head: FakeHead,
+    invited: list[tuple[object, ...]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = hermesctl(*ASK, "--share", str(tmp_path / "s"))
+    assert done.exit_code == ExitCode.REFUSED
+    assert "run this on a machine from which jobs are submitted" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--nodes", "2"), "expected --slurm"),
+        (("--slurm",), "nodes without devices"),
+        ((*ASK[2:], "--time", "soon"), "--time: soon: expected a duration such as 8h"),
+        ((*ASK[2:], "--time", "11m"), "--time: 660 s: expected at least 720 s"),
+        ((*ASK[2:], "--notice", "1d"), "--notice: 86400 s: expected up to 65535 s"),
+        ((*ASK[2:], "-p", "a b"), "--partition: a b: expected a name of Slurm's"),
+        ((*ASK[2:], "--sbatch", "qos"), "--sbatch: qos: expected an option such as --qos=high"),
+    ],
+)
+def test_what_cannot_be_meant_is_said_before_anybody_is_asked(
+    words: tuple[str, ...], told: str
+) -> None:
+    done = hermesctl("cluster", "launch", *words, "--dry-run")
+    assert done.exit_code == ExitCode.USAGE
+    assert told in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("8h", 28_800),
+        ("1d12h", 129_600),
+        ("90m", 5_400),
+        ("1:30:00", 5_400),
+        ("2-0:00:30", 172_830),
+    ],
+)
+def test_durations_are_ours_or_slurms(text: str, seconds: int) -> None:
+    assert slurm.seconds_of(text, "--time") == seconds
