@@ -25,7 +25,7 @@ from hermesd.core.events import (
 from hermesd.core.model import DeviceId, Tier, TrialId
 from hermesd.core.node_actions import Action, Bring, Clear, Forget, Tell, Watch
 from hermesd.core.node_machine import NodeMachine, NodeTerms
-from hermesd.core.node_messages import Input, Known, Leased, Leave, Series
+from hermesd.core.node_messages import Attached, Input, Known, Leased, Leave, Series
 from hermesd.node.cgroups import Cgroups
 from hermesd.node.checkpoints import disk_fact
 from hermesd.node.clock import boot_id, boottime
@@ -248,6 +248,7 @@ class NodeLoop:
                 self._manners.parting,
             )
         )
+        self._say(Attached())
         hello.hello.transfer_address = self._giving.address
         hello.hello.transfer_key = self._giving.key
         return hello
