@@ -23,8 +23,9 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
 @pytest.fixture(scope="module")
 def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
-    """A process that has imported PyTorch, and run nothing."""
-    with warm_zygote(tmp_path_factory.mktemp("zygote"), "torch") as warm:
+    """A process that has imported PyTorch and the frameworks, and run nothing."""
+    preloaded = "tests.trainer_shim.preloaded"
+    with warm_zygote(tmp_path_factory.mktemp("zygote"), preloaded) as warm:
         yield warm
 
 
