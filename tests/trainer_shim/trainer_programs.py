@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 torch.set_num_threads(1)
-{seed}
+{seed}  # and again after other imports, which draw numbers
 x = torch.randn(50, 6)
 y = (x.sum(dim=1) > 0).long()
 epochs = int(sys.argv[1]) if sys.argv[1:] else 3  # how long it trains may be on the command line
@@ -51,6 +51,7 @@ import lightning.pytorch as pl
 from lightning.pytorch import callbacks
 from lightning.pytorch.loggers import CSVLogger
 from torchmetrics.classification import MulticlassAccuracy
+{seed}
 quiet = dict(accelerator="cpu", enable_progress_bar=False, enable_model_summary=False)
 
 class Base(pl.LightningModule):
@@ -181,6 +182,7 @@ final(seen, digest(model), logged(trainer), rows())
 _TRANSFORMERS = """
 from transformers import BatchEncoding, EarlyStoppingCallback, Trainer, TrainerCallback
 from transformers import TrainingArguments
+{seed}
 quiet = dict(report_to=[], disable_tqdm=True, use_cpu=True)
 
 class Rows(Dataset):
@@ -220,7 +222,7 @@ def measure(predicted):
 
 model = Model()
 trainer = Trainer(model, args, train_dataset=Rows(), eval_dataset=Rows(), compute_metrics=measure,
-                  callbacks=[EarlyStoppingCallback(early_stopping_patience=1)])
+                  callbacks=[EarlyStoppingCallback(1, early_stopping_threshold=0.2)])
 result = trainer.train()
 trainer.evaluate()
 final(seen, digest(model), history(trainer), result.training_loss, sorted(os.listdir("out")),
@@ -367,4 +369,4 @@ Trainer(Model(), args, train_dataset=Rows(), data_collator=odd).train()
 
 def program(body: str, seeded: bool = True) -> str:
     """The whole script."""
-    return _HEAD.replace("{seed}", _SEEDED if seeded else "") + body
+    return (_HEAD + body).replace("{seed}", _SEEDED if seeded else "")

@@ -23,6 +23,9 @@ def install(package: str) -> None:
     session = torch.session()
     if session is None:
         return
+    agent = session.agent
+    if agent.framework == "none":
+        agent.hello(private.framework())  # it takes long from here to the first step
     reason = private.missing_of(package)
     if reason is not None:
         _refuse(session, package, reason)
