@@ -60,11 +60,10 @@ class Lightning:
         loop, trainer = self.loop, self.trainer
         if not trainer.lightning_module.automatic_optimization:
             return None
-        limits = [float(loop.max_steps)] if loop.max_steps != -1 else []
-        if loop.max_epochs != -1:
+        limits: list[int] = [loop.max_steps] if loop.max_steps != -1 else []
+        if loop.max_epochs != -1 and loop.max_batches != float("inf"):
             limits.append(-(-loop.max_batches // trainer.accumulate_grad_batches) * loop.max_epochs)
-        planned = min(limits, default=float("inf"))
-        return None if planned == float("inf") else int(planned)
+        return min(limits, default=None)
 
     def trains_on(self, loader: Any) -> bool:
         """Whether `fit` reads training data, and this loader is theirs."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Callable, Protocol
 from trainer_shim.adapters import torch_private as private
 from trainer_shim.adapters.torch_loop import begin_again, obstacle, skip
 from trainer_shim.adapters.torch_objects import Inventory, copy_loader
-from trainer_shim.adapters.torch_pack import Packer
+from trainer_shim.adapters.torch_pack import Packer, Unplain
 from trainer_shim.adapters.torch_random import copy_random, set_random
 from trainer_shim.adapters.torch_state import OtherProgram, Snapshot, State
 from trainer_shim.adapters.torch_unpack import Unpacker
@@ -263,10 +263,17 @@ def why_not(loader: Any) -> str | None:
     return obstacle(loader)
 
 
+class _Plain(Packer):
+    """Packs no objects: there is nothing yet into which they could be put back."""
+
+    def _object(self, kind: type, value: Any) -> Any:
+        raise Unplain(f"a {kind.__name__}, read ahead,")
+
+
 def _pack_batch(batch: Any) -> State:
     """A batch that was read ahead. Raises Unplain for one that is no plain collection."""
     kind = type(batch).__name__
-    return {"kind": kind, "tree": Packer({}).pack(batch.data if kind == _ENCODING else batch)}
+    return {"kind": kind, "tree": _Plain({}).pack(batch.data if kind == _ENCODING else batch)}
 
 
 def _batch(packed: State) -> Any:
