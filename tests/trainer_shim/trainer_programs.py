@@ -298,7 +298,7 @@ model = Base()
 best = callbacks.ModelCheckpoint("best", monitor="val_loss", save_top_k=2)
 trainer = pl.Trainer(max_epochs=epochs, callbacks=[best], logger=False, **quiet)
 trainer.fit(model, DataLoader(data, 8, shuffle=True), DataLoader(data, 20))
-final(seen, digest(model), logged(trainer), str(best.best_model_score))
+final(seen, digest(model), logged(trainer), sorted(os.listdir("best")), str(best.best_model_score))
 """
 )
 TRANSFORMERS_ASKED = (

@@ -12,6 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Callable
 
 from trainer_shim.adapters import torch_kept as kept
+from trainer_shim.adapters import torch_lightning_files as files
 from trainer_shim.adapters import torch_private as private
 from trainer_shim.adapters import torch_results as results
 from trainer_shim.adapters.torch_pack import PLAIN, Packer
@@ -97,6 +98,7 @@ class Lightning:
             "connector": kept.attributes(trainer._logger_connector, packer),
             "callbacks": kept.copy_each(trainer.callbacks, packer),
             "loggers": kept.copy_each(trainer.loggers, packer),
+            "files": files.copy(trainer.callbacks, trainer.loggers),
             "results": results.copy(self.loop.epoch_loop._results, packer),
         }
 
@@ -124,6 +126,10 @@ class Lightning:
         for logger, copy in zip(self.trainer.loggers, past["loggers"]):
             if "_version" in copy["values"]:
                 logger._version = copy["values"]["_version"]
+
+    def put_back_files(self, past: State) -> None:
+        """Have its files be those of then, once none is set aside any more."""
+        files.put_back(self.trainer.callbacks, self.trainer.loggers, past["files"])
 
     def begin_epoch_again(self, past: State) -> Callable[[], Any]:
         """Read the data of the checkpoint's epoch from their start; what takes a batch of them."""
@@ -192,6 +198,7 @@ def _hook_loops(session: Session, package: str) -> None:
         if past is not None:
             with session.restoring():
                 run.go_on(sys._getframe(1), lambda: driver.begin_epoch_again(past))
+            driver.put_back_files(past)
 
     @functools.wraps(follow)
     def on_advance_end(self: Any, *args: Any, **kwargs: Any) -> None:

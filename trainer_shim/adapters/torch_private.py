@@ -14,9 +14,9 @@ from trainer_shim.adapters.private_names import find as find
 from trainer_shim.adapters.private_names import first_missing, first_untested
 
 TESTED = {"torch": ("2.13",), "python": ("3.11",)}
-TESTED_FRAMEWORKS = {
-    "lightning": {"lightning": ("2.6",)},
-    "pytorch_lightning": {"pytorch_lightning": ("2.6",)},
+TESTED_FRAMEWORKS: dict[str, dict[str, tuple[str, ...]]] = {
+    "lightning": {"lightning": ("2.5", "2.6")},
+    "pytorch_lightning": {"pytorch_lightning": ("2.5", "2.6")},
     "transformers": {"transformers": ("5.23",), "accelerate": ("1.15",)},
 }
 
@@ -84,6 +84,7 @@ LIGHTNING_NAMES = (  # below lightning.pytorch or pytorch_lightning
     (f"{CONNECTOR}.result", "_Metadata"),
     (f"{CONNECTOR}.result", "_Sync"),
     ("loggers.csv_logs", "ExperimentWriter"),
+    ("callbacks.model_checkpoint", "ModelCheckpoint.file_exists"),
 )
 # Of its objects also the attributes that `torch_lightning` and `torch_results` name: with another
 # version nothing is saved.
