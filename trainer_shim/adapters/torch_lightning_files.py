@@ -32,9 +32,13 @@ def put_back(callbacks: Sequence[Any], loggers: Sequence[Any], past: State) -> N
             _do_not_find(callback, set(now) - set(names))
     for logger, text in zip(loggers, past["logs"]):
         path = _log(logger)
-        if text is not None and path is not None and _text(path) not in (None, text):
-            with open(path, "w", newline="") as file:
-                file.write(text)
+        if text is None or path is None or _text(path) in (None, text):
+            continue
+        if not text:
+            os.remove(path)
+            continue
+        with open(path, "w", newline="") as file:
+            file.write(text)
 
 
 def _names(callback: Any) -> list[str] | None:

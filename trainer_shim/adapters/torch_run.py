@@ -8,6 +8,7 @@ counts and keeps of its own is its `Driver`'s affair.
 
 from __future__ import annotations
 
+import os
 import sys
 import types
 import weakref
@@ -157,7 +158,7 @@ class Run:
         def more(inventory: Inventory, _: Packer) -> State:
             if inventory.outline() != outline:
                 raise CannotCapture(_CHANGED)
-            run = {"name": self.driver.name, **self._position()}
+            run = {"name": self.driver.name, "folder": os.getcwd(), **self._position()}
             run.update(self.driver.copy(inventory.known))
             objects = inventory.copy(with_gradients, LONGEST)
             return {"records": [], "objects": objects, "run": run}
@@ -195,8 +196,8 @@ class Run:
         if taken != past["taken"]:
             raise OtherProgram(f"{taken} batches were read, at the checkpoint {past['taken']}")
         self.examples()
-        until = self._began_with[0]
-        self._session.go_on(frame, lambda unpacker: self.driver.put_back(past, unpacker), until)
+        until, here = self._began_with[0], _moved(past, past["folder"], os.getcwd())
+        self._session.go_on(frame, lambda unpacker: self.driver.put_back(here, unpacker), until)
 
 
 class Read:
@@ -261,6 +262,19 @@ def why_not(loader: Any) -> str | None:
     if not isinstance(loader, DataLoader):
         return f"the training data are a {type(loader).__name__}, not a DataLoader"
     return obstacle(loader)
+
+
+def _moved(tree: Any, then: str, now: str) -> Any:
+    """A tree whose paths below the working directory of then are below that of now."""
+    if then == now:
+        return tree
+    if isinstance(tree, str):
+        return now + tree[len(then) :] if f"{tree}{os.sep}".startswith(then + os.sep) else tree
+    if isinstance(tree, list):
+        return [_moved(item, then, now) for item in tree]
+    if isinstance(tree, dict):
+        return {name: _moved(item, then, now) for name, item in tree.items()}
+    return tree
 
 
 class _Plain(Packer):
