@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Callable, Protocol
 
-from trainer_shim.adapters import torch_private as private
+from trainer_shim.adapters import torch_ahead as ahead_of
 from trainer_shim.adapters.torch_loop import begin_again, obstacle, skip
 from trainer_shim.adapters.torch_objects import Inventory, copy_loader
-from trainer_shim.adapters.torch_pack import Packer, Unplain
+from trainer_shim.adapters.torch_pack import Packer
 from trainer_shim.adapters.torch_random import copy_random, set_random
 from trainer_shim.adapters.torch_state import OtherProgram, Snapshot, State
 from trainer_shim.adapters.torch_unpack import Unpacker
@@ -118,9 +118,17 @@ class Run:
 
     def loop_begins(self) -> None:
         """Its first epoch begins, all that it trains is made."""
-        session, driver = self._session, self.driver
         if self._began_with is not None:
             return
+        self._began_with = self._session.objects.made, {}
+        try:
+            self._look()
+        except Exception as error:  # whatever the program's own classes raise: it trains
+            reason = f"what it trains cannot be read: {type(error).__name__}: {error}"
+            self._session.obstacle(reason)
+
+    def _look(self) -> None:
+        session, driver = self._session, self.driver
         session.standing.driven(driver.name, driver.untested)
         for reason in (session.ran or session.steps) and _NOT_FIRST, driver.obstacle():
             if reason:
@@ -174,7 +182,7 @@ class Run:
             "consumed": consumed,
             "taken": [one.taken for one in self._passes],
             "passes": [one.before for one in self._passes],
-            "ahead": _pack_batch(self._passes[-1].newest) if ahead else None,
+            "ahead": ahead_of.pack(self._passes[-1].newest) if ahead else None,
         }
 
     def go_on(self, frame: types.FrameType, begin: Callable[[], Callable[[], Any]]) -> None:
@@ -184,7 +192,7 @@ class Run:
         past = self._session.past_run
         assert past is not None
         ahead = past["ahead"]
-        self._past = {**past, "ahead": None if ahead is None else _batch(ahead)}
+        self._past = {**past, "ahead": None if ahead is None else ahead_of.unpack(ahead)}
         pull = begin()
         try:
             for _ in range(past["consumed"]):
@@ -275,26 +283,3 @@ def _moved(tree: Any, then: str, now: str) -> Any:
     if isinstance(tree, dict):
         return {name: _moved(item, then, now) for name, item in tree.items()}
     return tree
-
-
-class _Plain(Packer):
-    """Packs no objects: there is nothing yet into which they could be put back."""
-
-    def _object(self, kind: type, value: Any) -> Any:
-        raise Unplain(f"a {kind.__name__}, read ahead,")
-
-
-def _pack_batch(batch: Any) -> State:
-    """A batch that was read ahead. Raises Unplain for one that is no plain collection."""
-    kind = type(batch).__name__
-    return {"kind": kind, "tree": _Plain({}).pack(batch.data if kind == _ENCODING else batch)}
-
-
-def _batch(packed: State) -> Any:
-    value = Unpacker([]).unpack(packed["tree"])
-    if packed["kind"] != _ENCODING:
-        return value
-    return private.find("transformers", _ENCODING)(value)
-
-
-_ENCODING = "BatchEncoding"
