@@ -225,7 +225,9 @@ def main() -> None:
         "lease_p50_ms", "lease_p99_ms", "safe_p50_ms", "safe_p99_ms",
         "command_p50_ms", "command_p99_ms", "late_p99_ms", "streams_lost",
     ]  # fmt: skip
-    publish("cluster", columns, [under_nodes(count, options.seconds) for count in options.nodes])
+    if options.nodes:
+        rows = [under_nodes(count, options.seconds) for count in options.nodes]
+        publish("cluster", columns, rows)
     moves: list[list[str | float]] = []
     if options.copies:
         seconds = copies(options.megabytes, options.copies)
@@ -236,7 +238,8 @@ def main() -> None:
         taken = failover(lease)
         what = f"seconds from a node's death to its trial elsewhere, lease of {lease:g} s"
         moves.append([what, 1, taken, taken, taken])
-    publish("cluster_moves", ["what", "times", "median", "low", "high"], moves)
+    if moves:
+        publish("cluster_moves", ["what", "times", "median", "low", "high"], moves)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ class Daemons:
     def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
         self.folder = folder
         self.address = f"127.0.0.1:{_free_port()}"
+        self._pids: dict[str, int] = {}
         self._environment = {
             **{k: v for k, v in os.environ.items() if not k.startswith("HERMES_")},
             "HERMES_HEAD_LISTEN": self.address,
@@ -59,7 +60,9 @@ class Daemons:
             until(lambda: any(n.id == name and n.connected for n in hermes.nodes()))
 
     def kill(self, name: str) -> None:
-        """kill -9 of everything of a node."""
+        """kill -9 of everything of a node, of its daemon first: nobody is left to tell."""
+        with suppress(ProcessLookupError):
+            os.kill(self._pids[name], signal.SIGKILL)
         mark = f"{self.folder / name}".encode()
 
         def is_its(pid: int) -> bool:
@@ -80,10 +83,12 @@ class Daemons:
 
     def _start(self, name: str, *words: str) -> int:
         with (self.folder / f"{name}.log").open("wb") as log:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-m", "hermesd.cli", *words],
                 env=self._environment, stdout=log, stderr=log, start_new_session=True,
-            ).pid  # fmt: skip
+            )  # fmt: skip
+        self._pids[name] = process.pid
+        return process.pid
 
 
 @contextmanager

@@ -15,9 +15,16 @@ from hypothesis import settings
 settings.register_profile("hermes", deadline=None)
 settings.load_profile("hermes")
 
+
+def _have(*packages: str) -> bool:
+    return all(importlib.util.find_spec(package) for package in packages)
+
+
 _MISSING = {
     "tensorflow": lambda: importlib.util.find_spec("tensorflow") is None,
     "torch": lambda: importlib.util.find_spec("torch") is None,
+    "lightning": lambda: not _have("lightning", "pytorch_lightning"),
+    "transformers": lambda: not _have("transformers", "accelerate"),
     "gpu": lambda: shutil.which("nvidia-smi") is None,
     "root": lambda: os.geteuid() != 0,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -69,6 +70,15 @@ def test_the_daemons_tell_systemd_when_they_are_ready(name: str) -> None:
     assert service(name)["Type"] == "notify"
 
 
+@pytest.mark.parametrize("name", UNITS)
+def test_a_daemon_that_stands_still_is_ended_and_one_that_cannot_start_is_tried_on(
+    name: str,
+) -> None:
+    assert int(service(name)["WatchdogSec"]) == 60
+    assert service(name)["Restart"] == "on-failure"
+    assert "\nStartLimitIntervalSec=0\n" in (SYSTEMD / name).read_text().split("[Service]")[0]
+
+
 def test_trials_outlive_the_node_daemon() -> None:
     node = service("hermesd-node.service")
     assert node["KillMode"] == "process"
@@ -89,6 +99,22 @@ def test_the_node_is_handed_the_token_that_the_head_makes(tmp_path: Path) -> Non
     assert (
         "hermesd-head.service" in (SYSTEMD / UNITS[1]).read_text().split("After=")[1].split("\n")[0]
     )
+
+
+def test_the_recipe_makes_what_the_units_name() -> None:
+    """What `make -n` would do: its paths are those of the units and of the sample."""
+    recipe = subprocess.run(
+        ["make", "--silent", "--dry-run", "install-systemd"],
+        cwd=SYSTEMD.parent, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    head, node = service("hermesd-head.service"), service("hermesd-node.service")
+    program, *_, config = head["ExecStart"].split()
+    assert f"-m venv {Path(program).parents[1]}" in recipe
+    assert f"hermesd.toml.example {config}" in recipe
+    folder = f"/var/lib/{node['StateDirectory']}"
+    assert f"install -d -o {node['User']} -g {node['Group']} -m 700 {folder}" in recipe
+    assert "systemctl daemon-reload" in recipe
+    assert not re.search(r"systemctl (re|try-re)?start", recipe), "trials and people come first"
 
 
 def test_the_sample_configuration_uses_the_directories_that_the_units_make() -> None:

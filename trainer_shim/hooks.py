@@ -69,11 +69,21 @@ def _torch_imported(agent: Agent) -> None:
     writers.freeze()
 
 
+def _torch_trainer_imported(package: str, agent: Agent) -> None:
+    import trainer_shim.adapters.torch_trainers as torch_trainers
+
+    torch_trainers.install(package)
+
+
 _ACTIONS: dict[str, Action] = {
     "tensorflow": _tensorflow_imported,
     "keras": _keras_imported,
     "tf_keras": _legacy_keras_imported,
     "torch": _torch_imported,
+    # They import PyTorch themselves, before anything of theirs is there.
+    "lightning.pytorch": functools.partial(_torch_trainer_imported, "lightning.pytorch"),
+    "pytorch_lightning": functools.partial(_torch_trainer_imported, "pytorch_lightning"),
+    "transformers.trainer": functools.partial(_torch_trainer_imported, "transformers.trainer"),
 }
 
 

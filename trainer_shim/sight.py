@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import re
 
-_KNOWN = re.compile(rb"\b(keras|tensorflow|tf_keras|torch|trainer_shim)\b")
+_KNOWN = re.compile(
+    rb"\b(keras|tensorflow|tf_keras|torch|lightning|pytorch_lightning|transformers|trainer_shim)\b"
+)
 _READ_BYTES = 4 << 20
 
 

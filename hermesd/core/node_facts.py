@@ -59,6 +59,14 @@ def found(node: NodeTable, fact: Found, now: Time) -> None:
         node.holders.update(dict.fromkeys(order.launch.devices, run))
 
 
+def attached(node: NodeTable, now: Time) -> None:
+    """Say again what is parked: a head whose state was restored from an older copy may have it as
+    running, and would wait for ever. To any other head it is nothing new."""
+    for stay in node.stays.values():
+        if stay.condition is Condition.PARKED and stay.ending is None:
+            node.tell(stay.outcome or stay.left(Tier.PARK, stay.step, None, "", now))
+
+
 def fact(node: NodeTable, fact: HostFact, now: Time) -> None:
     """Fold one fact in and say what the head must know."""
     run = fact.report.run if isinstance(fact, Progress) else fact.run

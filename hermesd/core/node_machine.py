@@ -16,6 +16,7 @@ from hermesd.core.model import DeviceId, LiveRun, RunId, Time, TrialId
 from hermesd.core.node_actions import Action, AskReport, Extend, Fence, LetGo, Save, Spawn, Watch
 from hermesd.core.node_messages import (
     Assignment,
+    Attached,
     Fetch,
     Found,
     Input,
@@ -68,6 +69,8 @@ class NodeMachine:
                 self._leased(expires, now)
             case Known(run):
                 self._known(run)
+            case Attached():
+                node_facts.attached(self.table, now)
             case Found():
                 node_facts.found(self.table, message, now)
             case _:

@@ -289,7 +289,12 @@ class Leave:
     deadline_seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A stream to the head begins; what was not acknowledged is said again, and is said first."""
+
+
 HostFact: TypeAlias = (
     Started | Planned | Progress | Judged | Parked | Saved | Left | Completed | Failed | Gone
 )
-Input: TypeAlias = Order | Leased | Found | Known | Leave | HostFact
+Input: TypeAlias = Order | Leased | Found | Known | Leave | Attached | HostFact

@@ -43,11 +43,13 @@ def backup(directory: Path, target: Path) -> Saved:
     """Write the state in `directory` to the tar file `target`, readable by its owner alone.
 
     The file is there whole or not at all. Raises StateRefused where there is no journal of ours or
-    it is damaged, StateAway where its disk is in trouble, FileExistsError rather than replace a
-    file, other OSErrors where the target cannot be written.
+    it is damaged, and for a target in the directory, StateAway where its disk is in trouble,
+    FileExistsError rather than replace a file, other OSErrors where the target cannot be written.
     """
     if not (directory / schema.NAME).exists():
         raise StateRefused(f"{directory}: there is no journal here")
+    if target.resolve().is_relative_to(directory.resolve()):
+        raise StateRefused(f"{target} lies in the state itself: the next backup would hold it, too")
     if os.path.lexists(target):
         raise FileExistsError(f"{target} exists")
     partial = target.with_name(f"{target.name}.partial")

@@ -119,18 +119,18 @@ class Journal:
         self._last = last = self._last + len(lines)
         rows = [to_row(line) for line in lines]
         self.body_bytes += sum(len(row.body) for row in rows)
-        packed = [self._placed(pack(series), last) for series in points if series.steps]
+        packed = [self._placed(series, last) for series in points if series.steps]
         await self._submit([(schema.INSERT_ENTRY, rows), (schema.INSERT_POINTS, packed)])
         return last
 
-    def _placed(self, piece: Piece, seq: int) -> tuple[Any, ...]:
-        """Where a piece goes: into the open part of its run and metric, or a new one."""
-        open_parts = self._parts.setdefault(RunId(piece.trial, piece.attempt), {})
-        part, count = open_parts.get(piece.metric, (seq, schema.PART))
+    def _placed(self, points: Points, seq: int) -> tuple[Any, ...]:
+        """Where points go: into the open part of their run and metric, or a new one."""
+        open_parts = self._parts.setdefault(points.run, {})
+        part, count = open_parts.get(points.metric, (seq, schema.PART))
         if count >= schema.PART:
             part, count = seq, 0
-        open_parts[piece.metric] = (part, count + len(piece.steps) // 8)
-        return (piece.trial, piece.attempt, piece.metric, part, piece.steps, piece.values)
+        open_parts[points.metric] = (part, count + len(points.steps))
+        return (*points.run, points.metric, part, *pack(points))
 
     def close_run(self, run: RunId) -> None:
         """No more points will come of this run; what is remembered for them is let go."""

@@ -15,7 +15,14 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from hermesd.core.commands import Command
-from hermesd.core.events import Event, NodeSilent, RunCompleted, RunFailed, RunSuspended
+from hermesd.core.events import (
+    Event,
+    NodeSilent,
+    Reported,
+    RunCompleted,
+    RunFailed,
+    RunSuspended,
+)
 from hermesd.core.model import Time, TrialId
 from hermesd.core.scheduler import Scheduler
 from hermesd.core.state import Rejected, State
@@ -28,6 +35,8 @@ from hermesd.record import Entry
 
 INBOX_LIMIT = 4_096
 CHECK_SECONDS = 60.0
+# Reports alone wait so long for others: a commit costs as much as several of them.
+GATHER_SECONDS = 0.05
 
 Compose: TypeAlias = Callable[[State, Time], Event]
 
@@ -91,6 +100,7 @@ class Head:
         self._inbox: deque[_Item] = deque()
         self._room = asyncio.Semaphore(INBOX_LIMIT)
         self._wake = asyncio.Event()
+        self._gathering: asyncio.TimerHandle | None = None
         self._news = asyncio.Event()
         self._snapshots = Snapshots(journal, snapshot_seq)
         self._checked = clock()
@@ -125,7 +135,8 @@ class Head:
 
         Events are taken in the order in which they are posted.
         """
-        return await self._put(lambda state, now: event, "", points, committed)
+        hurried = not isinstance(event, Reported)
+        return await self._put(lambda state, now: event, "", points, committed, hurried)
 
     def push(self, event: Event) -> None:
         """Report what happened without waiting for anything: for ends of streams alone."""
@@ -149,14 +160,23 @@ class Head:
         request_id: str,
         points: Sequence[Points],
         committed: Callable[[Sequence[Command]], None] | None,
+        hurried: bool = True,
     ) -> asyncio.Future[tuple[TrialId, ...]]:
         if self.fault:
             raise ReadOnly(self.fault)
         await self._room.acquire()
         future = asyncio.get_running_loop().create_future()
         self._inbox.append(_Item(compose, future, request_id, points, committed))
-        self._wake.set()
+        if not hurried:
+            self._gather_more()
+        else:
+            self._wake.set()
         return future
+
+    def _gather_more(self) -> None:
+        if self._gathering is None:
+            loop = asyncio.get_running_loop()
+            self._gathering = loop.call_later(GATHER_SECONDS, self._wake.set)
 
     async def beyond(self, seq: int) -> int:
         """Wait until entries behind number `seq` are on the disk; the last one's number."""
@@ -203,6 +223,9 @@ class Head:
         """Fold in everything that waits, and what is due."""
         batch = _Batch(self.clock())
         self._wake.clear()
+        if self._gathering is not None:
+            self._gathering.cancel()
+            self._gathering = None
         if batch.now - self._checked >= CHECK_SECONDS:
             self.state.check()
             self._checked = batch.now

@@ -28,7 +28,12 @@ ARCHIVE_BYTES_MAX = SIZE_BYTES_MAX + (FILES_MAX + 1) * _ENTRY_BYTES
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 # What the text of a program must hold for it to be worth a warm interpreter with the framework.
 _FRAMEWORKS = {
-    name: re.compile(rb"\b%s\b" % name.encode()) for name in ("keras", "tensorflow", "torch")
+    "keras": re.compile(rb"\bkeras\b"),
+    "tensorflow": re.compile(rb"\btensorflow\b"),
+    # Its frameworks' names are words of English, too.
+    "torch": re.compile(
+        rb"\b(?:torch|(?:import|from) (?:lightning|pytorch_lightning|transformers))\b"
+    ),
 }
 _SCAN_LIMIT_BYTES = 4 << 20
 

@@ -25,7 +25,7 @@ from hermesd.core.events import (
 from hermesd.core.model import DeviceId, Tier, TrialId
 from hermesd.core.node_actions import Action, Bring, Clear, Forget, Tell, Watch
 from hermesd.core.node_machine import NodeMachine, NodeTerms
-from hermesd.core.node_messages import Input, Known, Leased, Leave, Series
+from hermesd.core.node_messages import Attached, Input, Known, Leased, Leave, Series
 from hermesd.node.checkpoints import disk_fact
 from hermesd.node.clock import boot_id, boottime
 from hermesd.node.crew import Crew
@@ -248,6 +248,7 @@ class NodeLoop:
                 self._given.shared_name,
             )
         )
+        self._say(Attached())
         hello.hello.transfer_address = self._giving.address
         hello.hello.transfer_key = self._giving.key
         return hello
@@ -316,5 +317,4 @@ class NodeLoop:
 
     def _ended(self, trial: TrialId) -> bool:
         """Whether nothing of the trial runs or is parked here."""
-        live = [one for one in self._machine.live() if one.run.trial == trial]
-        return all(one.condition == "ended" for one in live)
+        return all(x.condition == "ended" for x in self._machine.live() if x.run.trial == trial)

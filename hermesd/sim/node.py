@@ -22,7 +22,7 @@ from hermesd.core.file_events import Copied, CopyEvent, Dropped, Looked, NotCopi
 from hermesd.core.model import Checkpoint, NodeId, Tier, TrialId
 from hermesd.core.node_actions import Action, Bring, Clear, Tell, Watch
 from hermesd.core.node_machine import NodeMachine
-from hermesd.core.node_messages import Fetch, Input, Known, Leased, Order
+from hermesd.core.node_messages import Attached, Fetch, Input, Known, Leased, Order
 from hermesd.sim.agenda import Deed
 from hermesd.sim.box import Box, Site
 from hermesd.sim.pace import COPY_SECONDS
@@ -139,6 +139,7 @@ class Daemon:
         stream.to_head(NodeJoined(self._box.id, boot, self._box.devices, live, disk=disk))
         for numbered in self._outbox:
             self._send(stream, numbered)
+        self.say(Attached())
         self._beat(stream)
 
     def _send(self, stream: Stream, numbered: Numbered) -> None:

@@ -75,6 +75,7 @@ class Machine:
     def die(self) -> None:
         """Lose power: everything of this machine at once, and nothing comes back before `boot`."""
         self._alive.clear()
+        kill([self.daemon])  # first, or it might tell of the others
         while left := [pid for pid, _ in processes(self.state)]:
             kill(left)
 

@@ -32,6 +32,7 @@ from hermesd.core.node_actions import (
 )
 from hermesd.core.node_machine import NodeTerms
 from hermesd.core.node_messages import (
+    Attached,
     Completed,
     Failed,
     Found,
@@ -110,6 +111,19 @@ def test_park_hands_the_device_on_and_the_process_goes_on_elsewhere() -> None:
     assert node.says(again) == [LetGo(again, None)]
     assert node.says(Started(TWO, 7), after=0.25) == [Tell(RunStarted(TWO, 7, 0.25))]
     assert node.live() == [(TWO, "running"), (RIVAL, "starting")]
+
+
+def test_what_is_parked_is_told_again_to_a_head_that_may_have_forgotten_it() -> None:
+    node = Told()
+    node.running()
+    assert node.says(Attached()) == [], "it runs: the head hears of it anyway"
+    node.says(suspend(ONE))
+    (told,) = node.says(Parked(ONE, 7, 100), after=0.5)
+    assert node.says(Attached()) == [told]
+    after = Told()  # a daemon that was restarted
+    after.says(Found(order(ONE), "parked", 7, 100))
+    (again,) = events(after.says(Attached()))
+    assert again == RunSuspended(ONE, Tier.PARK, 7, None, 0.0, "", 100)
 
 
 def test_a_gpu_is_given_back_by_checkpoint_only() -> None:

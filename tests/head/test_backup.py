@@ -67,6 +67,8 @@ async def test_nothing_is_replaced_and_nothing_half_made(tmp_path: Path) -> None
     with pytest.raises(FileExistsError, match=r"saved\.tar exists"):
         backup(directory, file)
     assert file.read_text() == "precious"
+    with pytest.raises(StateRefused, match="lies in the state itself"):
+        backup(directory, directory / "saved.tar")
     with pytest.raises(FileNotFoundError):
         backup(directory, tmp_path / "nowhere" / "saved.tar")
     with closing(sqlite3.connect(directory / schema.NAME)) as connection:

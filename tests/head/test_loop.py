@@ -153,6 +153,26 @@ async def test_an_event_and_the_commands_that_follow_are_one_transaction(tmp_pat
         node.call.cancel()
 
 
+async def test_reports_wait_for_others_and_for_nothing_that_is_urgent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "GATHER_SECONDS", 1e6)
+    async with world(tmp_path) as head:
+        node, counters = Node(head), head.running.head.counters
+        await node.hello()
+        await head.submit(spec(ONE))
+        launch = await node.start()
+        await node.settle()
+        before = counters.batches
+        await node.report(launch, 1, [0.5])
+        await node.report(launch, 2, [0.4])
+        await node.complete(launch)
+        await node.settle()
+        assert counters.batches == before + 1
+        assert head.state.trials["digits/1"].curve[-1].last_step == 2
+        node.call.cancel()
+
+
 async def test_times_never_decrease_even_if_the_wall_clock_does(tmp_path: Path) -> None:
     ticks = [10.0]
     clock = Clock(after=5_000.0, wall=lambda: 4_000.0, ticks=lambda: ticks[0])

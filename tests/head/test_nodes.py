@@ -180,7 +180,8 @@ async def test_a_late_word_of_a_run_that_was_lost_is_its_nodes_to_say(head: Worl
     await head.submit(spec(ONE))
     await node.start()
     run = {"trial": "digits/1", "attempt": 1}
-    await node.say(run_failed=node_pb2.RunFailed(**run, error_kind="lost", detail="gone"))
+    lost = node_pb2.RunFailed(**run, error_kind="lost", detail="gone", step=9)
+    await node.say(run_failed=lost)
     await node.start()
     await node.settle()
     for step, teller in ((9, liar), (5, node)):

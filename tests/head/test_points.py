@@ -12,7 +12,8 @@ from hermesd.head.points import Curve, Piece, Points, curve, pack, unpack
 
 
 def piece(attempt: int, steps: list[int], values: list[float]) -> Piece:
-    return pack(Points(RunId("d/1", attempt), "loss", steps, values))
+    packed = pack(Points(RunId("d/1", attempt), "loss", steps, values))
+    return Piece("d/1", attempt, "loss", *packed)
 
 
 @given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False))))

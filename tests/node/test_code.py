@@ -164,6 +164,9 @@ def test_data_that_is_not_there_is_named(tmp_path: Path) -> None:
         ("import tensorflow as tf", "tensorflow"),
         ("from tensorflow import keras", "keras"),
         ("import torch.nn as nn", "torch"),
+        ("from lightning.pytorch import Trainer", "torch"),
+        ("from transformers import Trainer", "torch"),
+        ("lightning and transformers", None),
         ("my_kerastic = 1", None),
     ],
 )

@@ -336,9 +336,10 @@ async def test_a_damaged_checkpoint_falls_back_to_the_one_before(
 
 
 async def test_a_stream_that_was_cut_repeats_what_was_not_acknowledged(
-    head: Head, node: Node, running: Running, launch: Launch
+    head: Head, node: Node, running: Running, tmp_path: Path
 ) -> None:
-    run = await running(argv=("python", "train.py", "600", "0.005"))
+    enough = tmp_path / "enough"
+    run = await running(argv=("python", "train.py", "100000", "0.005", str(enough)))
     head.deaf = True
     before = len(head.sequences)
     await head.hears(Reported, run, before)
@@ -346,6 +347,7 @@ async def test_a_stream_that_was_cut_repeats_what_was_not_acknowledged(
     joined = await head.hears(NodeJoined, count=2)
     assert [(live.run, live.condition) for live in joined.live] == [(run, "running")]
     head.deaf = False
+    enough.touch()
     repeated = head.sequences.index(0, before)
     done = await head.hears(RunCompleted, run)
     unacknowledged = [s for s in head.sequences[before:repeated] if s]
@@ -470,13 +472,15 @@ async def test_kill_9_of_the_daemon_loses_nothing(
     launch: Launch,
     running: Running,
     suspended: Suspended,
+    tmp_path: Path,
     no_survivors: None,
 ) -> None:
     first = await daemon_process(config)
     await head.hears(NodeJoined)
     parked = await running(trial="digits/2")
     await suspended(parked, Tier.PARK)
-    run = await running(argv=("python", "train.py", "800", "0.005"))
+    enough = tmp_path / "enough"
+    run = await running(argv=("python", "train.py", "100000", "0.005", str(enough)))
     before = worker_of(config)
     first.kill()
     await first.wait()
@@ -487,6 +491,7 @@ async def test_kill_9_of_the_daemon_loses_nothing(
         (parked, "parked"),
     }
     assert worker_of(config) == before
+    enough.touch()
     done = await head.hears(RunCompleted, run)
     assert sorted(set(head.steps(run.trial))) == list(range(1, done.step + 1))
     again = launch(trial="digits/2", attempt=2, parked=parked)

@@ -49,6 +49,12 @@ KINDS = {
     "test_torch.py::test_parked_at_every_boundary": "PyTorch loop",
     "test_torch.py::test_each_boundary_resumed_from": "PyTorch loop",
     "test_torch.py::test_a_run_ended_at_every_boundary": "PyTorch loop",
+    "test_trainers.py::test_parked_at_every_boundary[LIGHTNING": "PyTorch Lightning fit",
+    "test_trainers.py::test_each_boundary_resumed_from[LIGHTNING": "PyTorch Lightning fit",
+    "test_trainers.py::test_a_run_ended_at_every_boundary[LIGHTNING": "PyTorch Lightning fit",
+    "test_trainers.py::test_parked_at_every_boundary[TRANSFORMERS": "Hugging Face Trainer",
+    "test_trainers.py::test_each_boundary_resumed_from[TRANSFORMERS": "Hugging Face Trainer",
+    "test_trainers.py::test_a_run_ended_at_every_boundary[TRANSFORMERS": "Hugging Face Trainer",
 }
 
 _compared: Counter[str] = Counter()  # boundaries of the test under way, by tier

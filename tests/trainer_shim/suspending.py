@@ -108,7 +108,7 @@ class Runs:
                 trial.send("checkpoint", id=f"at-{step}")
                 checkpoints[step] = trial.until("checkpointed")["path"]
                 trial.resume(limit=step + 1)
-            assert {level for level, _ in promised(trial)} == {promise}
+            assert {level for level, _ in promised(trial)} == {promise}, promised(trial)
             return outcome(trial), checkpoints, trial.directory / "work"
 
     def resumed(self, step: int, checkpoint: str, work: Path) -> Outcome:

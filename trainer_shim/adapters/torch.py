@@ -14,25 +14,33 @@ import types
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, Callable
 
 from trainer_shim.adapters import torch_private as private
+from trainer_shim.adapters import torch_whole as whole
 from trainer_shim.adapters.ends import End
 from trainer_shim.adapters.torch_iteration import Iteration
 from trainer_shim.adapters.torch_loop import LEFT_UNSEEN, Ended, Pass, begin_again
-from trainer_shim.adapters.torch_objects import Inventory, Objects
-from trainer_shim.adapters.torch_pack import Packer
-from trainer_shim.adapters.torch_program import copy_variables, fit, place, put_back_variables
-from trainer_shim.adapters.torch_random import copy_random, set_random
+from trainer_shim.adapters.torch_objects import ALL, Objects
+from trainer_shim.adapters.torch_program import place
 from trainer_shim.adapters.torch_standing import Standing
 from trainer_shim.adapters.torch_state import OtherProgram, Snapshot, State, load
 from trainer_shim.adapters.torch_unpack import Unpacker
 from trainer_shim.agent import Agent, CannotCapture
 
-_VARIABLE_BYTES = 16 << 20
-_VARIABLE_ITEMS = 20_000
+if TYPE_CHECKING:
+    from trainer_shim.adapters.torch_run import Run
+
 _MOST_PASSES = 10_000
 _MADE_INSIDE = "a model, optimizer or scheduler was made inside of a loop over a DataLoader"
+_AFTER_RUN = "the program trains on by a loop of its own, after a framework's"
+
+_session: Session | None = None
+
+
+def session() -> Session | None:
+    """That of this process, if PyTorch is hooked."""
+    return _session
 
 
 def install(agent: Agent) -> None:
@@ -47,7 +55,9 @@ def install(agent: Agent) -> None:
         return
     if agent.seed is not None:
         torch.manual_seed(agent.seed % 2**63)
-    torch_hooks.install(Session(agent))
+    global _session
+    _session = Session(agent)
+    torch_hooks.install(_session)
 
 
 class Session:
@@ -62,11 +72,13 @@ class Session:
         self.other_way: str | None = None
         self.steps = 0
         self.is_returning = False
+        self.run: Run | None = None  # a framework trains, by a loop of its own
+        self.ran = False
         self._records: list[State] = []
         self._inside: list[Pass] = []
         self._end = End()
-        self._standing = Standing(agent, self._capture, self._end.newest)
-        self.obstacle = self._standing.obstacle
+        self.standing = Standing(agent, self._capture, self._end.newest)
+        self.obstacle = self.standing.obstacle
         self._at: tuple[Pass, types.FrameType] | None = None
         self._past: State = {"records": [], "parameters": {}}
         self._process = os.getpid()
@@ -88,9 +100,11 @@ class Session:
         """An iterator over `loader`, where `make` would make one."""
         if self.is_aside:
             return make(loader)
+        if self.run is not None:
+            return self.run.open(loader, make)
         number, past = len(self._records), None
         site = f"{place(frame)} over loader {self.objects.number('loader', loader)}"
-        if self.is_returning:
+        if self.is_returning and self.past_run is None:
             with self.restoring():
                 past = self._expected(number, site)
             if past["kind"] == "ended":
@@ -106,6 +120,12 @@ class Session:
         self.passes[iterator] = opened
         self._records.append({"kind": "other", "site": site})
         return iterator
+
+    @property
+    def past_run(self) -> State | None:
+        """Where a framework's loop was, if it is that which goes on from the checkpoint."""
+        run: State | None = self._past.get("run")
+        return run
 
     def _expected(self, number: int, site: str) -> State:
         records: list[State] = self._past["records"]
@@ -167,19 +187,23 @@ class Session:
         """An optimizer has changed its parameters (or a GradScaler has skipped that)."""
         if self.is_aside or self.is_returning:
             return
-        agent = self.agent
-        current = self._inside[-1] if self._inside else None
+        agent, run = self.agent, self.run
+        current = self._inside[-1] if self._inside and run is None else None
         self.iteration.stepped(optimizer)
-        if current is None:
+        if run is None and self.ran:
+            self.obstacle(_AFTER_RUN)
+        elif run is None and current is None:
             self.obstacle(self.other_way or "training is not in a for statement over a DataLoader")
         for one in self._inside:
             if one.obstacle is not None:
                 self.obstacle(one.obstacle)
         if not agent.page.looping:
-            self._standing.look()
+            self.standing.look()
             agent.page.step = self.steps
             agent.loop(True)
-        if current is not None:
+        if run is not None:
+            run.stepped = True
+        elif current is not None:
             current.stepped = current.trained = True
         elif self.iteration.is_counted_by(optimizer):
             self.count(None)
@@ -187,7 +211,7 @@ class Session:
 
     # -- boundaries
 
-    def count(self, current: Pass | None) -> None:
+    def count(self, current: Pass | Run | None) -> None:
         """An iteration is done."""
         self.steps += 1
         examples = 0 if current is None else current.examples()
@@ -205,17 +229,20 @@ class Session:
 
     def may_end(self, current: Pass, frame: types.FrameType) -> None:
         """The program trains no further than this, unless it begins another pass."""
-        if self.agent.end is None or not self._end.is_due:
-            return
         self._at = (current, frame)
         try:
-            gradients = self.iteration.leaves_gradients
-            self._end.keep(self.steps, lambda: self._copy(gradients))
+            self.keep_end(lambda: self._copy(self.iteration.leaves_gradients))
         finally:
             self._at = None
 
+    def keep_end(self, take: Callable[[], Snapshot]) -> None:
+        """As far as is known the program has come to its end: keep what `take` copies."""
+        if self.agent.end is not None and self._end.is_due:
+            self._end.keep(self.steps, take)
+
     def _capture(self) -> Snapshot:
-        return self._copy(self.iteration.needs_gradients)
+        gradients = self.iteration.needs_gradients
+        return self._copy(gradients) if self.run is None else self.run.copy(gradients)
 
     def _copy(self, with_gradients: bool) -> Snapshot:
         if self._at is None:
@@ -228,40 +255,28 @@ class Session:
             site = records[one.number]["site"]
             under_way = {"taken": one.taken, "before": one.before}
             records[one.number] = {"kind": "under way", "site": site, **under_way}
-        try:
-            inventory = Inventory(self.objects)
-            packer = Packer(inventory.known, _VARIABLE_BYTES, _VARIABLE_ITEMS)
-            state = {
-                "steps": self.steps,
-                "parameters": self.agent.parameters,
-                "records": records,
-                "objects": inventory.copy(with_gradients),
-                "variables": copy_variables(frame, packer),
-                "random": copy_random(),
-            }
-            return Snapshot(state)
-        except CannotCapture:
-            raise
-        except Exception as error:  # whatever the program's own classes raise: it trains on
-            raise CannotCapture(f"{type(error).__name__}: {error}") from error
+        return self.snapshot(
+            frame,
+            lambda found, _: {"records": records, "objects": found.copy(with_gradients)},
+        )
+
+    def snapshot(
+        self, frame: types.FrameType, more: Callable[..., State], until: int = ALL
+    ) -> Snapshot:
+        """The whole program, with what `more` copies; see `torch_whole.copy`."""
+        said = {"steps": self.steps, "parameters": self.agent.parameters}
+        return whole.copy(frame, self.objects, lambda *given: {**said, **more(*given)}, until)
 
     # -- restoring
 
-    def go_on(self, frame: types.FrameType) -> None:
+    def go_on(self, frame: types.FrameType, put: whole.Put | None = None, until: int = ALL) -> None:
         """The loop under way has been moved to its batch: put everything back."""
         past = self._past
-        inventory = Inventory(self.objects)
-        inventory.check(past["objects"])
-        if not fit(frame, past["variables"]):
-            raise OtherProgram("other functions are run than at the checkpoint")
-        unpacker = self.unpacker(inventory.tensors)
-        inventory.put_back(past["objects"], unpacker)
-        put_back_variables(frame, past["variables"], unpacker)
-        set_random(past["random"])
+        whole.put_back(frame, self.objects, past, self.unpacker, put, until)
         self.steps = self.agent.page.step = past["steps"]
         self._return(False)
         self._past = {"records": [], "parameters": {}}
-        self._standing.look()
+        self.standing.look()
         self.agent.restored()
         self.agent.loop(True)
 

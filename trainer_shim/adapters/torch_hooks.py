@@ -117,7 +117,7 @@ def _hook_loaders(session: Session) -> None:
             return next_batch(self)
         current.asked(self, sys._getframe(1))
         try:
-            batch = next_batch(self)
+            batch = current.read(self)
         except StopIteration:
             current.ended(sys._getframe(1))
             raise

@@ -14,7 +14,7 @@ import sys
 import types
 import weakref
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Callable, NoReturn
 
 from trainer_shim.adapters import torch_private as private
 from trainer_shim.adapters import torch_statement as statements
@@ -49,7 +49,7 @@ class Pass:
         self.is_statement: bool | None = None
         self.made_before = 0
         self.before = {"random": copy_random(), "loader": copy_loader(loader)}
-        self.obstacle = _obstacle(loader)
+        self.obstacle = obstacle(loader)
         self.batch_size = getattr(loader, "batch_size", None) or 0
         self._counted = 0
         self._session = session
@@ -67,6 +67,10 @@ class Pass:
         """Examples read since this was last asked."""
         count, self._counted = self.taken - self._counted, self.taken
         return count * self.batch_size
+
+    def read(self, iterator: Any) -> Any:
+        """The next batch. Raises StopIteration."""
+        return self._session.next_batch(iterator)
 
     def asked(self, iterator: Any, frame: types.FrameType) -> None:
         """A batch is asked for by `frame`: the one taken before is done with."""
@@ -109,7 +113,7 @@ class Pass:
         skipped = past["taken"] if is_last else past["taken"] - 1
         for index in range(skipped):
             try:
-                self._skip(iterator)
+                skip(iterator, self._session.next_batch)
             except StopIteration:
                 raise OtherProgram(f"the data end after {index} batches of {skipped}") from None
         for counter in counters:
@@ -118,14 +122,6 @@ class Pass:
         if is_last:
             self._session.go_on(frame)
             self.trained = True
-
-    def _skip(self, iterator: Any) -> None:
-        if isinstance(iterator, private.find(private.LOADER, "_SingleProcessDataLoaderIter")):
-            iterator._next_index()
-            iterator._num_yielded += 1
-        else:
-            # What the workers draw must be drawn again, by the same workers.
-            self._session.next_batch(iterator)
 
     def _left(self, frame: types.FrameType) -> State | str:
         """What this pass leaves behind, or why that cannot be known."""
@@ -151,7 +147,17 @@ class Pass:
             self._session.may_end(self, frame)
 
 
-def _obstacle(loader: Any) -> str | None:
+def skip(iterator: Any, next_batch: Callable[[Any], Any]) -> None:
+    """Move an iterator over a DataLoader past a batch. Raises StopIteration at its end."""
+    if isinstance(iterator, private.find(private.LOADER, "_SingleProcessDataLoaderIter")):
+        iterator._next_index()
+        iterator._num_yielded += 1
+    else:
+        # What the workers draw must be drawn again, by the same workers.
+        next_batch(iterator)
+
+
+def obstacle(loader: Any) -> str | None:
     """Why a pass over this loader cannot be gone on with."""
     from torch.utils.data import IterableDataset, MapDataPipe
 

@@ -17,6 +17,7 @@ from trainer_shim.adapters.torch_state import OtherProgram, State
 from trainer_shim.adapters.torch_unpack import Unpacker
 from trainer_shim.agent import CannotCapture
 
+ALL = 1 << 62
 _ATTRIBUTE_BYTES = 1 << 20
 _LONGEST = 256
 _LOADERS_PARTS = ("dataset", "sampler", "batch_sampler", "collate_fn")
@@ -44,10 +45,11 @@ class Objects:
             self.made += 1
             made[key] = (weakref.ref(one), self.made)
 
-    def alive(self, kind: str, since: int = 0) -> list[Any]:
-        """Those still there, in the order in which they were made; after the `since`-th."""
+    def alive(self, kind: str, since: int = 0, until: int = ALL) -> list[Any]:
+        """Those still there, in the order in which they were made; after the `since`-th and up to
+        the `until`-th."""
         found = [(reference(), number) for reference, number in self._made[kind].values()]
-        return [one for one, number in found if one is not None and number > since]
+        return [one for one, number in found if one is not None and since < number <= until]
 
     def forget(self) -> None:
         """Drop the places of those that are gone."""
@@ -58,9 +60,9 @@ class Objects:
         """The place of an object among those alive."""
         return next(i for i, other in enumerate(self.alive(kind)) if other is one)
 
-    def models(self) -> list[Any]:
+    def models(self, until: int = ALL) -> list[Any]:
         """The modules that are in no other module and have something to keep."""
-        modules = self.alive("module")
+        modules = self.alive("module", until=until)
         inner = {id(child) for module in modules for child in module.children()}
         return [one for one in modules if id(one) not in inner and _tensors_of(one)]
 
@@ -75,16 +77,17 @@ def _tensors_of(module: Any) -> list[tuple[str, Any]]:
 
 
 class Inventory:
-    """The objects alive at one moment, with every tensor they train or keep, in order."""
+    """The objects alive at one moment, with every tensor they train or keep, in order; of those
+    made later than the `until`-th object, none."""
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: Objects, until: int = ALL) -> None:
         gc.collect()  # what is no longer used must not depend on when that is found out
         objects.forget()
-        self.models = objects.models()
-        self.optimizers = objects.alive("optimizer")
-        self.schedulers = objects.alive("scheduler")
-        self.scalers = objects.alive("scaler")
-        self.loaders = objects.alive("loader")
+        self.models = objects.models(until)
+        self.optimizers = objects.alive("optimizer", until=until)
+        self.schedulers = objects.alive("scheduler", until=until)
+        self.scalers = objects.alive("scaler", until=until)
+        self.loaders = objects.alive("loader", until=until)
         self.tensors: list[Any] = []
         self.names: list[str] = []
         self.known: dict[int, int] = {}
@@ -118,10 +121,13 @@ class Inventory:
 
     # -- copying
 
-    def copy(self, with_gradients: bool) -> State:
-        """All of it. Raises CannotCapture for a tensor that is more than its values."""
+    def copy(self, with_gradients: bool, longest: int = _LONGEST) -> State:
+        """All of it, with collections up to `longest` items among the attributes.
+
+        Raises CannotCapture for a tensor that is more than its values.
+        """
         strict = Packer(self.known)
-        plain = Packer(self.known, _ATTRIBUTE_BYTES, _LONGEST)
+        plain = Packer(self.known, _ATTRIBUTE_BYTES, longest)
         try:
             gradients = [one.grad for one in self.tensors] if with_gradients else []
             return {

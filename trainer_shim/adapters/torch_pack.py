@@ -107,13 +107,19 @@ class Packer:
     """Packs values; tensors that `known` lists by id are packed as references to them.
 
     `largest` bounds one tensor or array in bytes, `longest` one collection in items; in all,
-    as many items are packed as some full collections have.
+    as many items are packed as some full collections have. Of objects of the classes `walked`
+    the attributes are packed, as of the program's own.
     """
 
     def __init__(
-        self, known: dict[int, int], largest: int = 1 << 62, longest: int = 1 << 62
+        self,
+        known: dict[int, int],
+        largest: int = 1 << 62,
+        longest: int = 1 << 62,
+        walked: tuple[type, ...] = (),
     ) -> None:
         self._known = known
+        self._walked = walked
         self._largest = largest
         self._longest = longest
         self._allowed = longest * _COLLECTIONS
@@ -193,7 +199,9 @@ class Packer:
         return {tag: raw, "dtype": value.dtype.str, "shape": list(value.shape)}
 
     def _object(self, kind: type, value: Any) -> Tree:
-        if not _is_walked(kind) or not hasattr(value, "__dict__"):
+        if not (issubclass(kind, self._walked) or _is_walked(kind)) or not hasattr(
+            value, "__dict__"
+        ):
             raise Unplain(f"a {kind.__name__}")
         return {"object": class_name(kind), "attributes": self.pack_some(list(vars(value).items()))}
 

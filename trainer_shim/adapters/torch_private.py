@@ -1,4 +1,5 @@
-"""What the adapter relies on that no public interface of PyTorch or Python promises.
+"""What the adapter relies on that no public interface of PyTorch, Python, Lightning or
+Transformers promises.
 
 Rule: all of it is listed here. With a name missing nothing is hooked, and with an untested
 version nothing is saved; either way the reason names it.
@@ -6,12 +7,18 @@ version nothing is saved; either way the reason names it.
 
 from __future__ import annotations
 
+import importlib
 import platform
 
 from trainer_shim.adapters.private_names import find as find
 from trainer_shim.adapters.private_names import first_missing, first_untested
 
 TESTED = {"torch": ("2.13",), "python": ("3.11",)}
+TESTED_FRAMEWORKS: dict[str, dict[str, tuple[str, ...]]] = {
+    "lightning": {"lightning": ("2.5", "2.6")},
+    "pytorch_lightning": {"pytorch_lightning": ("2.5", "2.6")},
+    "transformers": {"transformers": ("5.23",), "accelerate": ("1.15",)},
+}
 
 LOADER = "torch.utils.data.dataloader"
 SCHEDULERS = "torch.optim.lr_scheduler"
@@ -34,6 +41,54 @@ NAMES = (
 # FOR_ITER, that the index of an enumerate follows its object header (checked against its
 # `__reduce__` each time), and PyFrame_LocalsToFast, which debuggers use to set local variables.
 
+HF_TRAINER, HF_CALLBACKS = "transformers.trainer", "transformers.trainer_callback"
+TRANSFORMERS_NAMES = (
+    # Each epoch is one call; besides, it has the variables of HF_LOCALS.
+    (HF_TRAINER, "Trainer._run_epoch"),
+    # What follows a step of the optimizer: logs, evaluation, saving.
+    (HF_TRAINER, "Trainer._maybe_log_save_evaluate"),
+    # Says with which epoch a call of `train` begins.
+    (HF_TRAINER, "Trainer._init_training_state"),
+    (HF_CALLBACKS, "CallbackHandler.on_log"),
+    (HF_CALLBACKS, "TrainerState"),
+    (HF_CALLBACKS, "TrainerControl"),
+)
+HF_LOCALS = (
+    "step",
+    "update_step",
+    "steps_in_epoch",
+    "num_update_steps_trained",
+    "num_update_steps_per_epoch",
+    "grad_norm",
+    "learning_rate",
+)
+
+CONNECTOR = "trainer.connectors.logger_connector"
+LIGHTNING_NAMES = (  # below lightning.pytorch or pytorch_lightning
+    ("trainer.trainer", "Trainer.fit"),
+    # Before the first batch of an epoch, and after all that follows a batch.
+    ("loops.training_epoch_loop", "_TrainingEpochLoop.on_run_start"),
+    ("loops.training_epoch_loop", "_TrainingEpochLoop.on_advance_end"),
+    ("loops.training_epoch_loop", "_TrainingEpochLoop._num_ready_batches_reached"),
+    # The data of an epoch are begun with; it counts in `fetched`.
+    ("loops.fetchers", "_DataFetcher.__iter__"),
+    ("loops.fetchers", "_PrefetchDataFetcher"),
+    ("loops.fit_loop", "_set_sampler_epoch"),
+    # What counts.
+    ("loops.loop", "_Loop"),
+    ("loops.progress", "_BaseProgress"),
+    # What is logged, and what gathers it.
+    (f"{CONNECTOR}.logger_connector", "_LoggerConnector.log_metrics"),
+    (f"{CONNECTOR}.logger_connector", "_LoggerConnector.on_epoch_end"),
+    (f"{CONNECTOR}.result", "_ResultMetric"),
+    (f"{CONNECTOR}.result", "_Metadata"),
+    (f"{CONNECTOR}.result", "_Sync"),
+    ("loggers.csv_logs", "ExperimentWriter"),
+    ("callbacks.model_checkpoint", "ModelCheckpoint.file_exists"),
+)
+# Of its objects also the attributes that `torch_lightning` and `torch_results` name: with another
+# version nothing is saved.
+
 
 def missing() -> str | None:
     """Why this PyTorch cannot be hooked at all; None when it can."""
@@ -46,6 +101,26 @@ def untested() -> str | None:
 
     versions = {"torch": torch.__version__, "python": platform.python_version()}
     return first_untested(TESTED, versions)
+
+
+def missing_of(package: str) -> str | None:
+    """Why the trainer of this framework cannot be hooked; None when it can."""
+    if package == HF_TRAINER:
+        reason = first_missing(TRANSFORMERS_NAMES, "transformers")
+        if reason is not None:
+            return reason
+        there = find(HF_TRAINER, "Trainer._run_epoch").__code__.co_varnames
+        lacking = [name for name in HF_LOCALS if name not in there]
+        return f"Trainer._run_epoch has no variable {lacking[0]}" if lacking else None
+    return first_missing([(f"{package}.{one}", name) for one, name in LIGHTNING_NAMES], package)
+
+
+def untested_of(package: str) -> str | None:
+    """The version in use of this framework that resuming was never tested with; None when all
+    were."""
+    tested = TESTED_FRAMEWORKS[package.partition(".")[0]]
+    versions = {name: str(importlib.import_module(name).__version__) for name in tested}
+    return first_untested(tested, versions)
 
 
 def framework() -> str:

@@ -74,10 +74,10 @@ def put_back_variables(frame: types.FrameType, copies: Copies, unpacker: Unpacke
         values = own.f_locals
         unpacker.put_some(copy["values"], values)
         if values is not own.f_globals:
-            _keep_locals(own)
+            keep_locals(own)
 
 
-def _keep_locals(frame: types.FrameType) -> None:
+def keep_locals(frame: types.FrameType) -> None:
     """Make what was written to `f_locals` the function's variables."""
     if sys.version_info < (3, 13):
         keep: Any = ctypes.pythonapi.PyFrame_LocalsToFast

@@ -15,6 +15,11 @@ _PROMISE = (
     "variables are brought back; other objects that the loop keeps in Python are not: "
     "trainer_shim.attach() and report(step, loss=..., save=...) would save them too"
 )
+_DRIVEN = (
+    "parameters, optimizers, schedulers, random numbers, the place in the data, and what {} and "
+    "its callbacks count and log are brought back; other objects that the program keeps in Python "
+    "are not: trainer_shim.attach() and report(step, loss=..., save=...) would save them too"
+)
 
 
 class Standing:
@@ -31,6 +36,13 @@ class Standing:
         self._first_seed = torch.initial_seed()
         untested = private.untested()
         self._obstacles = [] if untested is None else [untested]
+        self._promise = _PROMISE
+
+    def driven(self, framework: str, untested: str | None) -> None:
+        """The program trains by this framework's own loop."""
+        self._promise = _DRIVEN.format(framework)
+        if untested is not None:
+            self.obstacle(untested)
 
     def obstacle(self, reason: str) -> None:
         """From here on this program can only be parked."""
@@ -56,4 +68,4 @@ class Standing:
             agent.fidelity("park-only", self._obstacles[0])
         else:
             agent.capture, agent.end = self._capture, self._end
-            agent.fidelity("parameters-exact", _PROMISE)
+            agent.fidelity("parameters-exact", self._promise)

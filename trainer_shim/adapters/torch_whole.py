@@ -1,0 +1,63 @@
+"""A PyTorch program as a whole at one moment: copied for a checkpoint, and put back.
+
+Rule: what makes a program another one than that of the checkpoint is found out before anything
+is set; what a class of the program's own raises while it is read never ends its training.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any, Callable
+
+from trainer_shim.adapters.torch_objects import ALL, Inventory, Objects
+from trainer_shim.adapters.torch_pack import Packer
+from trainer_shim.adapters.torch_program import copy_variables, fit, put_back_variables
+from trainer_shim.adapters.torch_random import copy_random, set_random
+from trainer_shim.adapters.torch_state import OtherProgram, Snapshot, State
+from trainer_shim.adapters.torch_unpack import Unpacker
+from trainer_shim.agent import CannotCapture
+
+_VARIABLE_BYTES = 16 << 20
+_VARIABLE_ITEMS = 20_000
+
+Put = Callable[[Unpacker], None]
+
+
+def copy(
+    frame: types.FrameType,
+    objects: Objects,
+    more: Callable[[Inventory, Packer], State],
+    until: int = ALL,
+) -> Snapshot:
+    """The variables of the functions that `frame` is in, the random numbers, and what `more`
+    copies of the objects up to the `until`-th. Raises CannotCapture."""
+    try:
+        inventory = Inventory(objects, until)
+        packer = Packer(inventory.known, _VARIABLE_BYTES, _VARIABLE_ITEMS)
+        state = {"variables": copy_variables(frame, packer), "random": copy_random()}
+        return Snapshot({**state, **more(inventory, packer)})
+    except CannotCapture:
+        raise
+    except Exception as error:  # whatever the program's own classes raise: it trains on
+        raise CannotCapture(f"{type(error).__name__}: {error}") from error
+
+
+def put_back(
+    frame: types.FrameType,
+    objects: Objects,
+    past: State,
+    unpacker_of: Callable[[list[Any]], Unpacker],
+    put: Put | None = None,
+    until: int = ALL,
+) -> None:
+    """Set what `copy` copied, and what `put` does. Raises OtherProgram."""
+    inventory = Inventory(objects, until)
+    inventory.check(past["objects"])
+    if not fit(frame, past["variables"]):
+        raise OtherProgram("other functions are run than at the checkpoint")
+    unpacker = unpacker_of(inventory.tensors)
+    inventory.put_back(past["objects"], unpacker)
+    put_back_variables(frame, past["variables"], unpacker)
+    if put is not None:
+        put(unpacker)
+    set_random(past["random"])
