@@ -1,6 +1,7 @@
 """A head made of a real servicer, and a node daemon in this process or in one of its own."""
 
 import asyncio
+import contextlib
 import hashlib
 import io
 import os
@@ -20,7 +21,7 @@ from hermesd.core.commands import Launch, Suspend
 from hermesd.core.events import NodeJoined, Reported, RunStarted, RunSuspended
 from hermesd.core.model import Checkpoint, Goal, Program, Quantum, RunId, Tier
 from hermesd.core.node_messages import Assignment, Order, Series, Source, Work
-from hermesd.node import cgroups
+from hermesd.node import cgroups, processes
 from hermesd.node.daemon import group_name, run_node
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2_grpc
@@ -250,6 +251,7 @@ while step < steps and not any(map(os.path.exists, enough)):
     trial.report(step, loss=1.0 / step, save=save, total=total)
 print("done", step, total, flush=True)
 """
+SHORT = ("python", "train.py", "50", "0.001")
 
 
 def blob(files: dict[str, str]) -> bytes:
@@ -330,3 +332,41 @@ def suspended(head: Head) -> Callable[..., Awaitable[RunSuspended]]:
         return await head.hears(RunSuspended, run, after)
 
     return give_back
+
+
+DAEMON = """
+import asyncio, os, sys
+from hermesd.config import NodeConfig
+from hermesd.node.daemon import run_node
+config = NodeConfig.model_validate_json(sys.argv[1])
+asyncio.run(run_node(config, os.environ, asyncio.Event(), lambda: None))
+"""
+
+
+async def daemon_process(config: NodeConfig, program: str = DAEMON) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        program,
+        config.model_dump_json(),
+        stdout=asyncio.subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def host_of(config: NodeConfig, trial: str = "digits/1") -> int:
+    """The host of a trial: of all with its command line the one that is nobody's child."""
+    spec = str(config.state_dir / "trials" / trial / "spec.json").encode()
+    found = set()
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and spec in (entry / "cmdline").read_bytes():
+                found.add(int(entry.name))
+    (host,) = found - {child for pid in found for child in processes.below(pid)}
+    return host
+
+
+def worker_of(node: Node | NodeConfig, trial: str = "digits/1") -> tuple[int, int]:
+    """The host and the training process of a trial."""
+    host = host_of(node.config if isinstance(node, Node) else node, trial)
+    return host, min(processes.below(host))

@@ -1,10 +1,8 @@
 """A node daemon with real hosts and real programs, and a head that says what it wants."""
 
 import asyncio
-import contextlib
 import os
 import signal
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -25,18 +23,16 @@ from hermesd.core.events import (
     RunSuspended,
 )
 from hermesd.core.model import Fidelity, Goal, Quantum, RunId, Tier
-from hermesd.node import outbox, processes
+from hermesd.node import processes
 from hermesd.node.daemon import AlreadyRunning, run_node
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.slots import Slot
 
-from .conftest import CPU0, CPU1, Head, Node, becomes
+from .conftest import CPU0, CPU1, SHORT, Head, Node, becomes, host_of, worker_of
 
 Launch = Callable[..., RunId]
 Running = Callable[..., Awaitable[RunId]]
 Suspended = Callable[..., Awaitable[RunSuspended]]
-
-SHORT = ("python", "train.py", "50", "0.001")
 
 
 async def test_hello_says_what_this_machine_has(head: Head, node: Node) -> None:
@@ -269,24 +265,6 @@ async def test_a_program_that_prints_a_lot(head: Head, node: Node, launch: Launc
     assert written <= 65 << 20
 
 
-def host_of(config: NodeConfig, trial: str = "digits/1") -> int:
-    """The host of a trial: of all with its command line the one that is nobody's child."""
-    spec = str(config.state_dir / "trials" / trial / "spec.json").encode()
-    found = set()
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            if entry.name.isdigit() and spec in (entry / "cmdline").read_bytes():
-                found.add(int(entry.name))
-    (host,) = found - {child for pid in found for child in processes.below(pid)}
-    return host
-
-
-def worker_of(node: Node | NodeConfig, trial: str = "digits/1") -> tuple[int, int]:
-    """The host and the training process of a trial."""
-    host = host_of(node.config if isinstance(node, Node) else node, trial)
-    return host, min(processes.below(host))
-
-
 async def test_kill_9_of_a_trainer(head: Head, node: Node, running: Running) -> None:
     run = await running()
     os.kill(worker_of(node)[1], signal.SIGKILL)
@@ -444,162 +422,6 @@ async def test_a_checkpoint_is_sent_file_by_file(
         head.send(pb.SendFile(ticket=4, trial=run.trial, checkpoint=wanted))
         await head.until(lambda: finished(head, 4))
         assert "no such checkpoint" in head.chunks[0].error
-
-
-DAEMON = """
-import asyncio, os, sys
-from hermesd.config import NodeConfig
-from hermesd.node.daemon import run_node
-config = NodeConfig.model_validate_json(sys.argv[1])
-asyncio.run(run_node(config, os.environ, asyncio.Event(), lambda: None))
-"""
-
-
-async def daemon_process(config: NodeConfig, program: str = DAEMON) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        program,
-        config.model_dump_json(),
-        stdout=asyncio.subprocess.DEVNULL,
-        start_new_session=True,
-    )
-
-
-async def test_kill_9_of_the_daemon_loses_nothing(
-    head: Head,
-    config: NodeConfig,
-    launch: Launch,
-    running: Running,
-    suspended: Suspended,
-    tmp_path: Path,
-    no_survivors: None,
-) -> None:
-    first = await daemon_process(config)
-    await head.hears(NodeJoined)
-    parked = await running(trial="digits/2")
-    await suspended(parked, Tier.PARK)
-    enough = tmp_path / "enough"
-    run = await running(argv=("python", "train.py", "100000", "0.005", str(enough)))
-    before = worker_of(config)
-    first.kill()
-    await first.wait()
-    second = await daemon_process(config)
-    joined = await head.hears(NodeJoined, count=2)
-    assert {(live.run, live.condition) for live in joined.live} == {
-        (run, "running"),
-        (parked, "parked"),
-    }
-    assert worker_of(config) == before
-    enough.touch()
-    done = await head.hears(RunCompleted, run)
-    assert sorted(set(head.steps(run.trial))) == list(range(1, done.step + 1))
-    again = launch(trial="digits/2", attempt=2, parked=parked)
-    await head.hears(RunStarted, again)
-    second.kill()
-    await second.wait()
-
-
-async def test_what_a_parked_trial_holds_counts_again_after_a_restart(
-    head: Head, config: NodeConfig, running: Running, suspended: Suspended, no_survivors: None
-) -> None:
-    async with Node(config):
-        await head.hears(NodeJoined)
-        run = await running()
-        await suspended(run, Tier.PARK)
-        await becomes(lambda: (config.state_dir / "trials" / "digits" / "1" / "parked").exists())
-    short_of_memory = config.model_copy(update={"parked_memory_bytes": 1 << 20})
-    after = len(head.events)
-    async with Node(short_of_memory):
-        demoted = await head.hears(RunSuspended, run, after)
-        assert (demoted.tier, demoted.cause) == (Tier.CHECKPOINT, "demoted")
-
-
-async def test_kill_9_of_everything_is_a_lost_run_with_its_checkpoint(
-    head: Head, config: NodeConfig, running: Running, suspended: Suspended, no_survivors: None
-) -> None:
-    daemon = await daemon_process(config)
-    await head.hears(NodeJoined)
-    first = await running()
-    kept = (await suspended(first, Tier.CHECKPOINT)).checkpoint
-    run = await running(attempt=2, checkpoint=kept)
-    host, worker = worker_of(config)
-    for pid in (daemon.pid, host, worker):
-        os.kill(pid, signal.SIGKILL)
-    await daemon.wait()
-    async with Node(config):
-        joined = await head.hears(NodeJoined, count=2)
-        assert [(live.run, live.condition) for live in joined.live] == [(run, "ended")]
-        saved = await head.hears(Checkpointed, run)
-        assert kept is not None
-        assert saved.checkpoint.id == kept.id
-        assert (await head.hears(RunFailed, run)).error_kind == "lost"
-
-
-async def test_an_outcome_survives_the_death_of_all_who_knew_it(
-    head: Head, config: NodeConfig, launch: Launch, no_survivors: None
-) -> None:
-    head.deaf = True
-    daemon = await daemon_process(config)
-    await head.hears(NodeJoined)
-    run = launch(argv=SHORT)
-    await head.hears(RunCompleted, run)
-    folder = config.state_dir / "trials" / "digits" / "1"
-    daemon.kill()
-    await daemon.wait()
-    os.kill(host_of(config), signal.SIGKILL)
-    head.deaf = False
-    async with Node(config):
-        await head.hears(RunCompleted, run, count=2)
-        await becomes((folder / "last.pb").exists)
-        head.send(Release(run.trial, "n1", forget=True))
-        await becomes(lambda: not folder.exists())
-
-
-async def test_outcomes_of_the_dead_wait_for_nobody_when_a_daemon_comes_anew(
-    head: Head,
-    config: NodeConfig,
-    launch: Launch,
-    no_survivors: None,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    head.deaf = True
-    daemon = await daemon_process(config)
-    await head.hears(NodeJoined)
-    runs = [launch(f"digits/{n}", argv=SHORT, device=on) for n, on in ((1, CPU0), (2, CPU1))]
-    for run in runs:
-        await head.hears(RunCompleted, run)
-    daemon.kill()
-    await daemon.wait()
-    for run in runs:
-        os.kill(host_of(config, run.trial), signal.SIGKILL)
-    head.deaf = False
-    monkeypatch.setattr(outbox, "ROOM", 1)  # full with the first message, before there is a stream
-    async with Node(config):
-        for run in runs:
-            await head.hears(RunCompleted, run, count=2)
-
-
-async def test_a_trial_that_ended_while_all_were_away_is_known_to_its_last_step(
-    head: Head, config: NodeConfig, running: Running, no_survivors: None
-) -> None:
-    daemon = await daemon_process(config)
-    await head.hears(NodeJoined)
-    run = await running(argv=("python", "train.py", "500", "0.005"))
-    daemon.kill()
-    await daemon.wait()
-    written = config.state_dir / "trials" / "digits" / "1" / "events.jsonl"
-    await becomes(lambda: b'"completed"' in written.read_bytes())
-    os.kill(host_of(config), signal.SIGKILL)
-    async with Node(config):
-        await head.hears(RunCompleted, run)
-        assert sorted(set(head.steps(run.trial))) == list(range(1, 501))
-        last = [report for report, _ in head.points if report.metrics][-1]
-        assert dict(last.metrics)["loss"] == 1.0 / 500
-        # A report that is said again has the number that it had.
-        numbers = {report.number: report.step for report, _ in head.points}
-        assert list(numbers.values()) == sorted(numbers.values())
-        assert list(numbers) == sorted(numbers)
 
 
 THREADED = """

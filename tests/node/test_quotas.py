@@ -16,8 +16,7 @@ from hermesd.node.daemon import group_name, run_node
 from hermesd.node.quotas import NoQuota, NoShares, Quotas, Unified
 from hermesd.slots import Slot
 
-from .conftest import CPU0, CPU1, Head, Node, becomes
-from .test_daemon import worker_of
+from .conftest import CPU0, CPU1, Head, Node, becomes, worker_of
 
 Launch = Callable[..., RunId]
 Running = Callable[..., Awaitable[RunId]]

@@ -18,8 +18,7 @@ from hermesd.node import cgroups, processes
 from hermesd.node.cgroups import NoCgroups
 from hermesd.node.environment import OWNER
 
-from .conftest import Head, Node, becomes
-from .test_daemon import DAEMON, daemon_process, host_of
+from .conftest import DAEMON, Head, Node, becomes, daemon_process, host_of
 
 # A child in the program's session, one in its own, and one that never became another program.
 LEAVING = """

@@ -23,8 +23,7 @@ from hermesd.core.model import RunId, Tier
 from hermesd.node import hostlink, processes
 from hermesd.node.outbox import ROOM
 
-from .conftest import CPU1, PROGRAM, Head, Node, becomes
-from .test_daemon import SHORT, daemon_process, worker_of
+from .conftest import CPU1, PROGRAM, SHORT, Head, Node, becomes, daemon_process, worker_of
 
 Launch = Callable[..., RunId]
 Running = Callable[..., Awaitable[RunId]]
