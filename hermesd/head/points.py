@@ -5,6 +5,7 @@ Steps are little-endian 64-bit integers, values 64-bit floats, in two blobs of e
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -58,21 +59,23 @@ def unpack(piece: Piece) -> Curve:
 def curve(pieces: Iterable[Piece], limit: int = 0) -> Curve:
     """One curve out of pieces, at most `limit` points of it (0: all).
 
-    Where a trial fell back to a checkpoint and trained steps again, the later attempt counts; a
-    report that came twice counts once. Thinned curves keep their first and last point.
+    Where a trial fell back to a checkpoint and trained steps again, the later attempt counts, and
+    of what came before the newest one nothing beyond its begin; a report that came twice counts
+    once. Thinned curves keep their first and last point.
     """
     by_attempt: dict[int, list[Piece]] = {}
     for piece in pieces:
         by_attempt.setdefault(piece.attempt, []).append(piece)
     merged: dict[int, float] = {}
-    for attempt in sorted(by_attempt):
+    begin = math.inf
+    for attempt in sorted(by_attempt, reverse=True):
         fresh: dict[int, float] = {}
         for piece in by_attempt[attempt]:
             fresh.update(zip(*unpack(piece), strict=True))
-        if fresh:
-            first = min(fresh)
-            merged = {step: value for step, value in merged.items() if step < first}
-            merged.update(fresh)
+        earlier = {step: value for step, value in fresh.items() if step < begin}
+        merged = earlier | merged
+        if begin == math.inf and fresh:
+            begin = min(fresh)
     steps = sorted(merged)
     if limit and len(steps) > limit:
         chosen = np.unique(np.linspace(0, len(steps) - 1, limit).round().astype(int))

@@ -38,6 +38,13 @@ def test_steps_that_were_trained_again_are_the_later_attempts() -> None:
     assert curve(pieces) == Curve([1, 2, 3, 4], [1.0, 2.0, 0.3, 0.4])
 
 
+def test_what_an_attempt_went_on_from_is_there_though_one_between_began_anew() -> None:
+    older = piece(1, [1, 2, 3, 4, 5, 6], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    anew, newest = piece(2, [1, 2], [0.1, 0.2]), piece(3, [5, 6], [0.5, 0.6])
+    assert curve([older, anew]) == Curve([1, 2], [0.1, 0.2])
+    assert curve([older, anew, newest]).values == [0.1, 0.2, 3.0, 4.0, 0.5, 0.6]
+
+
 def test_a_report_that_came_twice_counts_once() -> None:
     pieces = [piece(1, [1, 2], [1.0, 2.0]), piece(1, [1, 2], [1.0, 2.0])]
     assert curve(pieces) == Curve([1, 2], [1.0, 2.0])
