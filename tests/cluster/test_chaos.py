@@ -108,15 +108,19 @@ class Chaos:
                 await self.more_work(len(NODES) * SLOTS)
             steps = sum(trial.step for detail in details for trial in detail.trials)
             begun = steps if begun is None else begun
-            return steps >= begun + BETWEEN
+            return steps >= begun + BETWEEN and bool(self.training())
 
         await self.place.until(far_enough)
 
     # -- faults ----------------------------------------------------------------------------------
 
     def victim(self) -> str:
-        """A node with trials."""
-        return self.chance.choice([n for n in NODES if self.place.nodes[n].pids("trainer")])
+        """A node with trials; any, if all of them have ended meanwhile."""
+        return self.chance.choice(self.training() or NODES)
+
+    def training(self) -> list[str]:
+        """The nodes that have trials."""
+        return [name for name in NODES if self.place.nodes[name].pids("trainer")]
 
     async def head_killed(self) -> None:
         kill([self.place.head.daemon])
