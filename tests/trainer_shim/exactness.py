@@ -43,6 +43,7 @@ KINDS = {
     "test_singles.py::test_a_session_resumed_at_each_boundary[MONITORED": "TF1, monitored session",
     "test_singles.py::test_a_session_resumed_at_each_boundary[SUPERVISOR": "TF1, Supervisor",
     "test_tf1.py::test_ended_at_every_boundary": "TF1, Session.run",
+    "test_tf1.py::test_other_programs_ended_at_every_boundary[AVERAGED": "TF1, averaged weights",
     "test_tf1.py::test_other_programs_ended_at_every_boundary[FEED": "TF1, Session.run",
     "test_tf1.py::test_other_programs_ended_at_every_boundary[MONITORED": "TF1, monitored session",
     "test_tf1.py::test_other_programs_ended_at_every_boundary[SUPERVISOR": "TF1, Supervisor",
