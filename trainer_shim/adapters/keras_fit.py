@@ -46,7 +46,7 @@ class Fit:
         self.source = Source(session, number)
         self.validation = Validation()
         self.callbacks: Any = None
-        self._kept = Kept([], model)
+        self._kept = Kept([], model, session.doubt)
         self.traces: list[tuple[str, Any]] = []
         self.end: state.State | None = None  # its last batch, from where more epochs would go on
         self.not_kept: str | None = None  # why there is none
@@ -128,6 +128,7 @@ class Fit:
         if not self._session.is_obstructed:
             try:
                 self._kept.check()
+                self._session.judge()
             except Uncopyable as error:
                 self._session.obstacle(str(error))
 
@@ -163,7 +164,7 @@ class Fit:
             if not module.startswith("keras.") or type(callback).__name__ == "LambdaCallback":
                 name = type(callback).__name__
                 self._session.doubt(f"what {name} keeps outside of its attributes is not seen")
-        self._kept = Kept(callbacks.callbacks, self.model)
+        self._kept = Kept(callbacks.callbacks, self.model, self._session.doubt)
         past = self.ended or self.position
         if past is None:
             return True

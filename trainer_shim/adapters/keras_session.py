@@ -62,7 +62,8 @@ class Session:
 
     def doubt(self, reason: str) -> None:
         """A resume is exact under a condition that cannot be checked."""
-        self._doubts.append(reason)
+        if reason not in self._doubts:
+            self._doubts.append(reason)
 
     def judge(self) -> None:
         """Tell the host what a resume promises by what is known now."""
