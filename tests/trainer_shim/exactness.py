@@ -31,6 +31,7 @@ KINDS = {
     "test_keras.py::test_suspends_of_other_programs[LONG_PASSES": "Keras, several steps at once",
     "test_keras.py::test_suspends_of_other_programs[DATASET": "Keras fit, tf.data",
     "test_keras.py::test_suspends_of_other_programs[PIPELINE": "Keras fit, tf.data",
+    "test_keras.py::test_suspends_of_other_programs[SHUFFLED_": "Keras, shuffled validation data",
     "test_keras.py::test_suspends_of_other_programs[STOPPED": "Keras fit, stopped by a callback",
     "test_singles.py::test_asked_while_it_validates": "Keras, asked in validation",
     "test_singles.py::test_asked_before_the_first_step": "Keras, asked before the first step",

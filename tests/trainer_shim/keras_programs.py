@@ -116,6 +116,19 @@ history = model.fit(data, epochs=3, verbose=0)
 final(model, history.history)
 """
 
+# Validation data that are shuffled, as those of `image_dataset_from_directory` are; the second fit
+# goes on from an order that depends on how often the first one has read both.
+SHUFFLED_VALIDATION = """
+check = tf.data.Dataset.from_tensor_slices((x[60:], y[60:])).shuffle(40).batch(7).prefetch(1)
+data = tf.data.Dataset.from_tensor_slices((x[:60], y[:60])).shuffle(60).batch(20)
+model = keras.Sequential([layers.Dense(5), layers.Dense(1)])
+model.compile("adam", "mse", metrics=["mae"])
+first = model.fit(data, validation_data=check, epochs=3, verbose=0)
+second = model.fit(data, validation_data=check, validation_steps=2, epochs=2, verbose=0)
+third = model.fit(data, validation_data=check, epochs=1, verbose=0)
+final(model, first.history, second.history, third.history)
+"""
+
 # A callback that stops in the middle of an epoch.
 STOPPED = """
 class Stop(callbacks.Callback):

@@ -69,6 +69,7 @@ def test_a_seeded_run_is_the_plain_one(zygote: Zygote, tmp_path: Path) -> None:
         ("LONG_PASSES", (2, 6, 10)),
         ("DATASET", (1, 6, 13)),
         ("PIPELINE", (6, 10, 12, 22, 24)),
+        ("SHUFFLED_VALIDATION", (5, 9, 14, 15)),
         ("STOPPED", (4, 9)),
     ],
 )

@@ -103,6 +103,8 @@ def _hook_data(session: Session) -> None:
         dataset = original(iterator)
         if session.fit is not None and is_fits(iterator):
             return session.fit.source.next_dataset(dataset)
+        if session.fit is not None and session.fit.validates_by(iterator):
+            session.fit.validation.makes()
         return dataset
 
     def enumerate_iterator(original: Any, iterator: Any) -> Any:

@@ -38,13 +38,14 @@ class Fit:
         epochs: int,
         ended: state.State | None,
         position: state.State | None,
+        validation_data: Any,
     ) -> None:
         self.model = model
         self.number = number
         self.ended = ended
         self.position = position
         self.source = Source(session, number)
-        self.validation = Validation()
+        self.validation = Validation(validation_data)
         self.callbacks: Any = None
         self._kept = Kept([], model, session.doubt)
         self.traces: list[tuple[str, Any]] = []
@@ -176,6 +177,7 @@ class Fit:
         """on_train_begin is over, or was left out."""
         if self.ended is not None:
             self.source.all_again(self.ended)
+            self.validation.go_on(self.ended["validations"])
             self._retrace(self.ended)
             self.model._initial_epoch = self.epochs  # nothing is left for the loop
             return
@@ -212,6 +214,7 @@ class Fit:
             "epoch": self._epoch,
             "stop_training": model.stop_training,
             "initial_epoch": model._initial_epoch,
+            "validations": self.validation.copy(),
             **self.source.copy_read(),
         }
 
@@ -223,7 +226,6 @@ class Fit:
             **self.record(ended=False),
             "batch": self._batch,
             "broke": self._broke,
-            "validations": self.validation.done,
             **self.source.copy(),
             "logs": {k: v.numpy() for k, v in logs.items()} if isinstance(logs, dict) else {},
         }
@@ -242,8 +244,9 @@ class Fit:
         with self._session.restoring():
             self.source.check(position)
         self._batch, self._broke = position["batch"], position["broke"]
-        self.source.go_on(source, position, self._batch)
+        # First: where both draw from one shuffle, the position of the training data is of the two.
         self.validation.go_on(position["validations"])
+        self.source.go_on(source, position, self._batch)
         self._retrace(position)
         self.put_in_place(position)
         self._logs = position["logs"]

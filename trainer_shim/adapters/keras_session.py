@@ -105,8 +105,9 @@ class Session:
         self._end = None
         if self._lost is not None:
             self.obstacle(self._lost)  # this fit may read them as well
-        self.fit = Fit(self, model, number, epochs, ended, position)
-        self._look_at(model, arguments.arguments.get("validation_data"))
+        validation_data = arguments.arguments.get("validation_data")
+        self.fit = Fit(self, model, number, epochs, ended, position, validation_data)
+        self._look_at(model, validation_data)
         return self.fit
 
     def _look_at(self, model: Any, validation_data: Any) -> None:
