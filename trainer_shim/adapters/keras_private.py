@@ -70,6 +70,20 @@ def untested() -> str | None:
     return first_untested(TESTED, {"keras": keras.__version__, "tensorflow": tf.__version__})
 
 
+def is_keras_3() -> bool:
+    """Whether it has the public interface of Keras 3, on whatever backend."""
+    import keras
+
+    return bool(keras.__version__.startswith("3."))
+
+
+def name() -> str:
+    """Keras, its version and its backend, where no checkpoint is made."""
+    import keras
+
+    return f"keras {keras.__version__} on {keras.backend.backend()}"
+
+
 def framework() -> str:
     """The frameworks and their versions, as a checkpoint names them."""
     import keras
