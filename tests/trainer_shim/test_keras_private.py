@@ -29,6 +29,8 @@ print("FINAL", keras.backend.backend(), history.history, model.get_weights()[0].
 CHECK = """
 from trainer_shim.adapters import keras_private as private
 print(private.missing(), "/", private.untested())
+private.USES += (("keras.src.trainers.trainer", "Trainer.__init__", "_no_such_attribute"),)
+print(private.missing())
 private.NAMES += (("keras.src.trainers.trainer", "Trainer.no_such_method"),)
 print(private.missing())
 private.TESTED = {"keras": ("2.0",)}
@@ -62,7 +64,8 @@ def test_a_name_that_is_gone_and_a_version_untested_are_named() -> None:
     run = subprocess.run(
         [sys.executable, "-c", CHECK], env=env, stdout=subprocess.PIPE, text=True, check=True
     )
-    here, gone, untested = run.stdout.splitlines()
+    here, unused, gone, untested = run.stdout.splitlines()
     assert here == "None / None"
+    assert "no _no_such_attribute in keras.src.trainers.trainer.Trainer.__init__" in unused
     assert "keras.src.trainers.trainer.Trainer.no_such_method" in gone
     assert untested.startswith("resuming is tested with keras 2.0, this is ")
