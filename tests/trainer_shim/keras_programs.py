@@ -129,6 +129,18 @@ third = model.fit(data, validation_data=check, epochs=1, verbose=0)
 final(model, first.history, second.history, third.history)
 """
 
+# Half precision: the scale of the loss grows and falls, and counts its steps.
+MIXED = """
+keras.mixed_precision.set_global_policy("mixed_float16")
+model = keras.Sequential([layers.Dense(8, activation="relu"), layers.BatchNormalization(),
+                          layers.Dense(1, dtype="float32")])
+scaled = keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.01), initial_scale=2.0**30,
+                                             dynamic_growth_steps=3)
+model.compile(scaled, "mse")
+history = model.fit(x, y, batch_size=20, epochs=3, verbose=0)
+final(model, history.history, scaled.dynamic_scale.numpy(), int(scaled.iterations.numpy()))
+"""
+
 # A callback that stops in the middle of an epoch.
 STOPPED = """
 class Stop(callbacks.Callback):

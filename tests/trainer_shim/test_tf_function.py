@@ -106,6 +106,7 @@ def test_keras_2_ended_at_every_boundary(tmp_path: Path) -> None:
         assert {"loss", "epoch_loss", "val_loss", "val_mae"} <= completed["metrics"].keys()
         assert len(undisturbed[0]) == 9
         assert undisturbed[1] == runs.plain()
+        assert runs.parked(*range(1, 10)) == undisturbed
         assert runs.suspended(*range(1, 10)) == undisturbed
 
 
