@@ -58,6 +58,7 @@ class Agent:
         # Progress at the program's last step, and which that was, once it has ended well: from
         # there it could be asked for more. Raises CannotCapture.
         self.end: Callable[[], tuple[int, Capture]] | None = None
+        self.ends_otherwise = False  # the end is more than its last step, so it is saved anyway
         self.framework = "none"
         self.level, self.reason = "park-only", "no boundaries seen yet"
         # Run again from its first line, the program has not come to its checkpoint's place yet.
@@ -140,9 +141,13 @@ class Agent:
         """Send what has been recorded since the last report."""
         self._reporter.report()
 
-    def save_now(self, id: str) -> None:
-        """Copy progress here and write it as checkpoint `id` in the background."""
-        self._save({"id": id, "wait": False, "output_bytes": 0})
+    def save_if_cheap(self, id: str) -> bool:
+        """Copy progress here and write it as checkpoint `id` in the background, if the newest
+        checkpoint is so old that this takes little of the program's time; whether it is."""
+        is_cheap = self._saver.is_cheap
+        if is_cheap:
+            self._save({"id": id, "wait": False, "output_bytes": 0})
+        return is_cheap
 
     # -- the end of the program ------------------------------------------------------------------
 
@@ -181,7 +186,7 @@ class Agent:
             self.lacks(NOT_FURTHER, str(error))
             return
         last, id = self._saver.last, f"end-s{step}"
-        if last is not None and last["step"] == step:
+        if last is not None and last["step"] == step and not self.ends_otherwise:
             return
         try:
             self._write({"id": id, "wait": True, "output_bytes": 0}, lambda: capture, step)

@@ -14,6 +14,8 @@ from trainer_shim import snapshot
 from trainer_shim.mailbox import Mailbox
 from trainer_shim.wire import Message
 
+_SHARE = 0.01  # of a program's time
+
 
 class Capture(Protocol):
     """Progress at a boundary: what changes afterwards is kept by `prepare`, in the program's
@@ -38,6 +40,15 @@ class Saver:
         self._mailbox = mailbox
         self._checkpoints = checkpoints
         self._writer: threading.Thread | None = None
+        self._seconds = 0.0  # what the newest checkpoint has cost
+        self._ended = time.monotonic()
+
+    @property
+    def is_cheap(self) -> bool:
+        """Whether another checkpoint by now would take a hundredth of the time, or less."""
+        is_writing = self._writer is not None and self._writer.is_alive()
+        since = time.monotonic() - self._ended
+        return not is_writing and since >= self._seconds / _SHARE
 
     def save(self, id: str, take: Callable[[], Capture], fields: Message, wait: bool) -> None:
         """Have progress captured by `take` and written as `id`; without `wait` in the background.
@@ -88,7 +99,8 @@ class Saver:
         except OSError as error:
             self.cannot(builder.id, f"writing {builder.path}: {error.strerror}")
             return
-        seconds = time.monotonic() - began
+        self._ended = time.monotonic()
+        self._seconds = seconds = self._ended - began
         self.last = summary
         cost = {"seconds": seconds, "stall_seconds": seconds if stall is None else stall}
         self._mailbox.send({"kind": "checkpointed", **summary, **cost})

@@ -116,6 +116,31 @@ history = model.fit(data, epochs=3, verbose=0)
 final(model, history.history)
 """
 
+# Validation data that are shuffled, as those of `image_dataset_from_directory` are; the second fit
+# goes on from an order that depends on how often the first one has read both.
+SHUFFLED_VALIDATION = """
+check = tf.data.Dataset.from_tensor_slices((x[60:], y[60:])).shuffle(40).batch(7).prefetch(1)
+data = tf.data.Dataset.from_tensor_slices((x[:60], y[:60])).shuffle(60).batch(20)
+model = keras.Sequential([layers.Dense(5), layers.Dense(1)])
+model.compile("adam", "mse", metrics=["mae"])
+first = model.fit(data, validation_data=check, epochs=3, verbose=0)
+second = model.fit(data, validation_data=check, validation_steps=2, epochs=2, verbose=0)
+third = model.fit(data, validation_data=check, epochs=1, verbose=0)
+final(model, first.history, second.history, third.history)
+"""
+
+# Half precision: the scale of the loss grows and falls, and counts its steps.
+MIXED = """
+keras.mixed_precision.set_global_policy("mixed_float16")
+model = keras.Sequential([layers.Dense(8, activation="relu"), layers.BatchNormalization(),
+                          layers.Dense(1, dtype="float32")])
+scaled = keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.01), initial_scale=2.0**30,
+                                             dynamic_growth_steps=3)
+model.compile(scaled, "mse")
+history = model.fit(x, y, batch_size=20, epochs=3, verbose=0)
+final(model, history.history, scaled.dynamic_scale.numpy(), int(scaled.iterations.numpy()))
+"""
+
 # A callback that stops in the middle of an epoch.
 STOPPED = """
 class Stop(callbacks.Callback):

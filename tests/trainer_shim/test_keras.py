@@ -69,16 +69,19 @@ def test_a_seeded_run_is_the_plain_one(zygote: Zygote, tmp_path: Path) -> None:
         ("LONG_PASSES", (2, 6, 10)),
         ("DATASET", (1, 6, 13)),
         ("PIPELINE", (6, 10, 12, 22, 24)),
+        ("SHUFFLED_VALIDATION", (5, 9, 14, 15)),
+        ("MIXED", (3, 8, 12)),
         ("STOPPED", (4, 9)),
     ],
 )
 def test_suspends_of_other_programs(
     zygote: Zygote, tmp_path: Path, name: str, steps: tuple[int, ...]
 ) -> None:
-    """Several suspends in one run, each to a new process."""
+    """Several suspends in one run, each to a new process; and held at the same boundaries."""
     runs = runs_of(zygote, tmp_path, getattr(programs, name), seeded=False)
     undisturbed = runs.undisturbed()
     assert steps[-1] <= max(undisturbed[0])
+    assert runs.parked(*steps) == undisturbed
     assert runs.suspended(*steps) == undisturbed
 
 

@@ -68,6 +68,65 @@ note = Note(losses, counts, seen, grid)
 final(model, losses, sorted(counts.items()), sorted(seen), list(grid), note.swap, note.other)
 """  # fmt: skip
 
+# The script draws from the generators that its callback draws from, and looks at its object.
+_DRAWN = """
+import random
+
+class Count:
+    def __init__(self):
+        self.steps, self.rng = 0, random.Random(7)
+
+class Jitter(callbacks.Callback):
+    def __init__(self, *shared):
+        super().__init__()
+        self.rng, self.old, self.plain, self.count = shared
+    def on_train_batch_begin(self, batch, logs=None):
+        self.count.steps += 1
+        share = self.rng.random() + self.old.rand() + self.plain.random() + self.count.rng.random()
+        self.model.optimizer.learning_rate = 0.01 * share
+
+drawn = np.random.Generator(np.random.PCG64(3)), np.random.RandomState(3)
+shared = (*drawn, random.Random(3), Count())
+own = shared[3].rng
+""" + _MODEL + """
+jitter = Jitter(*shared)
+""" + _FIT.format(callbacks="jitter") + """
+order = shared[0].permutation(100)
+x, y = x[order], y[order]
+""" + _FIT.format(callbacks="jitter") + """
+final(model, shared[3].steps, shared[1].rand(), shared[2].random(), own.random())
+"""  # fmt: skip
+
+# Schedules that keep their rates outside: in globals, in the function around them, in attributes.
+_SCHEDULES = """
+rate, calls = 0.1, []
+def schedule(epoch, old):
+    global rate
+    calls.append(epoch)
+    schedule.seen = getattr(schedule, "seen", 0) + 1
+    if epoch and epoch % 2 == 0:
+        rate *= 0.5
+    return rate
+
+def decaying(factor):
+    kept, last = {"rate": 0.01}, 0.0
+    def decay(epoch, old):
+        nonlocal last
+        kept["rate"] *= factor
+        last += kept["rate"]
+        return last
+    return decay
+""" + _MODEL + _FIT.format(callbacks="callbacks.LearningRateScheduler(schedule)") + """
+""" + _FIT.format(callbacks="callbacks.LearningRateScheduler(decaying(0.7))") + """
+final(model, rate, calls, schedule.seen)
+"""  # fmt: skip
+
+_UNSEEN = """
+rates = (0.1 / (1 + n) for n in range(1000))
+""" + _MODEL + _FIT.format(
+    callbacks="callbacks.LearningRateScheduler(lambda epoch, old: next(rates))"
+) + "final(model)"  # fmt: skip
+
 # A generator that has been read, and a file that has been written to.
 _READ = """
 class Reader(callbacks.Callback):
@@ -103,12 +162,35 @@ constant = Constant()
 
 
 @pytest.mark.parametrize(
-    "body", [_AVERAGES, _SHARED, _CONSTANT], ids=["averages", "shared", "constant"]
+    "body",
+    [_AVERAGES, _SHARED, _DRAWN, _SCHEDULES, _CONSTANT],
+    ids=["averages", "shared", "drawn", "schedules", "constant"],
 )
 def test_what_callbacks_keep_is_there_again(zygote: Zygote, tmp_path: Path, body: str) -> None:
     runs = Runs(zygote, tmp_path, programs.program(body, seeded=True))
-    steps = (5, 25, 55) if body is _SHARED else (5, 25)
+    steps = (5, 25, 55) if body in (_SHARED, _DRAWN, _SCHEDULES) else (5, 25)
     assert runs.suspended(*steps) == runs.undisturbed()
+
+
+@pytest.mark.parametrize(
+    ("body", "level", "word"),
+    [
+        (_SCHEDULES, "exact", "arrays"),
+        (_UNSEEN, "exact-if-deterministic", "rates cannot be copied"),
+    ],
+    ids=["copied", "unseen"],
+)
+def test_what_functions_keep_is_copied_or_doubted(
+    zygote: Zygote, tmp_path: Path, body: str, level: str, word: str
+) -> None:
+    runs = Runs(zygote, tmp_path, programs.program(body, seeded=True))
+    with runs.trial("said") as trial:
+        trial.start(limit=13)
+        trial.until("parked")
+        assert fidelity(trial)[0] == level
+        assert word in fidelity(trial)[1]
+        trial.resume()
+        trial.until("completed")
 
 
 @pytest.mark.parametrize(

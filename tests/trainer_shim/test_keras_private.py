@@ -4,17 +4,33 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.trainer_shim.driving import ROOT, environment
+from tests.trainer_shim.suspending import Runs, fidelity, outcome, warm_zygote
 
 pytestmark = pytest.mark.tensorflow
 
 # In a process of its own: an import of TensorFlow warns, and would stay.
+PLAIN = """
+import keras
+import numpy as np
+keras.utils.set_random_seed(3)
+x = np.random.default_rng(0).normal(size=(40, 6)).astype("float32")
+model = keras.Sequential([keras.layers.Input((6,)), keras.layers.Dense(1)])
+model.compile(keras.optimizers.SGD(0.1), "mse")
+history = model.fit(x, x.sum(axis=1), batch_size=10, epochs=3, verbose=0, validation_split=0.25)
+model.fit(x, x.sum(axis=1), batch_size=20, verbose=0)
+print("FINAL", keras.backend.backend(), history.history, model.get_weights()[0].sum())
+"""
+
 CHECK = """
 from trainer_shim.adapters import keras_private as private
 print(private.missing(), "/", private.untested())
+private.USES += (("keras.src.trainers.trainer", "Trainer.__init__", "_no_such_attribute"),)
+print(private.missing())
 private.NAMES += (("keras.src.trainers.trainer", "Trainer.no_such_method"),)
 print(private.missing())
 private.TESTED = {"keras": ("2.0",)}
@@ -22,12 +38,34 @@ print(private.untested())
 """
 
 
+def test_another_backend_only_parks_and_tells_its_losses(tmp_path: Path) -> None:
+    """By nothing but a callback; it is held at its boundaries, and computes what it would."""
+    pytest.importorskip("torch")
+    backend = {"KERAS_BACKEND": "torch"}
+    with warm_zygote(tmp_path, "torch", **backend) as zygote:
+        runs = Runs(zygote, tmp_path, PLAIN, **backend)
+        with runs.trial("parked") as trial:
+            trial.start(limit=5)
+            assert trial.until("parked")["step"] == 5
+            level, reason = fidelity(trial)
+            assert level == "park-only"
+            assert "Keras runs on the torch backend" in reason
+            trial.resume()
+            completed = trial.until("completed")
+            losses, line = outcome(trial)
+        assert sorted(losses) == list(range(1, 12))
+        assert {"loss", "epoch_loss", "val_loss"} <= completed["metrics"].keys()
+        assert line == runs.plain()
+        assert line.startswith("FINAL torch")
+
+
 def test_a_name_that_is_gone_and_a_version_untested_are_named() -> None:
     env = environment(TF_CPP_MIN_LOG_LEVEL="3", PYTHONPATH=str(ROOT))
     run = subprocess.run(
         [sys.executable, "-c", CHECK], env=env, stdout=subprocess.PIPE, text=True, check=True
     )
-    here, gone, untested = run.stdout.splitlines()
+    here, unused, gone, untested = run.stdout.splitlines()
     assert here == "None / None"
+    assert "no _no_such_attribute in keras.src.trainers.trainer.Trainer.__init__" in unused
     assert "keras.src.trainers.trainer.Trainer.no_such_method" in gone
     assert untested.startswith("resuming is tested with keras 2.0, this is ")

@@ -73,6 +73,25 @@ def test_random_operations_in_the_step(zygote: Zygote, tmp_path: Path) -> None:
     assert runs.suspended(1, 4, 5) == undisturbed
 
 
+def test_what_it_looks_at_may_depend_on_the_clock(zygote: Zygote, tmp_path: Path) -> None:
+    """A look more or less, at a metric or by a function, changes no step; and that is said."""
+    runs = runs_of(zygote, tmp_path, "BY_THE_CLOCK")
+    undisturbed = runs.undisturbed()
+    steps = (3, 6, 12)
+    with runs.trial("clock") as trial:
+        restore = None
+        for step in steps:
+            trial.start(restore=restore, limit=step)
+            assert trial.until("parked")["step"] == step
+            restore = suspend(trial)["checkpoint"]["path"]
+        trial.start(restore=restore)
+        trial.until("completed")
+        assert outcome(trial) == undisturbed
+        level, reason = fidelity(trial)
+        assert level == "exact-if-deterministic"
+        assert "looks at its variables" in reason
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("tf_keras") is None, reason="needs tf_keras")
 def test_keras_2_ended_at_every_boundary(tmp_path: Path) -> None:
@@ -87,6 +106,7 @@ def test_keras_2_ended_at_every_boundary(tmp_path: Path) -> None:
         assert {"loss", "epoch_loss", "val_loss", "val_mae"} <= completed["metrics"].keys()
         assert len(undisturbed[0]) == 9
         assert undisturbed[1] == runs.plain()
+        assert runs.parked(*range(1, 10)) == undisturbed
         assert runs.suspended(*range(1, 10)) == undisturbed
 
 

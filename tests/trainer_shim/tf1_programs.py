@@ -66,6 +66,30 @@ with tf.Session() as session:
 FEED_FETCHED = FEED.format(resource="False", fetched="loss")
 FEED_NOT_FETCHED = "tf.enable_resource_variables()\n" + FEED.format(resource="True", fetched="rate")
 
+# Averages of the weights, whose initial values are those of the weights, as Inception has them;
+# a restart of its own, dropout, and an average that is read.
+AVERAGED = """
+images, labels = tf.placeholder(tf.float32, [None, 6]), tf.placeholder(tf.float32, [None, 1])
+keep = tf.placeholder_with_default(1.0, [])
+loss = network(images, labels, keep)
+step = tf.train.get_or_create_global_step()
+train = tf.train.AdamOptimizer(0.05).minimize(loss, global_step=step)
+averages = tf.train.ExponentialMovingAverage(0.9, step)
+average = averages.apply(tf.trainable_variables())
+saver, losses = tf.train.Saver(averages.variables_to_restore()), []
+with tf.Session() as session:
+    session.run(tf.global_variables_initializer())
+    while session.run(step) < 8:
+        rows = np.random.permutation(60)[:16]
+        losses.append(session.run([train, loss], {images: x[rows], labels: y[rows], keep: 0.7})[1])
+        session.run(average)
+    weights = session.run(tf.global_variables())
+    saver.save(session, "own/averages")
+    saver.restore(session, "own/averages")
+    losses.append(session.run(loss, {images: x, labels: y}))
+final(weights, losses)
+"""
+
 # A monitored session with hooks; data, their order and dropout are of the graph.
 MONITORED = """
 data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(60).repeat().batch(16)

@@ -13,6 +13,7 @@ import inspect
 from typing import Any, Callable
 
 from trainer_shim.adapters import keras_graph as graph
+from trainer_shim.adapters import keras_plain
 from trainer_shim.adapters import keras_private as private
 from trainer_shim.adapters.keras_session import Session, is_seeded
 from trainer_shim.agent import Agent
@@ -23,6 +24,9 @@ def install(agent: Agent) -> None:
     reason = private.missing()
     if reason is not None:
         agent.fidelity("park-only", reason)
+        if private.is_keras_3():
+            agent.hello(private.name())
+            keras_plain.install(agent)
         return
     agent.hello(private.framework())
     session = Session(agent)
@@ -103,6 +107,8 @@ def _hook_data(session: Session) -> None:
         dataset = original(iterator)
         if session.fit is not None and is_fits(iterator):
             return session.fit.source.next_dataset(dataset)
+        if session.fit is not None and session.fit.validates_by(iterator):
+            session.fit.validation.makes()
         return dataset
 
     def enumerate_iterator(original: Any, iterator: Any) -> Any:

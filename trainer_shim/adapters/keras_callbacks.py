@@ -1,23 +1,28 @@
 """What the callbacks of a fit keep in their attributes: copied out at a boundary, and put back.
 
 Rule: nothing that changed is left out in silence. Tensors and variables are copied as arrays; a
-layer, metric or function is made again by the program and stands for itself; a list, dict, set
-or array that the callback has had from the start is filled in place, since the script may hold
-it too. What fits none of these and is not as it was when the fit began cannot be copied at all.
+layer, metric or function is made again by the program and stands for itself; a list, dict, set,
+array, generator of random numbers or object of the program's own that the callback has had from the
+start is filled in place, since the script may hold it too. What fits none of these and is not as it
+was when the fit began cannot be copied at all; what functions keep is, as far as it can be.
 """
 
 from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import io
 import os
 import pickle
 import types
+import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from trainer_shim.adapters import keras_state as state
+from trainer_shim.adapters.keras_filling import fill
+from trainer_shim.adapters.keras_functions import Doubt, Function, held
 from trainer_shim.adapters.keras_pickle import Pickler, Unpickler, is_made_again, variables_in
 from trainer_shim.adapters.keras_state import OtherProgram, State
 
@@ -36,15 +41,21 @@ class Kept:
     """The callbacks of one fit, made before their on_train_begin.
 
     Objects of the graph that they hold are known by a number, the same in every process that
-    runs the program: they are counted in the order in which the attributes name them.
+    runs the program: they are counted in the order in which the attributes name them. `doubt` is
+    told what functions of the callbacks keep that cannot be copied.
     """
 
-    def __init__(self, callbacks: Iterable[Any], model: Any) -> None:
+    def __init__(self, callbacks: Iterable[Any], model: Any, doubt: Doubt) -> None:
         self._callbacks = list(callbacks)
+        values = [value for one in self._callbacks for _, value in _attributes(one)]
+        # After the callbacks those functions of theirs that may keep something.
+        self._callbacks += held(values, doubt)
+        self._doubt = doubt
         self._known: list[Any] = []
         self._numbers: dict[int, int] = {}
         for one in (*self._callbacks, model):
             self._number(one)
+        self._prints: dict[tuple[int, str], int] = {}  # of what functions kept at first
         self._first = self._look()
         self._first_known = len(self._known)
         self._begun: dict[tuple[int, str], tuple[Any, ...]] = {}
@@ -80,7 +91,7 @@ class Kept:
                 if pickled is not None:
                     is_same = (number, name) in before and before[number, name][0] is value
                     attributes[name] = (*pickled, is_same)
-            one: State = {"class": type(callback).__qualname__, "attributes": attributes}
+            one: State = {"class": _name(callback), "attributes": attributes}
             if _is_csv_logger(callback) and os.path.exists(callback.filename):
                 one["bytes"] = os.path.getsize(callback.filename)
             states.append(one)
@@ -111,10 +122,18 @@ class Kept:
             Pickler(stream, keep, lambda one: self._known_as(one, known)).dump(value)
         except Exception as error:  # whatever an object's own __reduce__ raises
             if not self._is_unchanged(number, name, value):
-                callback = type(self._callbacks[number]).__name__
-                raise Uncopyable(f"{callback}.{name} cannot be copied: {error}") from error
+                callback = self._callbacks[number]
+                reason = f"{_name(callback)}.{name} cannot be copied: {error}"
+                if not isinstance(callback, Function):
+                    raise Uncopyable(reason) from error
+                self._doubt(reason)
             return None
-        return stream.getvalue(), buffers
+        pickled = stream.getvalue()
+        # What a function has not changed others may, such as the arguments of a longer run.
+        is_functions = isinstance(self._callbacks[number], Function)
+        if is_functions and self._prints.get((number, name)) == _checksum(pickled, buffers):
+            return None
+        return pickled, buffers
 
     def _is_unchanged(self, number: int, name: str, value: Any) -> bool:
         before = self._begun.get((number, name))
@@ -124,7 +143,7 @@ class Kept:
 
     def before_train_begin(self, past: State) -> None:
         """Check that these are the same callbacks, and let none throw away what it wrote."""
-        now = [type(callback).__qualname__ for callback in self._callbacks]
+        now = [_name(callback) for callback in self._callbacks]
         then = [one["class"] for one in past["each"]]
         if now != then:
             raise OtherProgram(f"the callbacks are {now}, at the checkpoint they were {then}")
@@ -153,8 +172,8 @@ class Kept:
         for callback, one in zip(self._callbacks, past["each"]):
             for name, (pickled, buffers, is_same) in one["attributes"].items():
                 value = Unpickler(io.BytesIO(pickled), buffers, self._known).load()
-                if not (is_same and _fill(getattr(callback, name, None), value)):
-                    setattr(callback, name, value)
+                if not (is_same and fill(dict(_attributes(callback)).get(name), value)):
+                    _put(callback, name, value)
 
     # -- the objects that the program makes again ------------------------------------------------
 
@@ -173,8 +192,13 @@ class Kept:
         found: dict[tuple[int, str], tuple[Any, ...]] = {}
         for number, callback in enumerate(self._callbacks):
             for name, value in _attributes(callback):
+                buffers: list[pickle.PickleBuffer] = []
+                stream = io.BytesIO()
                 with contextlib.suppress(Exception):  # what cannot be pickled is seen when copied
-                    Pickler(io.BytesIO(), lambda buffer: None, self._seen).dump(value)
+                    Pickler(stream, buffers.append, self._seen).dump(value)
+                    if isinstance(callback, Function):
+                        print_of = _checksum(stream.getvalue(), buffers)
+                        self._prints.setdefault((number, name), print_of)
                 found[number, name] = (value, *_contents(value))
         return found
 
@@ -187,12 +211,30 @@ class Kept:
 def _attributes(callback: Any) -> Iterator[tuple[str, Any]]:
     import keras
 
+    if isinstance(callback, Function):
+        return callback.items()
     skipped = _NOT_STATE
     if _is_csv_logger(callback):
         skipped = skipped | _CSV_NOT_STATE
     elif isinstance(callback, keras.callbacks.TensorBoard):
         skipped = skipped | _BOARD_NOT_STATE
     return ((name, value) for name, value in list(vars(callback).items()) if name not in skipped)
+
+
+def _put(callback: Any, name: str, value: Any) -> None:
+    put = callback.put if isinstance(callback, Function) else functools.partial(setattr, callback)
+    put(name, value)
+
+
+def _name(callback: Any) -> str:
+    return callback.name if isinstance(callback, Function) else type(callback).__qualname__
+
+
+def _checksum(pickled: bytes, buffers: Iterable[pickle.PickleBuffer]) -> int:
+    whole = zlib.crc32(pickled)
+    for buffer in buffers:
+        whole = zlib.crc32(buffer.raw(), whole)
+    return whole
 
 
 def _contents(value: Any) -> tuple[Any, ...]:
@@ -219,27 +261,6 @@ def _alike(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
         a is b or (type(a) is type(b) and isinstance(a, _PLAIN) and a == b)
         for a, b in zip(before, now)
     )
-
-
-def _fill(current: Any, value: Any) -> bool:
-    """Give an object the contents of another of its type; whether that can be."""
-    import numpy as np
-
-    if type(current) is not type(value):
-        return False
-    if isinstance(current, (list, collections.deque)):
-        current.clear()
-        current.extend(value)
-    elif isinstance(current, (dict, set)):
-        current.clear()
-        current.update(value)
-    elif isinstance(current, np.ndarray) and current.flags.owndata and current.flags.writeable:
-        if (current.shape, current.dtype) != (value.shape, value.dtype):
-            return False
-        current[...] = value
-    else:
-        return False
-    return True
 
 
 def _is_csv_logger(callback: Any) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Callable
 
 _SAMPLED_ROWS = 64
@@ -61,6 +61,22 @@ def copy_iterator(iterator: Any) -> Files:
             with open(os.path.join(folder, name), "rb") as file:
                 files[name] = file.read()
         return files
+
+
+def draw_again(dataset: Any, iterators: int, read: int) -> None:
+    """Have a dataset that shuffles anew each time draw what `iterators` of it have drawn, of which
+    `read` gave an element. Where it shuffles, the first element is what draws."""
+    if any("Shuffle" in type(part).__name__ for part in _parts(dataset)):
+        for number in range(iterators):
+            iterator = iter(dataset)
+            if number < read:
+                next(iterator, None)
+
+
+def _parts(dataset: Any) -> Iterator[Any]:
+    yield dataset
+    for source in dataset._inputs():
+        yield from _parts(source)
 
 
 def move_iterator(iterator: Any, start: Files, here: Files, seen: int) -> None:

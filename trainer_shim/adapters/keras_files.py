@@ -15,7 +15,7 @@ from typing import Any, Callable
 from trainer_shim.adapters.keras_state import OtherProgram, State
 from trainer_shim.snapshot import Builder
 
-_VERSION = 4
+_VERSION = 5
 _NAME = "keras"
 
 

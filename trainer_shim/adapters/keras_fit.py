@@ -38,15 +38,16 @@ class Fit:
         epochs: int,
         ended: state.State | None,
         position: state.State | None,
+        validation_data: Any,
     ) -> None:
         self.model = model
         self.number = number
         self.ended = ended
         self.position = position
         self.source = Source(session, number)
-        self.validation = Validation()
+        self.validation = Validation(validation_data)
         self.callbacks: Any = None
-        self._kept = Kept([], model)
+        self._kept = Kept([], model, session.doubt)
         self.traces: list[tuple[str, Any]] = []
         self.end: state.State | None = None  # its last batch, from where more epochs would go on
         self.not_kept: str | None = None  # why there is none
@@ -128,6 +129,7 @@ class Fit:
         if not self._session.is_obstructed:
             try:
                 self._kept.check()
+                self._session.judge()
             except Uncopyable as error:
                 self._session.obstacle(str(error))
 
@@ -163,7 +165,7 @@ class Fit:
             if not module.startswith("keras.") or type(callback).__name__ == "LambdaCallback":
                 name = type(callback).__name__
                 self._session.doubt(f"what {name} keeps outside of its attributes is not seen")
-        self._kept = Kept(callbacks.callbacks, self.model)
+        self._kept = Kept(callbacks.callbacks, self.model, self._session.doubt)
         past = self.ended or self.position
         if past is None:
             return True
@@ -175,6 +177,7 @@ class Fit:
         """on_train_begin is over, or was left out."""
         if self.ended is not None:
             self.source.all_again(self.ended)
+            self.validation.go_on(self.ended["validations"])
             self._retrace(self.ended)
             self.model._initial_epoch = self.epochs  # nothing is left for the loop
             return
@@ -211,6 +214,7 @@ class Fit:
             "epoch": self._epoch,
             "stop_training": model.stop_training,
             "initial_epoch": model._initial_epoch,
+            "validations": self.validation.copy(),
             **self.source.copy_read(),
         }
 
@@ -222,7 +226,6 @@ class Fit:
             **self.record(ended=False),
             "batch": self._batch,
             "broke": self._broke,
-            "validations": self.validation.done,
             **self.source.copy(),
             "logs": {k: v.numpy() for k, v in logs.items()} if isinstance(logs, dict) else {},
         }
@@ -241,8 +244,9 @@ class Fit:
         with self._session.restoring():
             self.source.check(position)
         self._batch, self._broke = position["batch"], position["broke"]
-        self.source.go_on(source, position, self._batch)
+        # First: where both draw from one shuffle, the position of the training data is of the two.
         self.validation.go_on(position["validations"])
+        self.source.go_on(source, position, self._batch)
         self._retrace(position)
         self.put_in_place(position)
         self._logs = position["logs"]

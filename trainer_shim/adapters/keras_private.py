@@ -7,7 +7,7 @@ is hooked, and with an untested version nothing is saved; either way the reason 
 from __future__ import annotations
 
 from trainer_shim.adapters.private_names import find as find
-from trainer_shim.adapters.private_names import first_missing, first_untested
+from trainer_shim.adapters.private_names import first_missing, first_untested, first_unused
 
 TESTED = {"keras": ("3.15",), "tensorflow": ("2.21",)}
 
@@ -18,6 +18,7 @@ ARRAYS = "keras.src.trainers.data_adapters.array_data_adapter"
 DATASETS = "keras.src.trainers.data_adapters.tf_dataset_adapter"
 GENERATORS = "keras.src.trainers.data_adapters.generator_data_adapter"
 PYDATASETS = "keras.src.trainers.data_adapters.py_dataset_adapter"
+EPOCHS = "keras.src.trainers.epoch_iterator"
 COMPILE = "keras.src.trainers.compile_utils"
 REDUCTIONS = "keras.src.metrics.reduction_metrics"
 GLOBAL_STATE = "keras.src.backend.common.global_state"
@@ -51,6 +52,17 @@ NAMES = (
     (OP_REGISTRY, "get"),
     (OPTIONALS, "_OptionalImpl"),
 )
+# Attributes of objects and variables of functions, each by a function that has it.
+USES = (
+    (BASE_TRAINER, "Trainer.__init__", "_initial_epoch"),
+    (TRAINER, "TensorFlowTrainer.__init__", "_distribute_strategy"),
+    (TRAINER, "TensorFlowTrainer.fit", "_eval_epoch_iterator"),
+    (TRAINER, "TensorFlowTrainer.fit", "_initial_epoch"),
+    (TRAINER, "TensorFlowTrainer._make_function", "multi_step_on_iterator"),
+    (EPOCHS, "EpochIterator.__init__", "_steps_seen"),
+    (ARRAYS, "ArrayDataAdapter.__init__", "_inputs"),
+    (ARRAYS, "ArrayDataAdapter.__init__", "_shuffle"),
+)
 
 
 def missing() -> str | None:
@@ -59,7 +71,8 @@ def missing() -> str | None:
 
     if keras.backend.backend() != "tensorflow":
         return f"Keras runs on the {keras.backend.backend()} backend, expected tensorflow"
-    return first_missing(NAMES, f"keras {keras.__version__}")
+    framework = f"keras {keras.__version__}"
+    return first_missing(NAMES, framework) or first_unused(USES, framework)
 
 
 def untested() -> str | None:
@@ -68,6 +81,20 @@ def untested() -> str | None:
     import tensorflow as tf
 
     return first_untested(TESTED, {"keras": keras.__version__, "tensorflow": tf.__version__})
+
+
+def is_keras_3() -> bool:
+    """Whether it has the public interface of Keras 3, on whatever backend."""
+    import keras
+
+    return bool(keras.__version__.startswith("3."))
+
+
+def name() -> str:
+    """Keras, its version and its backend, where no checkpoint is made."""
+    import keras
+
+    return f"keras {keras.__version__} on {keras.backend.backend()}"
 
 
 def framework() -> str:

@@ -62,13 +62,14 @@ class Session:
 
     def doubt(self, reason: str) -> None:
         """A resume is exact under a condition that cannot be checked."""
-        self._doubts.append(reason)
+        if reason not in self._doubts:
+            self._doubts.append(reason)
 
     def judge(self) -> None:
         """Tell the host what a resume promises by what is known now."""
         agent = self.agent
         if self._obstacles:
-            agent.capture = None
+            agent.capture = agent.end = None
             agent.fidelity("park-only", self._obstacles[0])
             return
         agent.capture = self._capture
@@ -101,11 +102,12 @@ class Session:
         number, epochs = len(self._fits.records), arguments.arguments["epochs"]
         with self.restoring():
             ended, position = self._past.of(number, epochs)
-        self._end = None
+        self._end = self.agent.end = None
         if self._lost is not None:
             self.obstacle(self._lost)  # this fit may read them as well
-        self.fit = Fit(self, model, number, epochs, ended, position)
-        self._look_at(model, arguments.arguments.get("validation_data"))
+        validation_data = arguments.arguments.get("validation_data")
+        self.fit = Fit(self, model, number, epochs, ended, position, validation_data)
+        self._look_at(model, validation_data)
         return self.fit
 
     def _look_at(self, model: Any, validation_data: Any) -> None:
@@ -139,9 +141,20 @@ class Session:
         if not self.is_obstructed:
             self._keep(fit)
         if not self.is_obstructed and self.agent.page.looping:
-            self.agent.save_now(f"fit-{fit.number}-step-{self.steps}")
+            self._save(f"fit-{fit.number}-step-{self.steps}")
         self.agent.loop(False)
         self.agent.report()  # what follows may take long, and has no boundaries
+
+    def _save(self, id: str) -> None:
+        """Save what the fit came to and its model: now, or at the program's end if no fit follows.
+
+        A program may call fit a thousand times, for a few steps each.
+        """
+        if not self.agent.save_if_cheap(id):
+            self.agent.end, self.agent.ends_otherwise = self._at_end, True
+
+    def _at_end(self) -> tuple[int, files.Snapshot]:
+        return self.steps, self._capture()
 
     def _keep(self, fit: Fit) -> None:
         try:

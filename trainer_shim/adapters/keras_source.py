@@ -15,6 +15,7 @@ from trainer_shim.adapters import keras_state as state
 from trainer_shim.adapters.keras_data import (
     Files,
     copy_iterator,
+    draw_again,
     fingerprint,
     move_iterator,
     shuffled_by,
@@ -36,7 +37,8 @@ class Source:
         self._data_start: Files = {}  # where that iterator was before its first batch
         self._is_array = False
         self._prints: list[Any] = []
-        self._iterators = 0
+        self._iterators = 0  # made by Keras, some of them in vain
+        self._read_iterators = 0
         self._counter: Any = None
         self._skip = 0
         self.reading: Reading | None = None
@@ -98,6 +100,7 @@ class Source:
         """The next batch comes from this tf.data iterator."""
         if data is not self._data:
             self._data = data
+            self._read_iterators += 1
             self._probe(data)
 
     def _probe(self, data: Any) -> None:
@@ -119,7 +122,6 @@ class Source:
     def copy(self) -> state.State:
         """Where it is, at a boundary."""
         return {
-            "iterators": self._iterators,
             "prints": self._prints,
             "data": {} if self._is_array or self.reading else copy_iterator(self._data),
             "data_start": self._data_start,
@@ -128,7 +130,12 @@ class Source:
     def copy_read(self) -> state.State:
         """What it has given so far."""
         reading = None if self.reading is None else self.reading.copy()
-        return {"seen": self.iterator._steps_seen, "reading": reading}
+        return {
+            "seen": self.iterator._steps_seen,
+            "reading": reading,
+            "iterators": self._iterators,
+            "read_iterators": self._read_iterators,
+        }
 
     def check(self, position: state.State) -> None:
         """Raises OtherProgram if these are not the data of then."""
@@ -139,10 +146,14 @@ class Source:
         """Read what this fit has read, which had ended."""
         if self.reading is not None and ended["reading"] is not None:
             self.reading.all_again(ended["reading"], ended["seen"])
+        elif not self._is_array and self.reading is None:
+            dataset = self.iterator.data_adapter.get_tf_dataset()
+            draw_again(dataset, ended["iterators"], ended["read_iterators"])
 
     def go_on(self, source: Iterator[Any], position: state.State, batches: int) -> None:
         """Move to where it was: Keras' own `source` of this epoch, and the data behind it."""
         self._iterators = position["iterators"] - 1
+        self._read_iterators = position["read_iterators"]
         self._skip = position["seen"] if self._is_array else 0
         if self.reading is not None:
             self.reading.epochs_again(position["reading"])

@@ -1,7 +1,8 @@
-"""The data that a fit is validated with, where Keras reads them from Python.
+"""The data that a fit is validated with, where Keras reads them from Python or by tf.data.
 
 Rule: each validation begins them anew; those before a checkpoint are read again, so that what a
-generator gives next, or a PyDataset has become, is what it was.
+generator gives next, or a PyDataset has become, is what it was. Of a tf.data pipeline that
+shuffles the order depends on how often it was begun: it is begun as often again.
 """
 
 from __future__ import annotations
@@ -9,14 +10,20 @@ from __future__ import annotations
 from typing import Any
 
 from trainer_shim.adapters import keras_state as state
+from trainer_shim.adapters.keras_data import draw_again
 from trainer_shim.adapters.keras_reading import Reading, is_python
 
 
 class Validation:
-    """The validations of one fit: `done` of them by now, of them so many before a checkpoint."""
+    """The validations of one fit: `done` of them by now, of them so many before a checkpoint.
 
-    def __init__(self) -> None:
+    `data` are what the fit was given.
+    """
+
+    def __init__(self, data: Any = None) -> None:
         self.done = 0
+        self._data = data
+        self._made = 0  # iterators over the data; Keras makes some in vain
         self._before = 0
         self._reading: Reading | None = None
         self._iterator: Any = None
@@ -27,9 +34,22 @@ class Validation:
         """Whether it has changed what its data give the next time."""
         return self._reading is not None and self._reading.is_changed
 
-    def go_on(self, done: int) -> None:
-        """So many were done before the checkpoint."""
-        self.done = self._before = done
+    def copy(self) -> state.State:
+        """How often the data were begun."""
+        return {"done": self.done, "made": self._made}
+
+    def go_on(self, past: state.State) -> None:
+        """So often they were before the checkpoint."""
+        import tensorflow as tf
+
+        self.done = self._before = past["done"]
+        self._made = past["made"]
+        if isinstance(self._data, tf.data.Dataset):
+            draw_again(self._data, self._made, self.done)
+
+    def makes(self) -> None:
+        """Keras makes an iterator of them."""
+        self._made += 1
 
     def may_be_made(self) -> None:
         """Keras makes an iterator, perhaps the one over these data, which draws from them."""

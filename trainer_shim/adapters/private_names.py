@@ -6,6 +6,7 @@ Rule: each framework's list stands beside its adapter; how a list is checked sta
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -25,6 +26,16 @@ def first_missing(names: Iterable[tuple[str, str]], framework: str) -> str | Non
             find(module, path)
         except (ImportError, AttributeError):
             return f"{framework} has no {module}.{path}"
+    return None
+
+
+def first_unused(uses: Iterable[tuple[str, str, str]], framework: str) -> str | None:
+    """Why this `framework` cannot be hooked: the first function, of a module and a path, that does
+    not have the attribute or variable it is relied on for; None if all have theirs."""
+    for module, path, name in uses:
+        code = inspect.unwrap(find(module, path)).__code__
+        if name not in (*code.co_names, *code.co_varnames, *code.co_cellvars):
+            return f"{framework} has no {name} in {module}.{path}"
     return None
 
 

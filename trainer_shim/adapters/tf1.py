@@ -8,7 +8,6 @@ boundary of the checkpoint the variables get their values back.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import threading
 import weakref
@@ -136,8 +135,11 @@ class Sessions(Replay):
         with self.standing.restoring():
             answer = tf1_answers.tell(self.journal, run, given.feeds)
         if run.sources:
-            with contextlib.suppress(tf.errors.OpError):  # as it was then: that is told below
+            try:
                 self._original(session, None, run.sources, [], given.feeds, None, None)
+            except tf.errors.OpError as error:
+                with self.standing.restoring():
+                    tf1_answers.expect(answer, run, error)  # one as of then is told below
         if answer.error:
             self.look_whether_all_is_told()
             raise getattr(tf.errors, answer.error)(None, None, "as before the checkpoint")
@@ -172,7 +174,7 @@ class Sessions(Replay):
     def _wait(self, session: Any, given: Given) -> None:
         """Let no other thread look at variables that have not got their values back."""
         if not self._is_there.is_set():
-            run = tf1_graph.look_at(given.fetches, given.targets, (), set())
+            run = tf1_graph.look_at(given.fetches, given.targets, (), {})
             number = self._number(session)
             if not self._stale.isdisjoint((number, name) for name in run.read):
                 self._is_there.wait()

@@ -39,6 +39,13 @@ def tell(journal: Journal, run: Run, feeds: Mapping[Any, Any]) -> Answer:
     return Answer("", [_unknown(tensor) if one is None else _plain(one) for one, tensor in pairs])
 
 
+def expect(answer: Answer, run: Run, error: Exception) -> None:
+    """Raises OtherProgram if the sources of a run fail now, and the run did not then."""
+    if not answer.error:
+        reason = str(error).splitlines()[0]
+        raise store.OtherProgram(f"what {asked(run)} draws cannot be drawn again: {reason}")
+
+
 def checksum(feeds: Mapping[Any, Any]) -> int:
     """Of the data that a run was fed with."""
     whole = 0

@@ -1,6 +1,7 @@
 """What one `Session.run` does, found by walking its graph back from what is fetched.
 
 Rule: a run that only assigns sets up, one that updates variables trains, every other one reads.
+A variable's initializer sets up whatever it reads, be it the value of another variable.
 Operations that draw elements or random numbers are its *sources*: their state lives in the
 session, and running them alone moves it on as the whole run does.
 """
@@ -8,7 +9,7 @@ session, and running them alone moves it on as the whole run does.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,9 +59,15 @@ class Run:
 
 
 def look_at(
-    fetches: Sequence[Any], targets: Sequence[Any], fed: Iterable[Any], trainable: set[str]
+    fetches: Sequence[Any],
+    targets: Sequence[Any],
+    fed: Iterable[Any],
+    trainable: Mapping[str, str],
 ) -> Run:
-    """Walk back from the tensors and operations to be run to those that are fed."""
+    """Walk back from the tensors and operations to be run to those that are fed.
+
+    `trainable` has the initializer of each variable that is trained.
+    """
     run = Run(fetches)
     writers = []
     given = {id(tensor) for tensor in fed}
@@ -78,7 +85,8 @@ def look_at(
         run.label = f"run-{zlib.crc32(' '.join(sorted(writers)).encode()):08x}"
     elif run.saves:
         run.label = SAVING
-    moved = run.updated | (run.assigned & run.read)
+    begun = {name for name, initializer in trainable.items() if initializer in writers}
+    moved = run.updated | (run.assigned & run.read) - begun
     run.trains = not moved.isdisjoint(trainable)
     return run
 

@@ -43,7 +43,7 @@ class Losses:
         """The loss that this run computes, or could without drawing more; None if there is none."""
         for target in self._targets.get(graph, ()):
             if target.shape.rank in (0, None) and graph.is_fetchable(target):
-                alone = look_at([target], [], fed, set())
+                alone = look_at([target], [], fed, {})
                 if alone.is_fed and not alone.written and set(alone.sources) <= set(run.sources):
                     return target
         for tensor in run.fetches:

@@ -12,12 +12,12 @@ from trainer_shim.adapters import tf1_graph
 from trainer_shim.adapters import tf_store as store
 
 
-def trainable(graph: Any) -> set[str]:
-    """The names of the operations of the variables that are trained."""
+def trainable(graph: Any) -> dict[str, str]:
+    """The variables that are trained, and what initializes each: names of operations."""
     import tensorflow as tf
 
     listed = graph.get_collection(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES)
-    return {variable.op.name for variable in listed}
+    return {variable.op.name: variable.initializer.name for variable in listed}
 
 
 def obstacle(graph: Any, names: set[str]) -> str | None:

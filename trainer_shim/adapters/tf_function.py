@@ -18,6 +18,7 @@ from trainer_shim.adapters import tf_graph, tf_optional
 from trainer_shim.adapters import tf_private as private
 from trainer_shim.adapters import tf_store as store
 from trainer_shim.adapters.tf_data import Iterators
+from trainer_shim.adapters.tf_journal import Answer
 from trainer_shim.adapters.tf_plan import Plan
 from trainer_shim.adapters.tf_random import Counters
 from trainer_shim.adapters.tf_replay import Replay
@@ -27,6 +28,7 @@ from trainer_shim.agent import Agent
 
 # Variables that no step has written for so many steps may go, when another function comes.
 _HELD_STEPS = 1000
+_OFF_BEAT = "when the program looks at its variables differs from run to run"
 _EXACT = "answers of its steps are told again, on the CPU or with deterministic operations"
 
 
@@ -113,7 +115,9 @@ class Loop(Replay):
                 unknown.append(definition.writers[position])
             elif position in definition.iterated and self.iterators.knows(resource):
                 plan.taken.append((resource, definition.iterated[position]))
-        plan.trains = definition.takes_gradient and any(map(self._is_trainable, plan.written))
+        trains = definition.takes_gradient and any(map(self._is_trainable, plan.written))
+        if trains != plan.trains:
+            plan.is_known_as(trains)
         plan.is_skipped = plan.trains or not touched.isdisjoint(self.variables.stale)
         plan.changes = self.variables.changes
         if not plan.is_skipped:
@@ -143,7 +147,11 @@ class Loop(Replay):
         """A call that is not run again: run it now, or tell what it returned."""
         plan.ran = self.steps
         if self.journal.is_telling:
-            outputs = self._told(plan)
+            with self.standing.restoring():
+                answer = plan.tell(self.journal)
+            if answer is None:
+                return self._look_in_vain(plan, context, inputs, count)
+            outputs = self._told(plan, answer)
         else:
             if not plan.trains:
                 for number in plan.written:
@@ -153,7 +161,7 @@ class Loop(Replay):
             try:
                 outputs = self._call(context, plan.name, inputs, count)
             except self._op_error as error:
-                self.journal.raised(plan.label, type(error).__name__)
+                self.journal.raised(plan.asked, type(error).__name__)
                 self._outdate(plan)
                 raise
             if not self.standing.is_obstructed:
@@ -167,18 +175,28 @@ class Loop(Replay):
         return outputs
 
     def _journal(self, plan: Plan, values: Sequence[Any]) -> None:
-        if plan.answer is not plan.label:
+        if plan.answer is not plan.asked:
             self.journal.answered(plan.answer, values)
             return
         if plan.optionals:
             values = tf_optional.take_apart(values, plan.optionals)
-        self.journal.answered(plan.label, values, plan.size(values))
+        self.journal.answered(plan.asked, values, plan.size(values))
 
-    def _told(self, plan: Plan) -> Any:
+    def _look_in_vain(self, plan: Plan, context: Any, inputs: Sequence[Any], count: int) -> Any:
+        """A call that there was not before, on the way back: it must change nothing."""
+        found = (self.variables.get(number) for number in plan.written)
+        values = [
+            (one, store.as_array(self.variables.peek(one))) for one in found if one is not None
+        ]
+        try:
+            return self._call(context, plan.name, inputs, count)
+        finally:
+            for variable, value in values:
+                self.variables.write(variable, value)
+
+    def _told(self, plan: Plan, answer: Answer) -> Any:
         import tensorflow as tf
 
-        with self.standing.restoring():
-            answer = self.journal.tell(plan.label)
         for resource, count in plan.taken:
             self.iterators.drain(resource, count)
         if answer.error:
@@ -230,8 +248,11 @@ class Loop(Replay):
         self.variables.refreshed(variable)
         asked = self.variables.name(variable)
         if self.journal.is_telling:
-            with self.standing.restoring():
-                self.variables.write(variable, self.journal.tell(asked).values[0])
+            # A look that was not taken then sees what was told last.
+            answer = self.journal.tell_look(asked)
+            if answer is not None:
+                with self.standing.restoring():
+                    self.variables.write(variable, answer.values[0])
             self.look_whether_all_is_told()
         elif not self.standing.is_obstructed:
             self.journal.answered(asked, [self.variables.peek(variable)])
@@ -252,11 +273,18 @@ class Loop(Replay):
         return kinds, arrays
 
     def _put_back(self, kinds: list[Any], arrays: Iterator[bytes]) -> None:
+        numbers: set[int] = set()
         for number, name, shape in kinds:
             value, _ = store.from_bytes((name, tuple(shape)), memoryview(next(arrays)))
             variable = self.variables.get(number)
             if variable is not None:
                 self.variables.write(variable, value)
+                numbers.add(number)
+        # Looks at other moments than then may have left others stale.
+        self.variables.outdate(numbers)
+        self.variables.boundary()
+        if self.journal.is_off_beat:
+            self.standing.lower("exact-if-deterministic", _OFF_BEAT)
 
 
 def _is_seeded() -> bool:

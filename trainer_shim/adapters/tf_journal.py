@@ -1,13 +1,15 @@
 """What a program has learnt from its framework, in order, so that it can be told again.
 
-Rule: run again from its first line, a program asks the same questions in the same order; an
-answer is what a step returned, or a value that the program read between two steps. An answer
+Rule: run again from its first line, a program does the same training steps in the same order; an
+answer is what a step returned, or a value that the program looked at between two steps. When it
+looks may depend on the clock: between two steps a look more or less changes no step. An answer
 costs four bytes and its values; nothing is kept that the program was not given.
 """
 
 from __future__ import annotations
 
 import array
+import collections
 import itertools
 import operator
 from collections.abc import Iterable, Sequence
@@ -17,6 +19,7 @@ from trainer_shim.adapters import tf_store as store
 from trainer_shim.adapters.tf_store import Kind, OtherProgram
 
 LIMIT_BYTES = 1 << 30
+STEP = "step "  # what a training step is asked as begins so, where looks are told from steps
 _CHUNK_BYTES = 1 << 20
 # Tensors are kept as they come, and looked at when so many wait: no step waits for its results.
 _WAITING, _WAITING_BYTES = 256, 16 << 20
@@ -72,6 +75,11 @@ class Journal:
         self._again = len(self._codes)
         self.is_telling = self._again > 0  # whether there are answers of before the checkpoint left
         self.count = 0  # how many answers the program has been given
+        self.is_off_beat = False  # whether the program has looked at other moments than before
+        # What was looked at between the last step and the next one, and what is now.
+        self._seen: dict[str, collections.deque[Answer]] = {}
+        self._order: list[str] = []
+        self._looked: list[str] = []
 
     # -- telling again ---------------------------------------------------------------------------
 
@@ -95,6 +103,33 @@ class Journal:
             values.append(value)
             self._told_bytes += size
         return Answer(error, values)
+
+    def tell_step(self, asked: str) -> Answer:
+        """The answer to a training step, whether or not all was looked at that was before it.
+
+        Raises OtherProgram if another step is due.
+        """
+        self._tell_looks()
+        self.is_off_beat |= self._looked != self._order
+        self._seen, self._order, self._looked = {}, [], []
+        return self.tell(asked)
+
+    def tell_look(self, asked: str) -> Answer | None:
+        """What the program saw between these two steps, in turn if it looked more than once; None
+        if it did not look at this."""
+        self._tell_looks()
+        self._looked.append(asked)
+        answers = self._seen.get(asked)
+        if answers is None:
+            return None
+        answers.rotate(-1)
+        return answers[-1]
+
+    def _tell_looks(self) -> None:
+        while self.is_telling and not self.next_asked.startswith(STEP):
+            asked = self.next_asked
+            self._order.append(asked)
+            self._seen.setdefault(asked, collections.deque()).append(self.tell(asked))
 
     # -- keeping ---------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from trainer_shim.adapters import tf_store as store
 from trainer_shim.adapters.tf_graph import Definition
-from trainer_shim.adapters.tf_journal import Scalars
+from trainer_shim.adapters.tf_journal import STEP, Answer, Journal, Scalars
 from trainer_shim.adapters.tf_store import Kind
 
 
@@ -31,12 +31,10 @@ class Plan:
         self.name = name
         self.optionals = optionals
         self.label = _label(name)
-        # What an answer of its is journaled as, and its bytes, where that is always the same.
-        self.answer: str | Scalars = self.label
-        if scalars is not None:
-            self.answer = Scalars(self.label, scalars, store.size_of(scalars))
+        self._scalars = scalars
         self.definition = definition
         self.trains = False
+        self.is_known_as(False)
         self.is_skipped = False  # run again, the program is only told what it returned
         self.written: set[int] = set()  # numbers of variables
         self.taken: list[tuple[Any, int]] = []  # iterators, and how many elements of each
@@ -47,6 +45,22 @@ class Plan:
         every = definition.resources
         self.given = [one for one in every if given is None or one < given]
         self._last: list[Any] = []
+
+    def is_known_as(self, trains: bool) -> None:
+        """It is a training step, or only looks at what those have come to."""
+        self.trains = trains
+        self.asked = STEP + self.label if trains else self.label
+        # What an answer of its is journaled as, and its bytes, where that is always the same.
+        self.answer: str | Scalars = self.asked
+        if self._scalars is not None:
+            self.answer = Scalars(self.asked, self._scalars, store.size_of(self._scalars))
+
+    def tell(self, journal: Journal) -> Answer | None:
+        """What it returned before; None for a look that was not taken then.
+
+        Raises OtherProgram.
+        """
+        return journal.tell_step(self.asked) if self.trains else journal.tell_look(self.asked)
 
     def is_given_others(self, inputs: Sequence[Any]) -> bool:
         """Whether these are other resources than the last time."""
