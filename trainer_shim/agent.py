@@ -111,6 +111,9 @@ class Agent:
         # The host answers when it has read what was printed before: only then may more come.
         self._mailbox.wait_for("restored")
 
+    def passes_training(self) -> None:
+        """Run again, the program has passed what it had trained before its checkpoint."""
+
     def loop(self, inside: bool) -> None:
         """Say whether boundaries are to be expected from here on."""
         self.page.looping = inside

@@ -23,11 +23,10 @@ class Trainee(Agent):
     """An agent with the files of its program; `checkpoints` lies in the trial's directory."""
 
     def __init__(
-        self, channel: socket.socket, page: Page, *, checkpoints: str, **fields: Any
+        self, channel: socket.socket, page: Page, *, checkpoints: str, folder: str, **fields: Any
     ) -> None:
         super().__init__(channel, page, checkpoints=checkpoints, **fields)
-        aside = os.path.join(os.path.dirname(os.path.abspath(checkpoints)), "kept")
-        self.files = Files(os.getcwd(), aside)
+        self.files = Files(folder, kept.aside(checkpoints))
         self._saver = _Saver(self._mailbox, checkpoints, self.files)
 
     def begin(self) -> None:
@@ -39,6 +38,16 @@ class Trainee(Agent):
                 self.failed("restore", str(error), f"SnapshotError: {error}")
                 os._exit(1)
         self.files.begin(self.restore)
+
+    def loop(self, inside: bool) -> None:
+        """Say whether boundaries are to be expected from here on."""
+        if inside:
+            self.files.training()
+        super().loop(inside)
+
+    def passes_training(self) -> None:
+        """Run again, the program has passed what it had trained before its checkpoint."""
+        self.files.training()
 
     def restored(self) -> None:
         """The program is where its checkpoint was taken: its files are put back first."""

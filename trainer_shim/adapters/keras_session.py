@@ -127,6 +127,7 @@ class Session:
     def close(self, fit: Fit) -> None:
         """A fit has ended well: keep its outcome, and a checkpoint of it."""
         if fit.ended is not None:
+            self.agent.passes_training()
             fit.put_in_place(fit.ended)
             fit.model._initial_epoch = fit.ended["initial_epoch"]
             self._fits.append(fit.ended, self.agent.restore)
