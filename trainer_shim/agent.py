@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Callable
 
+from trainer_shim import sown
 from trainer_shim.mailbox import Mailbox
 from trainer_shim.page import NO_LIMIT, Page
 from trainer_shim.reporter import Metrics, Reporter
@@ -112,7 +113,7 @@ class Agent:
         self._mailbox.wait_for("restored")
 
     def passes_training(self) -> None:
-        """Run again, the program has passed what it had trained before its checkpoint."""
+        """The program trains, or has passed what it had trained before its checkpoint."""
 
     def loop(self, inside: bool) -> None:
         """Say whether boundaries are to be expected from here on."""
@@ -145,7 +146,7 @@ class Agent:
 
     def save_now(self, id: str) -> None:
         """Copy progress here and write it as checkpoint `id` in the background."""
-        self._save({"id": id, "wait": False, "output_bytes": 0})
+        self._save({"id": id, "wait": False})
 
     # -- the end of the program ------------------------------------------------------------------
 
@@ -187,7 +188,7 @@ class Agent:
         if last is not None and last["step"] == step:
             return
         try:
-            self._write({"id": id, "wait": True, "output_bytes": 0}, lambda: capture, step)
+            self._write({"id": id, "wait": True}, lambda: capture, step)
         except Exception as error:  # whatever a program's own way to save raises
             self._saver.cannot(id, f"{type(error).__name__}: {error}")
 
@@ -253,7 +254,7 @@ class Agent:
             "framework": self.framework,
             "fidelity": self.level,
             "reason": self.reason,
-            "output_bytes": request["output_bytes"],
+            "seeds": sown.given(),
         }
         # What goes on from a checkpoint does not report again what came before it.
         self.report()

@@ -10,7 +10,7 @@ import os
 import socket
 from typing import Any, Callable
 
-from trainer_shim import kept, snapshot
+from trainer_shim import kept, snapshot, sown
 from trainer_shim.agent import Agent
 from trainer_shim.kept import Files
 from trainer_shim.mailbox import Mailbox
@@ -31,22 +31,25 @@ class Trainee(Agent):
 
     def begin(self) -> None:
         """The program's first line comes next. Ends the process if its checkpoint is damaged."""
+        told: sown.Seeds = {}
         if self.restore is not None:
             try:
-                snapshot.verify(self.restore)
+                told = snapshot.verify(self.restore).get("seeds", {})
             except snapshot.SnapshotError as error:
                 self.failed("restore", str(error), f"SnapshotError: {error}")
                 os._exit(1)
+        sown.begin(told)
         self.files.begin(self.restore)
 
     def loop(self, inside: bool) -> None:
         """Say whether boundaries are to be expected from here on."""
         if inside:
-            self.files.training()
+            self.passes_training()
         super().loop(inside)
 
     def passes_training(self) -> None:
-        """Run again, the program has passed what it had trained before its checkpoint."""
+        """The program trains, or has passed what it had trained before its checkpoint."""
+        sown.trains()
         self.files.training()
 
     def restored(self) -> None:

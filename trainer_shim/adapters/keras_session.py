@@ -101,6 +101,8 @@ class Session:
         number, epochs = len(self._fits.records), arguments.arguments["epochs"]
         with self.restoring():
             ended, position = self._past.of(number, epochs)
+        if self.agent.is_returning:
+            self.agent.passes_training()  # callbacks look for what they have written
         self._end = None
         if self._lost is not None:
             self.obstacle(self._lost)  # this fit may read them as well
@@ -127,7 +129,6 @@ class Session:
     def close(self, fit: Fit) -> None:
         """A fit has ended well: keep its outcome, and a checkpoint of it."""
         if fit.ended is not None:
-            self.agent.passes_training()
             fit.put_in_place(fit.ended)
             fit.model._initial_epoch = fit.ended["initial_epoch"]
             self._fits.append(fit.ended, self.agent.restore)
