@@ -83,6 +83,7 @@ class NodeLoop:
         beside = rack.beside(usable_cores())
         self._machine = NodeMachine(NodeTerms(rack.cheapest, config.parked_memory_bytes, beside))
         self._giving = Giving(self._folder)
+        self._bound: tuple[TrialId, ...] = ()  # to memory that parked trials have too much of
         self._lease_grace = 120.0
         self._changed = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
@@ -151,6 +152,11 @@ class NodeLoop:
     def _do(self, actions: Sequence[Action]) -> None:
         for action in actions:
             self._carry_out(action)
+        over, trials = self._machine.excess
+        if trials != self._bound and over:
+            why = "they can only be parked, and are kept"
+            log.warning("parked trials exceed their memory", by=over, trials=trials, why=why)
+        self._bound = trials
         if self._alarm is not None:
             self._alarm.cancel()
         if (due := self._machine.deadline) is not None:
