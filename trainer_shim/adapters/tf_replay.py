@@ -62,7 +62,7 @@ class Replay(ABC):
     def _stepped(self) -> None:
         """A training step is done, or was told."""
         self.steps += 1
-        if self.agent.is_returning:
+        if self._position is not None:
             self.agent.passes_training()
         self._known = self.journal.count
 
