@@ -117,11 +117,17 @@ class Agent:
 
     def loop(self, inside: bool) -> None:
         """Say whether boundaries are to be expected from here on."""
+        if inside and self._began and not self.page.looping:
+            self.begins_pass()
         self.page.looping = inside
         if inside and not self._began:
             self._began = True
             self._reporter.restart()
             self._mailbox.send({"kind": "begun", "step": self.page.step})
+
+    def begins_pass(self) -> None:
+        """Another epoch, or pass over the data, begins: what is done between two of them is."""
+        self._reporter.begins_pass(self.page.step)
 
     def record(self, step: int, metrics: Metrics, examples: int = 0) -> None:
         """Keep the values of one iteration (or of an epoch, under its last step)."""
