@@ -14,7 +14,7 @@ import pytest
 
 from hermesd.node import processes
 from hermesd.node.environment import OWNER
-from hermesd.node.verify.comparison import Outcome, first_difference, state_of
+from hermesd.node.verify.comparison import Outcome, first_difference, first_shown, state_of
 
 # Its state has two parts; `{saved}` is what a checkpoint keeps, `{noise}` what else a step adds.
 PROGRAM = """
@@ -114,6 +114,20 @@ def test_where_a_forgetful_resume_parts_is_shown_with_both_values(study: Path) -
     assert parts in table.stdout
 
 
+def test_what_a_resume_prints_otherwise_is_a_difference(study: Path) -> None:
+    """Every value agrees, and what the program remembers of its beginning does not."""
+    program(study)
+    path = study.parent / "train.py"
+    told = "    print('since', began, step)\n    trial.report"
+    counting = path.read_text().replace("    trial.report", told)
+    path.write_text(counting.replace("def save", "began = step\ndef save", 1))
+    found = certificate(study, "--steps", "4", "--suspend-at", "3", code=1)
+    park, checkpoint = found["tiers"]
+    assert (park["verdict"], checkpoint["verdict"]) == ("equal", "differs")
+    difference = checkpoint["first_difference"]
+    assert (difference["before"], difference["after"]) == ("since 0 4", "nothing")
+
+
 def test_a_program_that_cannot_repeat_itself_is_never_called_exact(study: Path) -> None:
     program(study, noise=NOISE)
     found = certificate(study, "--steps", "4", code=1)
@@ -129,6 +143,7 @@ def test_what_can_only_be_parked_is_only_parked(study: Path) -> None:
     park, checkpoint = found["tiers"]
     assert (park["verdict"], park["files"], checkpoint["verdict"]) == ("equal", 0, "not run")
     assert checkpoint["why"] == "park-only: the program reports without save="
+    assert found["identical"] is None  # nobody has tried
 
 
 def test_a_program_that_fails_by_itself_is_no_matter_of_resumes(study: Path) -> None:
@@ -216,9 +231,15 @@ def test_a_keras_program_is_certified(study: Path) -> None:
     fit = "x, x.sum(axis=1), batch_size=10, validation_split=0.2, shuffle=True"
     text = KERAS.replace("{data}", "").replace("{fit}", fit)
     (study.parent / "train.py").write_text(text)
-    found = certificate(study, "--suspend-at", "1,5,9")
+    found = certificate(study)
     assert found["identical"]
     assert (found["steps"], found["fidelity"]) == (10, "exact")
+    assert found["tiers"][1]["boundaries"] == [
+        1,
+        5,
+        6,
+        9,
+    ]  # 6: what lies between two epochs is done
     assert [one["verdict"] for one in found["tiers"]] == ["equal", "equal"]
     assert all(one["values"] > 10 and one["files"] == 1 for one in found["tiers"])
 
@@ -273,6 +294,29 @@ def test_missing_steps_are_a_difference_unless_reports_were_thinned() -> None:
     assert (found.step, found.after) == (2, "nothing")
     short.hear({"points": [], "count": 1})
     assert first_difference(whole, short) is None
+
+
+def test_what_was_printed_counts_as_far_as_it_repeats_itself() -> None:
+    one = outcome(0.1, output=["begun", "took 1 s", "best 3", "over"])
+    two = outcome(0.1, output=["begun", "took 2 s", "best 3", "over"])
+    same = outcome(0.1, output=["begun", "took 3 s", "best 3", "over"])
+    assert first_shown(one, two, same) is None
+    for lines in (["begun", "best 4", "over"], ["begun", "best 3", "best 3", "over"], ["begun"]):
+        found = first_shown(one, two, outcome(0.1, output=lines))
+        assert found is not None
+        assert found.name.startswith("output, line 2" if len(lines) == 3 else "output, line ")
+
+
+def test_files_count_as_far_as_they_repeat_themselves() -> None:
+    one = outcome(0.1, files={"log": "1", "made-1201": "2"})
+    two = outcome(0.1, files={"log": "1", "made-1202": "2"})
+    assert first_shown(one, two, outcome(0.1, files={"log": "1", "made-1203": "2"})) is None
+    found = first_shown(one, two, outcome(0.1, files={"log": "3"}))
+    assert found is not None
+    assert (found.name, found.before, found.after) == ("file log", "1", "3")
+    found = first_shown(one, one, outcome(0.1, files={**one.files, "more": "4"}))
+    assert found is not None
+    assert (found.name, found.before) == ("file more", "nothing")
 
 
 def test_a_state_is_its_arrays_where_they_are_apart() -> None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Callable
 
+from trainer_shim import sown
 from trainer_shim.mailbox import Mailbox
 from trainer_shim.page import NO_LIMIT, Page
 from trainer_shim.reporter import Metrics, Reporter
@@ -112,13 +113,22 @@ class Agent:
         # The host answers when it has read what was printed before: only then may more come.
         self._mailbox.wait_for("restored")
 
+    def passes_training(self) -> None:
+        """The program trains, or has passed what it had trained before its checkpoint."""
+
     def loop(self, inside: bool) -> None:
         """Say whether boundaries are to be expected from here on."""
+        if inside and self._began and not self.page.looping:
+            self.begins_pass()
         self.page.looping = inside
         if inside and not self._began:
             self._began = True
             self._reporter.restart()
             self._mailbox.send({"kind": "begun", "step": self.page.step})
+
+    def begins_pass(self) -> None:
+        """Another epoch, or pass over the data, begins: what is done between two of them is."""
+        self._reporter.begins_pass(self.page.step)
 
     def record(self, step: int, metrics: Metrics, examples: int = 0) -> None:
         """Keep the values of one iteration (or of an epoch, under its last step)."""
@@ -146,7 +156,7 @@ class Agent:
         checkpoint is so old that this takes little of the program's time; whether it is."""
         is_cheap = self._saver.is_cheap
         if is_cheap:
-            self._save({"id": id, "wait": False, "output_bytes": 0})
+            self._save({"id": id, "wait": False})
         return is_cheap
 
     # -- the end of the program ------------------------------------------------------------------
@@ -189,7 +199,7 @@ class Agent:
         if last is not None and last["step"] == step and not self.ends_otherwise:
             return
         try:
-            self._write({"id": id, "wait": True, "output_bytes": 0}, lambda: capture, step)
+            self._write({"id": id, "wait": True}, lambda: capture, step)
         except Exception as error:  # whatever a program's own way to save raises
             self._saver.cannot(id, f"{type(error).__name__}: {error}")
 
@@ -255,7 +265,7 @@ class Agent:
             "framework": self.framework,
             "fidelity": self.level,
             "reason": self.reason,
-            "output_bytes": request["output_bytes"],
+            "seeds": sown.given(),
         }
         # What goes on from a checkpoint does not report again what came before it.
         self.report()

@@ -10,13 +10,13 @@ import functools
 import importlib.abc
 import importlib.machinery
 import importlib.util
-import random
 import sys
 import types
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Callable
 
 from trainer_shim import writers
+from trainer_shim.adapters import seeds
 from trainer_shim.agent import Agent
 
 if TYPE_CHECKING:
@@ -29,15 +29,11 @@ _loop: Loop | None = None  # the program's own loop on TensorFlow
 
 
 def _numpy_imported(seed: int | None) -> None:
-    import trainer_shim.adapters.seeds as seeds
-
     # Numbers are drawn in many a process that is not the one that trains: it takes no agent.
-    seeded: Any = types.SimpleNamespace(seed=seed)
-    seeds.seed_numpy(seeded)
+    seeds.seed_numpy(seed)
 
 
 def _tensorflow_imported(agent: Agent) -> None:
-    import trainer_shim.adapters.seeds as seeds
     import trainer_shim.adapters.tf as tf
 
     seeds.seed_tensorflow(agent)
@@ -66,6 +62,7 @@ def _torch_imported(agent: Agent) -> None:
     import trainer_shim.adapters.torch as torch
 
     torch.install(agent)
+    seeds.seed_torch(agent)
     writers.freeze()
 
 
@@ -95,8 +92,7 @@ def install(agent: Agent) -> None:
 def watch(seed: int | None, claim: Claim) -> None:
     """As `install`, in a process whose agent is made by `claim` when it first needs one; None from
     there leaves the framework as it is."""
-    if seed is not None:
-        random.seed(seed)
+    seeds.seed_python(seed)
     actions = {name: functools.partial(_act, action, claim) for name, action in _ACTIONS.items()}
     actions["numpy"] = functools.partial(_numpy_imported, seed)
     waited_for = {}

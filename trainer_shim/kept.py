@@ -1,8 +1,9 @@
 """Files that a program has written, kept from the program run again from its first line.
 
-Rule: until it is back at its checkpoint, what it would truncate, overwrite, rename or remove is set
-aside just before; then each file is put back, a log cut to what it was at the checkpoint, and what
-the program has opened goes on from there. Only files below the working directory are looked after.
+Rule: what training has written is out of its way when it begins again. Until it is back at its
+checkpoint, what it would truncate, overwrite, rename or remove is set aside just before; then each
+file is put back, a log cut to what it was at the checkpoint, and what the program has opened goes
+on from there. Only files below the working directory are looked after.
 """
 
 from __future__ import annotations
@@ -13,16 +14,25 @@ import errno
 import functools
 import io
 import json
+import math
 import os
 import shutil
 from typing import Any, Callable
 
 from trainer_shim import writers
+from trainer_shim.found import Found
 
 NAME = ".hermes-files.json"  # in a checkpoint; hidden, for some are their authors' own
+EARLIER = ".earlier"  # what a file held that another process of the trial has begun anew
+_NONE: set[str] = set()
 _CHANGING = set("wax+")
 _CHANGING_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_TRUNC
 _RELATIVE = ("dir_fd", "src_dir_fd", "dst_dir_fd")
+
+
+def aside(checkpoints: str) -> str:
+    """Where files wait, of the trial that has its checkpoints there."""
+    return os.path.join(os.path.dirname(os.path.abspath(checkpoints)), "kept")
 
 
 class Files:
@@ -31,34 +41,67 @@ class Files:
     def __init__(self, folder: str, aside: str) -> None:
         self._folder = os.path.realpath(folder)
         self._aside = aside
+        self._found = Found(self._folder, f"{aside}.found")
+        self._appended: set[str] = set()  # files that the program has opened to add to them
         self._made: set[str] = set()  # folders that the program has made
         self._logs: dict[str, list[int]] = {}  # open at the checkpoint: size and position
         self._own: set[str] = set()  # of the re-run: touched by it already
         self._originals: list[tuple[Any, str, Any]] = []
         self._returning = False
+        self._trains = False
 
     def record(self) -> bytes:
         """Have what the program has written so far reach its files, and tell how long those are
-        that it has open; empty if there is nothing to tell."""
+        that it has open or adds to; empty if there is nothing to tell."""
         logs: dict[str, list[int]] = {}
+        for name in self._appended:
+            with contextlib.suppress(OSError):
+                size = os.stat(os.path.join(self._folder, name)).st_size
+                logs[name] = [size, size]
         for fd, path in writers.flush(self._folder).items():
             with contextlib.suppress(OSError):
                 logs[self._named(path)] = [os.fstat(fd).st_size, os.lseek(fd, 0, os.SEEK_CUR)]
         if not logs and not self._made:
             return b""
-        return json.dumps({"logs": logs, "folders": sorted(self._made)}).encode()
+        said = {"logs": logs, "folders": sorted(self._made), "appended": sorted(self._appended)}
+        return json.dumps(said).encode()
 
     # -- from the program's first line to its checkpoint's place ----------------------------------
 
-    def begin(self, checkpoint: str | None) -> None:
-        """Watch the folders that the program makes; before a checkpoint is come to, keep what it
-        has written."""
-        if checkpoint is None:
+    def clear(self, is_anew: bool) -> None:
+        """Before the program, and what it is started by: have the folder look as at its beginning,
+        if it is not `is_anew` that it begins."""
+        if is_anew:
             shutil.rmtree(self._aside, ignore_errors=True)
         else:
-            self._put_back_files()  # of a re-run that came to nothing
+            self.return_all()  # of a re-run that came to nothing
+        self._found.note(is_anew)
+        made, changed = self._found.since()
+        for name in made:
+            _move(os.path.join(self._folder, name), os.path.join(self._aside, name))
+        for name in changed:
+            _copy(os.path.join(self._folder, name), os.path.join(self._aside, name))
+
+    def training(self) -> None:
+        """The program trains from here on; run again, it has passed what it had trained before:
+        what it may look for now is there again, if it has not made that anew."""
+        if self._trains:
+            return
+        self._trains = True
+        self._found.training()
+        if self._returning:
+            self._returning = False  # this is none of the program's own doing
+            self._put_back_files(missing_only=True)
+            self._returning = True
+
+    def begin(self, checkpoint: str | None) -> None:
+        """Watch the folders that the program makes and the logs that it adds to; before a
+        checkpoint is come to, keep what it has written."""
+        if checkpoint is not None:
             self._read(os.path.join(checkpoint, NAME))
             self._returning = True
+        self._watch_appending()
+        if checkpoint is not None:
             self._hook()
         original = os.mkdir
 
@@ -81,37 +124,76 @@ class Files:
         for owner, name, original in self._originals:
             setattr(owner, name, original)
         opened = writers.flush(self._folder)
-        self._put_back_files(set(opened.values()))
+        self._put_back_files(set(opened.values()), writers.held_by_others(self._folder))
         for name, (size, _) in self._logs.items():
             path = os.path.join(self._folder, name)
             if os.path.isfile(path) and os.path.getsize(path) > size:
                 os.truncate(path, size)
         for fd, path in opened.items():
-            _, position = self._logs.get(self._named(path), (0, os.fstat(fd).st_size))
-            writers.move(fd, position)
+            there = os.fstat(fd).st_size
+            size, position = self._logs.get(self._named(path), (there, there))
+            # Less than there was has been lost by somebody else: what follows leaves no hole.
+            writers.move(fd, position if there >= size else min(position, there))
 
     def _read(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
             written = json.load(file)
             self._logs, self._made = written["logs"], set(written["folders"])
+            self._appended = set(written.get("appended", ()))
 
-    def _put_back_files(self, opened: set[str] | None = None) -> None:
-        """Put back each file that was set aside; into the same file, where that is open."""
-        for folder, _, names in os.walk(self._aside):
-            for file_name in names:
-                kept = os.path.join(folder, file_name)
-                name = os.path.relpath(kept, self._aside)
-                path = os.path.join(self._folder, name)
-                if name in self._logs and os.path.getsize(kept) > self._logs[name][0]:
-                    os.truncate(kept, self._logs[name][0])
-                if path in (opened or ()):
+    def return_all(self) -> None:
+        """Put back what was set aside of a program that is no more."""
+        self._put_back_files()
+
+    def _put_back_files(
+        self, opened: set[str] = _NONE, held: set[str] = _NONE, missing_only: bool = False
+    ) -> None:
+        """Put back each file that was set aside; into the same file, where that is `opened`, and
+        beside one that another process is writing to."""
+        for folder, folders, names in os.walk(self._aside):
+            inside = os.path.normpath(
+                os.path.join(self._folder, os.path.relpath(folder, self._aside))
+            )
+            os.makedirs(inside, exist_ok=True)
+            links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
+            for file_name in sorted((*names, *links), reverse=True):  # what is beside it first
+                kept, path = os.path.join(folder, file_name), os.path.join(inside, file_name)
+                if missing_only and os.path.lexists(path):
+                    continue
+                size = self._logs.get(os.path.relpath(kept, self._aside), (math.inf, 0))[0]
+                if os.path.isfile(kept) and os.path.getsize(kept) > size:
+                    os.truncate(kept, int(size))
+                if path in opened:
                     shutil.copyfile(kept, path)
-                    os.unlink(kept)
+                elif path in held:
+                    with _open(kept, "rb") as before, _open(path + EARLIER, "ab") as beside:
+                        shutil.copyfileobj(before, beside)
                 else:
                     _move(kept, path)
-        shutil.rmtree(self._aside, ignore_errors=True)
+        if not missing_only:
+            shutil.rmtree(self._aside, ignore_errors=True)
 
     # -- what a re-run does ------------------------------------------------------------------------
+
+    def _watch_appending(self) -> None:
+        """For good: such a file is longer at each checkpoint, whether it is open then or not."""
+        opening, by_flags = io.open, os.open
+
+        @functools.wraps(opening)
+        def open(file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> Any:
+            if isinstance(mode, str) and "a" in mode and (name := self._named(file)):
+                self._appended.add(name)
+            return opening(file, mode, *args, **kwargs)
+
+        @functools.wraps(by_flags)
+        def os_open(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
+            is_relative = kwargs.get("dir_fd") is not None
+            if flags & os.O_APPEND and not is_relative and (name := self._named(path)):
+                self._appended.add(name)
+            return by_flags(path, flags, *args, **kwargs)
+
+        builtins.open = io.open = open
+        os.open = os_open
 
     def _hook(self) -> None:
         opening, by_flags = io.open, os.open
@@ -188,7 +270,7 @@ class Files:
 
 
 # As they are before a program is run: a re-run's own changes go through what is hooked.
-_replace, _make_link, _unlink = os.replace, os.link, os.unlink
+_replace, _make_link, _open = os.replace, os.link, io.open
 
 
 def _with_folder(path: str) -> str:
@@ -202,8 +284,11 @@ def _move(source: str, target: str) -> None:
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        shutil.copy2(source, target)
-        _unlink(source)
+        shutil.move(source, target)
+
+
+def _copy(source: str, target: str) -> None:
+    shutil.copy2(source, _with_folder(target), follow_symlinks=False)
 
 
 def _link(source: str, target: str) -> None:

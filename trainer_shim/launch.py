@@ -80,9 +80,7 @@ def _take_cores(cores: list[int] | None, named: str | None) -> None:
 def _exec(launch: Launch) -> None:
     spec = launch.spec
     channel, page = launch.channel.fileno(), launch.page.fd
-    inherited = reach.environment(
-        channel, page, spec.checkpoints, spec.signal, spec.seed, launch.restore
-    )
+    inherited = reach.environment(channel, page, spec, launch.restore)
     paths = filter(None, [reach.ENTRY, spec.env.get("PYTHONPATH"), _HERE])
     environment = {**os.environ, **inherited, "PYTHONPATH": os.pathsep.join(paths)}
     # Sets of strings must iterate in the same order in every process of a trial.
@@ -90,6 +88,7 @@ def _exec(launch: Launch) -> None:
     os.set_inheritable(channel, True)
     os.set_inheritable(page, True)
     agent = _agent(launch)
+    agent.files.clear(launch.restore is None)
     reason = _out_of_reach(spec.argv)
     if launch.restore is None and reason is not None:
         agent.blind(reason)
@@ -118,6 +117,7 @@ def _agent(launch: Launch) -> Trainee:
         trial=spec.trial,
         attempt=launch.attempt,
         checkpoints=spec.checkpoints,
+        folder=spec.cwd,
         signal=spec.signal,
         parameters=spec.parameters,
         seed=spec.seed,
@@ -128,6 +128,7 @@ def _agent(launch: Launch) -> Trainee:
 def _run_here(launch: Launch, arguments: list[str]) -> None:
     agent = _agent(launch)
     agents.install(agent)
+    agent.files.clear(launch.restore is None)
     agent.begin()
     _line_buffered()
     _own_path(launch)

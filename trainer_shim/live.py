@@ -48,8 +48,7 @@ class LiveTrial:
     def tell_save(self, id: str, wait: bool) -> None:
         """Have the agent write its progress as checkpoint `id`."""
         if self.worker is not None:
-            fields = {"id": id, "wait": wait, "output_bytes": self.output.total_bytes}
-            self.worker.tell("save", **fields)
+            self.worker.tell("save", id=id, wait=wait)
 
     def close(self) -> None:
         """Kill what is left and close the files."""

@@ -20,6 +20,7 @@ from trainer_shim import agent as agents
 from trainer_shim import commandline, hooks, sight, wire
 from trainer_shim.agent import Agent
 from trainer_shim.page import Page
+from trainer_shim.spec import Spec
 from trainer_shim.trainee import Trainee
 
 # On PYTHONPATH, its sitecustomize runs before the first line of any program.
@@ -27,14 +28,13 @@ ENTRY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "entry")
 UNSEEN = "the program uses no framework that Hermes can see into"
 _SECOND = "several programs of the trial train, one after the other"
 _CHANNEL, _PAGE, _SEED = "HERMES_CHANNEL_FD", "HERMES_PAGE_FD", "HERMES_SEED"
-_OURS = (_CHANNEL, _PAGE, _SEED, "HERMES_CHECKPOINTS", "HERMES_SIGNAL", "HERMES_RESTORE")
+_CHECKPOINTS, _FOLDER = "HERMES_CHECKPOINTS", "HERMES_FOLDER"
+_OURS = (_CHANNEL, _PAGE, _CHECKPOINTS, _FOLDER, "HERMES_SIGNAL", _SEED, "HERMES_RESTORE")
 
 
-def environment(
-    channel: int, page: int, checkpoints: str, signal: str, seed: int | None, restore: str | None
-) -> dict[str, str]:
+def environment(channel: int, page: int, spec: Spec, restore: str | None) -> dict[str, str]:
     """What a program is given so that a Python below it can be reached; see `_OURS`."""
-    values = (channel, page, seed, checkpoints, signal, restore)
+    values = (channel, page, spec.checkpoints, spec.cwd, spec.signal, spec.seed, restore)
     return {name: str(value) for name, value in zip(_OURS, values) if value is not None}
 
 
@@ -79,7 +79,8 @@ def _agent(channel: int, page: Page, environ: Mapping[str, str]) -> Trainee:
         page,
         trial=environ["HERMES_TRIAL"],
         attempt=int(environ["HERMES_ATTEMPT"]),
-        checkpoints=environ["HERMES_CHECKPOINTS"],
+        checkpoints=environ[_CHECKPOINTS],
+        folder=environ[_FOLDER],
         signal=environ["HERMES_SIGNAL"],
         parameters=json.loads(environ["HERMES_PARAMETERS"]),
         seed=None if seed is None else int(seed),

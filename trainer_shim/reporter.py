@@ -34,12 +34,17 @@ class Reporter:
         self._steps: list[int] = []
         self._found: list[Any] = []
         self._examples = 0
+        self._passes: list[int] = []  # how many steps were done when each of them began
         self._cpu_then = time.process_time()
 
     def restart(self) -> None:
         """The program trains from now on: what passed before was not training."""
         self._cpu_then = time.process_time()
         self.due = time.monotonic() + REPORT_SECONDS
+
+    def begins_pass(self, step: int) -> None:
+        """Another pass over the data begins after so many steps."""
+        self._passes.append(step)
 
     def record(self, step: int, metrics: Metrics, examples: int = 0) -> None:
         """Keep the values of one iteration (or of an epoch, under its last step)."""
@@ -75,6 +80,8 @@ class Reporter:
             "memory_bytes": _memory_bytes(),
             "cpu_seconds": cpu,
         }
+        if self._passes:
+            message["passes"], self._passes = self._passes, []
         listed = [
             [step, {name: number(value) for name, value in self._named(points[step]).items()}]
             for step in thin_keeping_rich(points)

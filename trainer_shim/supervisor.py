@@ -6,8 +6,10 @@ says that a device is free before every thread was seen stopped, or the process 
 
 from __future__ import annotations
 
+import contextlib
 from typing import Callable
 
+from trainer_shim.kept import Files, aside
 from trainer_shim.live import LiveTrial
 from trainer_shim.page import NO_LIMIT
 from trainer_shim.spec import Spec
@@ -236,6 +238,8 @@ class Supervisor(LiveTrial):
         suspension, self._suspension = self._suspension, None
         was_ended = suspension is not None and suspension.stage == "ending" and not run.is_over
         self.group.kill()
+        with contextlib.suppress(OSError):  # of a program that came to its end before it was back
+            Files(self.spec.cwd, aside(self.spec.checkpoints)).return_all()
         if worker.pipe is not None:
             self.output.pump(worker.pipe)
         run.step = worker.page.step

@@ -10,7 +10,7 @@ import os
 import socket
 from typing import Any, Callable
 
-from trainer_shim import kept, snapshot
+from trainer_shim import kept, snapshot, sown
 from trainer_shim.agent import Agent
 from trainer_shim.kept import Files
 from trainer_shim.mailbox import Mailbox
@@ -23,22 +23,34 @@ class Trainee(Agent):
     """An agent with the files of its program; `checkpoints` lies in the trial's directory."""
 
     def __init__(
-        self, channel: socket.socket, page: Page, *, checkpoints: str, **fields: Any
+        self, channel: socket.socket, page: Page, *, checkpoints: str, folder: str, **fields: Any
     ) -> None:
         super().__init__(channel, page, checkpoints=checkpoints, **fields)
-        aside = os.path.join(os.path.dirname(os.path.abspath(checkpoints)), "kept")
-        self.files = Files(os.getcwd(), aside)
+        self.files = Files(folder, kept.aside(checkpoints))
         self._saver = _Saver(self._mailbox, checkpoints, self.files)
 
     def begin(self) -> None:
         """The program's first line comes next. Ends the process if its checkpoint is damaged."""
+        told: sown.Seeds = {}
         if self.restore is not None:
             try:
-                snapshot.verify(self.restore)
+                told = snapshot.verify(self.restore).get("seeds", {})
             except snapshot.SnapshotError as error:
                 self.failed("restore", str(error), f"SnapshotError: {error}")
                 os._exit(1)
+        sown.begin(told)
         self.files.begin(self.restore)
+
+    def loop(self, inside: bool) -> None:
+        """Say whether boundaries are to be expected from here on."""
+        if inside:
+            self.passes_training()
+        super().loop(inside)
+
+    def passes_training(self) -> None:
+        """The program trains, or has passed what it had trained before its checkpoint."""
+        sown.trains()
+        self.files.training()
 
     def restored(self) -> None:
         """The program is where its checkpoint was taken: its files are put back first."""

@@ -36,6 +36,17 @@ def flush(folder: str) -> dict[int, str]:
     return found
 
 
+def held_by_others(folder: str) -> set[str]:
+    """The files below `folder` that other processes of this session have open for writing, such as
+    the `tee` of a shell script. What this process has started itself has them from it."""
+    found: set[str] = set()
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if int(name) != os.getpid() and os.getsid(int(name)) == os.getsid(0):
+                found.update(_descriptors(folder, name).values())
+    return found
+
+
 def move(fd: int, position: int) -> None:
     """Go on at `position` of the file behind `fd`, also with what Python has made on it."""
     os.lseek(fd, position, os.SEEK_SET)
@@ -44,20 +55,20 @@ def move(fd: int, position: int) -> None:
             one.seek(position)
 
 
-def _descriptors(folder: str) -> dict[int, str]:
+def _descriptors(folder: str, process: str = "self") -> dict[int, str]:
     found = {}
-    for name in os.listdir("/proc/self/fd"):
+    for name in os.listdir(f"/proc/{process}/fd"):
         with contextlib.suppress(OSError):
-            fd = int(name)
-            path = os.readlink(f"/proc/self/fd/{fd}")
-            is_below = path.startswith(folder + os.sep) and stat.S_ISREG(os.fstat(fd).st_mode)
-            if is_below and _flags(fd) & os.O_ACCMODE != os.O_RDONLY:
-                found[fd] = path
+            fd = f"/proc/{process}/fd/{name}"
+            path = os.readlink(fd)
+            is_below = path.startswith(folder + os.sep) and stat.S_ISREG(os.stat(fd).st_mode)
+            if is_below and _flags(process, name) & os.O_ACCMODE != os.O_RDONLY:
+                found[int(name)] = path
     return found
 
 
-def _flags(fd: int) -> int:
-    with open(f"/proc/self/fdinfo/{fd}") as file:
+def _flags(process: str, fd: str) -> int:
+    with open(f"/proc/{process}/fdinfo/{fd}") as file:
         return int(file.read().split("flags:")[1].split()[0], 8)
 
 

@@ -27,13 +27,20 @@ _STYLES = {"equal": "green", "not run": "yellow"}
 def verify_resume(
     file: FileArgument,
     steps: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Compare N + N steps with 2 N undisturbed ones.")
-    ] = 10,
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Compare N + N steps with 2 N undisturbed ones. Default: those of a minute.",
+            show_default=False,
+        ),
+    ] = None,
     suspend_at: Annotated[
         str | None,
         typer.Option(
             metavar="K,K,...",
-            help="Suspend after these steps. Default: the first, the middle, the last but one.",
+            help="Suspend after these steps. Default: the first, the middle, the last but one, "
+            "and the first of some epochs.",
             show_default=False,
         ),
     ] = None,
@@ -49,7 +56,9 @@ def verify_resume(
     Example: hermesctl verify-resume study.yaml --steps 20 --suspend-at 1,20,39
     """
     prepared = prepare(file, None, settings, None, None)
-    arguments = ["--steps", str(steps), "--trial", str(trial)]
+    arguments = ["--trial", str(trial)]
+    if steps is not None:
+        arguments += ["--steps", str(steps)]
     if suspend_at is not None:
         arguments += ["--suspend-at", _steps(suspend_at)]
     try:
@@ -62,7 +71,7 @@ def verify_resume(
     document = {"identical": said["equal"], **rest, "tiers": tiers}
     rows = [_flat(tier) for tier in tiers]
     emit(stdout(), output, document, rows, lambda _: _picture(said, file))
-    if not said["equal"]:
+    if said["equal"] is False or not any(tier["verdict"] == "equal" for tier in tiers):
         raise typer.Exit(1)
 
 

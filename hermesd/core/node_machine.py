@@ -104,6 +104,11 @@ class NodeMachine:
         return self.table.stays[run.trial].memory_bytes if run else 0
 
     @property
+    def excess(self) -> tuple[int, tuple[TrialId, ...]]:
+        """By how much parked trials that cannot be written down exceed their memory; and which."""
+        return node_memory.excess(self.table)
+
+    @property
     def lease(self) -> Time:
         """Until when (boot time) what runs here may go on unheard."""
         return self.table.lease

@@ -28,6 +28,16 @@ def plan(node: NodeTable, now: Time) -> None:
         _promote(node, math.inf if budget is None else budget, now)
 
 
+def excess(node: NodeTable) -> tuple[int, tuple[TrialId, ...]]:
+    """By how many bytes the budget is exceeded for good, and for which trials: nothing but their
+    processes has what they have learnt, so they are kept until their turn whatever it takes."""
+    budget = node.terms.parked_memory_bytes
+    parked = [stay for stay in _kept(node) if stay.condition is Condition.PARKED]
+    bound = [stay for stay in parked if stay.ending is None and not _may_be_demoted(stay)]
+    over = 0 if budget is None else sum(stay.memory_bytes for stay in bound) - budget
+    return (over, tuple(sorted(stay.run.trial for stay in bound))) if over > 0 else (0, ())
+
+
 def _kept(node: NodeTable) -> list[Stay]:
     """What waits in memory, the one that will wait longest first; among those that the head says
     nothing of, the one that has waited longest."""

@@ -86,6 +86,7 @@ class NodeLoop:
         self._disk = disk_of(config.state_dir)
         self._lookout = Lookout(config.name, config.state_dir / "venvs", environ, self._tell)
         self._fetching = Fetching(config.membership, given.shared)
+        self._bound: tuple[TrialId, ...] = ()  # to memory that parked trials have too much of
         self._lease_grace = 120.0
         self._changed = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
@@ -171,6 +172,11 @@ class NodeLoop:
     def _do(self, actions: Sequence[Action]) -> None:
         for action in actions:
             self._carry_out(action)
+        over, trials = self._machine.excess
+        if trials != self._bound and over:
+            why = "they can only be parked, and are kept"
+            log.warning("parked trials exceed their memory", by=over, trials=trials, why=why)
+        self._bound = trials
         if self._alarm is not None:
             self._alarm.cancel()
         if (due := self._machine.deadline) is not None:

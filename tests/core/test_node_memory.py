@@ -4,13 +4,14 @@ import pytest
 
 from hermesd.core.commands import Kill, Release, Stop
 from hermesd.core.events import RunStarted, RunSuspended
-from hermesd.core.model import Checkpoint, RunId, Tier
+from hermesd.core.model import Checkpoint, Fidelity, RunId, Tier
 from hermesd.core.node_actions import Action, Demote, Discard, LetGo, Rebuild, Spawn, Tell
 from hermesd.core.node_machine import NodeTerms
 from hermesd.core.node_messages import (
     Failed,
     Gone,
     HostFact,
+    Judged,
     Known,
     Leased,
     Leave,
@@ -19,6 +20,7 @@ from hermesd.core.node_messages import (
     Started,
     Upcoming,
 )
+from hermesd.core.node_stay import Condition
 from tests.core.node_talk import CPU, OTHER, Told, checkpoint, exact, order, suspend
 
 DEVICES = {CPU: Tier.PARK, OTHER: Tier.CHECKPOINT}
@@ -199,3 +201,18 @@ def test_what_ended_for_good_is_not_rebuilt() -> None:
     node.all(Stop(A, 5.0, "enough"), Left(A, Tier.CHECKPOINT, 7, checkpoint(A, 7)), Known(A))
     assert node.says(Upcoming(("s/a",), 1)) == []
     assert node.all(exact(A)) == []
+
+
+def test_what_can_only_be_parked_is_kept_beyond_the_budget_and_named() -> None:
+    node = Told(ROOM)
+    for run in (A, B):
+        node.parked(run, memory_bytes=150)
+    assert node.machine.excess == (0, ())  # one of them is being written down
+    for run in (A, B):
+        node.machine.table.stays[run.trial].judged = Judged(run, Fidelity.PARK_ONLY, "", "")
+        node.machine.table.stays[run.trial].condition = Condition.PARKED
+    node.running(C)
+    node.says(suspend(C))
+    said = node.says(Parked(C, 7, 100))
+    assert [action.run for action in said if isinstance(action, Demote)] == [C]
+    assert node.machine.excess == (100, ("s/a", "s/b"))

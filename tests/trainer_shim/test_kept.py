@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
+import io
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -174,7 +177,8 @@ def test_files_elsewhere_are_the_programs_own(tmp_path: Path) -> None:
     (checkpoint / kept.NAME).write_text(json.dumps({"logs": {"log": [2, 2]}, "folders": []}))
     looked_after = kept.Files(str(work), str(tmp_path / "kept"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "mkdir", os.mkdir)  # what is hooked for good is unhooked here
+        for owner, name in ((os, "mkdir"), (os, "open"), (builtins, "open"), (io, "open")):
+            patch.setattr(owner, name, getattr(owner, name))  # what is hooked for good is unhooked
         looked_after.begin(str(checkpoint))
         (work / "data" / "set.bin").write_text("new")
         (work / "log").write_text("again")
@@ -195,3 +199,118 @@ def test_files_opened_before_the_freeze_are_flushed_too(tmp_path: Path) -> None:
     assert found == {log.fileno(): str(tmp_path / "log")}
     assert (tmp_path / "log").read_text() == "kept back"
     log.close()
+
+
+FINDING = """
+import os, pathlib, shutil
+import trainer_shim
+number = sum(1 for name in os.listdir() if name.startswith("run-"))
+folder = pathlib.Path(f"run-{number}")
+folder.mkdir()
+(folder / "config").write_text("made before training")
+if not os.path.exists("data"):
+    os.mkdir("data")
+    pathlib.Path("data", "set").write_text("rows")
+    open("../downloads", "a").write("x")
+last = pathlib.Path("last")
+state = json.loads(last.read_text())[0] if last.exists() else 1.0
+(folder / f"begun-{state}").touch()
+trial = trainer_shim.attach()
+step = 0
+if trial.resume:
+    assert (folder / "2").exists()
+    state, step = json.loads((pathlib.Path(trial.resume.path) / "state").read_text())
+def save(path):
+    (pathlib.Path(path) / "state").write_text(json.dumps([state, step]))
+while step < 6:
+    state, step = state * 0.9, step + 1
+    last.write_text(json.dumps([state, step]))
+    (folder / str(step)).touch()
+    if step == 1:
+        os.symlink(folder, "newest")
+    trial.report(step, loss=state, save=save)
+""".replace("import os", "import json, os", 1)
+
+
+def test_a_program_that_looks_for_its_own_files_finds_what_it_found_first(
+    make_trial: MakeTrial,
+) -> None:
+    """The number of its run, and from where to go on; what it has downloaded it finds."""
+    undisturbed = run(make_trial(FINDING))
+    trial = make_trial(FINDING)
+    assert run(trial, 2, 4) == undisturbed
+    assert {"run-0/6", "run-0/begun-1.0", "data/set", "last"} <= undisturbed.keys()
+    assert (trial.directory / "work" / "newest" / "6").exists()
+    assert (trial.directory / "downloads").read_text() == "x"
+
+
+SAYING = """
+import json, pathlib
+print("begun")
+import trainer_shim
+trial = trainer_shim.attach()
+step = 0
+if trial.resume:
+    step = json.loads((pathlib.Path(trial.resume.path) / "state").read_text())
+while step < 6:
+    step += 1
+    print(step)
+    trial.report(
+        step, save=lambda path: (pathlib.Path(path) / "state").write_text(json.dumps(step))
+    )
+print("ended")
+"""
+
+
+@pytest.mark.parametrize("line", ["> train.log", "| tee train.log", ">> train.log"])
+def test_a_log_that_a_shell_makes_is_not_lost(make_trial: MakeTrial, line: str) -> None:
+    """The shell has made it anew before anything of the trial is in any Python."""
+    argv = ["/bin/sh", "-c", f"{sys.executable} -u train.py {line}; echo over >> over.log"]
+    undisturbed = run(make_trial(SAYING, argv=argv))
+    assert undisturbed["train.log"].split() == b"begun 1 2 3 4 5 6 ended".split()
+    resumed = run(make_trial(SAYING, argv=argv), 2, 4)
+    if "tee" in line:  # it writes on into what it has made
+        assert resumed["train.log"].split()[-3:] == [b"5", b"6", b"ended"]
+        assert resumed["train.log.earlier"].split()[:5] == b"begun 1 2 begun 3".split()
+    else:
+        assert resumed == undisturbed
+
+
+def test_what_is_hidden_from_a_beginning_that_fails_is_there_afterwards(
+    make_trial: MakeTrial,
+) -> None:
+    program = EXPLICIT.replace("{}", "").replace(
+        "import csv", "import os\nif os.path.exists('../die'): os._exit(9)\nimport csv"
+    )
+    trial = make_trial(program).launch()
+    trial.start(limit=3)
+    trial.until("parked")
+    trial.suspend("checkpoint")
+    checkpoint = trial.until("suspended")["checkpoint"]["path"]
+    before = files(trial)
+    (trial.directory / "die").touch()
+    trial.start(restore=checkpoint)
+    with pytest.raises(AssertionError, match="exit status 9"):
+        trial.until("completed")
+    assert files(trial) == before
+
+
+def test_rows_added_after_the_checkpoint_are_cut_though_the_file_was_closed(
+    make_trial: MakeTrial,
+) -> None:
+    """And not only once: what was open before the first checkpoint was told of in it."""
+    undisturbed = run(make_trial(EXPLICIT))
+    trial = make_trial(EXPLICIT).launch()
+    restore = None
+    for step, last in ((2, 3), (4, 6)):
+        trial.start(restore=restore, limit=step)
+        trial.until("parked")
+        trial.send("checkpoint", id=f"at-{step}")
+        restore = trial.until("checkpointed")["path"]
+        trial.resume(limit=last)
+        trial.until("parked")
+        trial.send("kill")
+        trial.until("suspended")
+    trial.start(restore=restore)
+    trial.until("completed")
+    assert files(trial) == undisturbed

@@ -24,12 +24,12 @@ def failure(trial: Trial) -> Event:
 
 
 _SKIPPED = """
-if os.path.exists("best.keras"):
+if os.path.exists("../best.keras"):
     raise SystemExit(0)
 model = keras.Sequential([layers.Input((6,)), layers.Dense(1)])
 model.compile("sgd", "mse")
 model.fit(x, y, batch_size=10, epochs=3, verbose=0, callbacks=[
-    callbacks.ModelCheckpoint("best.keras")])
+    callbacks.ModelCheckpoint("../best.keras")])
 final(model)
 """
 
@@ -37,7 +37,7 @@ final(model)
 def test_a_program_that_never_comes_to_its_fit_again_has_failed(
     zygote: Zygote, tmp_path: Path
 ) -> None:
-    """It finds in its working copy what it saved, and takes its work for done."""
+    """It finds beside its working copy what it saved, and takes its work for done."""
     runs = Runs(zygote, tmp_path, programs.program(_SKIPPED, seeded=True))
     with runs.trial("skipped") as trial:
         trial.start(limit=15)

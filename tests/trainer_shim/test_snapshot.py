@@ -15,7 +15,7 @@ FIELDS = {"trial": "t/1", "attempt": 1, "framework": "none", "fidelity": "author
 def write(parent: Path, id: str, step: int) -> snapshot.Fields:
     builder = snapshot.Builder(str(parent), id)
     builder.add("state", [b"abc", memoryview(b"def" * step)])
-    return builder.finish({**FIELDS, "step": step, "output_bytes": 0})
+    return builder.finish({**FIELDS, "step": step, "seeds": {}})
 
 
 def test_a_checkpoint_verifies_and_says_what_it_is(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_files_of_the_program_are_taken_over_with_their_folders(tmp_path: Path) 
     (Path(builder.partial) / "sub").mkdir()
     (Path(builder.partial) / "sub" / "w").write_bytes(b"123")
     builder.adopt()
-    summary = builder.finish({**FIELDS, "step": 1, "output_bytes": 0})
+    summary = builder.finish({**FIELDS, "step": 1, "seeds": {}})
     assert list(snapshot.verify(summary["path"])["files"]) == ["sub/w"]
 
 
@@ -80,7 +80,7 @@ def test_a_file_is_shared_with_the_checkpoint_before_and_outlives_it(tmp_path: P
     assert builder.link("state", str(old))
     assert not builder.link("nothing", str(old))
     assert not builder.link("state", str(tmp_path / "gone"))
-    new = Path(builder.finish({**FIELDS, "step": 5, "output_bytes": 0})["path"])
+    new = Path(builder.finish({**FIELDS, "step": 5, "seeds": {}})["path"])
     assert (new / "state").samefile(old / "state")
     shutil.rmtree(old)
     assert snapshot.verify(str(new))["step"] == 5
@@ -91,7 +91,7 @@ def test_what_is_written_in_place_of_a_shared_file_leaves_the_other_one(tmp_path
     builder = snapshot.Builder(str(tmp_path), "new")
     assert builder.link("state", old)
     builder.add("state", [b"another"])
-    builder.finish({**FIELDS, "step": 5, "output_bytes": 0})
+    builder.finish({**FIELDS, "step": 5, "seeds": {}})
     assert snapshot.verify(old)["step"] == 3
     assert (tmp_path / "new" / "state").read_bytes() == b"another"
 

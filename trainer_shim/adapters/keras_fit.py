@@ -101,6 +101,8 @@ class Fit:
                 begun = self._batch * self.model.steps_per_execution
                 left = (self.epochs - self._epoch) * total - min(begun, total)
                 self._agent.planned(self._session.steps + left)
+        else:
+            self._agent.begins_pass()
 
     @property
     def _is_last_epoch(self) -> bool:

@@ -102,6 +102,8 @@ class Session:
         number, epochs = len(self._fits.records), arguments.arguments["epochs"]
         with self.restoring():
             ended, position = self._past.of(number, epochs)
+        if self.agent.is_returning:
+            self.agent.passes_training()  # callbacks look for what they have written
         self._end = self.agent.end = None
         if self._lost is not None:
             self.obstacle(self._lost)  # this fit may read them as well

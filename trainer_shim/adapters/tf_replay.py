@@ -62,6 +62,8 @@ class Replay(ABC):
     def _stepped(self) -> None:
         """A training step is done, or was told."""
         self.steps += 1
+        if self._position is not None:
+            self.agent.passes_training()
         self._known = self.journal.count
 
     def _boundary(self, loss: Any, examples: int = 0) -> None:

@@ -108,6 +108,7 @@ class Session:
             with self.restoring():
                 past = self._expected(number, site)
             if past["kind"] == "ended":
+                self.agent.passes_training()
                 self._records.append(past)
                 return Ended(self, loader, number, past)
         if past is not None and past["kind"] == "under way":

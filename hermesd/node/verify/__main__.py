@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> None:
     """Read the request, run, and tell."""
     parser = argparse.ArgumentParser(prog="hermesd.node.verify")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--steps", type=int)
     parser.add_argument("--trial", type=int, required=True)
     parser.add_argument("--suspend-at", type=lambda text: [int(one) for one in text.split(",")])
     given = parser.parse_args(arguments)
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str]) -> None:
         _tell("failed", reason=str(error))
 
 
-async def _serve(folder: Path, steps: int, trial: int, suspend_at: list[int] | None) -> None:
+async def _serve(folder: Path, steps: int | None, trial: int, suspend_at: list[int] | None) -> None:
     """Certify until done, or until whoever started this is gone or wants no more of it."""
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None
@@ -69,7 +69,9 @@ async def _serve(folder: Path, steps: int, trial: int, suspend_at: list[int] | N
         _tell("failed", reason="it was interrupted")
 
 
-async def _certify(folder: Path, steps: int, trial: int, suspend_at: list[int] | None) -> None:
+async def _certify(
+    folder: Path, steps: int | None, trial: int, suspend_at: list[int] | None
+) -> None:
     request = pb.SubmitStudyRequest.FromString((folder / "request.pb").read_bytes())
     study = draft(_submission(request))
     snapshot = await code.fetch(request.code_sha256, _parts(folder / "code.tar"), folder / "code")

@@ -7,6 +7,8 @@ what it computed; one runs at a time, and nothing of it is left.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import hashlib
 import json
 import shutil
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -28,6 +30,7 @@ _OUTPUT_BYTES = 1 << 20
 _ORPHAN_SECONDS = 10
 _DEADLINE_SECONDS = 600
 _OUTPUT_LINES = 15
+_MOST_SECONDS = 60.0
 
 
 class RunFailed(Exception):
@@ -55,10 +58,16 @@ class Arm:
         self._link = link
         self._heard = heard
         self._attempt = 0
+        self._is_timed = False
+        self._alarm: asyncio.TimerHandle | None = None
 
-    async def start(self, limit: int, restore: str | None = None) -> bool:
-        """Run in a new process up to `limit` steps; whether the program goes on after them."""
+    async def start(self, limit: int | None, restore: str | None = None) -> bool:
+        """Run in a new process up to `limit` steps; whether the program goes on after them.
+
+        Without a limit, for a minute from when it first reports.
+        """
         self._attempt += 1
+        self._is_timed = limit is None
         return await self._run("start", limit, restore=restore)
 
     async def resume(self, limit: int) -> bool:
@@ -83,9 +92,13 @@ class Arm:
         if event["kind"] == "checkpointed":
             self._keep_state(str(event["path"]))
 
-    async def _run(self, kind: str, limit: int, **fields: object) -> bool:
+    async def _run(self, kind: str, limit: int | None, **fields: object) -> bool:
         self._ask(kind, limit_step=limit, **fields)
-        event = await self._until("parked", "completed")
+        try:
+            event = await self._until("parked", "completed")
+        finally:
+            if self._alarm is not None:
+                self._alarm.cancel()
         self.outcome.step = int(event["step"])
         if event["kind"] == "parked":
             return True
@@ -109,11 +122,30 @@ class Arm:
             elif kind == "reported":
                 self.outcome.hear(event)
                 self._heard(int(event["last_step"]))
+                self._set_alarm()
             elif kind == "failed":
                 raise RunFailed(f"{event['error_signature']}{self._last_output()}")
             if kind in kinds:
                 return event
         raise RunFailed(f"its host ended{self._last_output()}")
+
+    def _set_alarm(self) -> None:
+        if self._is_timed:
+            self._is_timed = False
+            loop = asyncio.get_running_loop()
+            asked = {"tier": "park", "deadline_seconds": _DEADLINE_SECONDS}
+            self._alarm = loop.call_later(_MOST_SECONDS, lambda: self._ask("suspend", **asked))
+
+    def look(self) -> None:
+        """Add what the run has printed and left in its folder to the outcome."""
+        folder = self._bench.folder
+        with contextlib.suppress(OSError):
+            self.outcome.output = folder.output.read_text(errors="replace").splitlines()
+        for path in folder.work.rglob("*"):
+            if path.is_file() and not path.is_symlink() and "__pycache__" not in path.parts:
+                with path.open("rb") as file:
+                    digest = hashlib.file_digest(file, "sha256").hexdigest()
+                self.outcome.files[str(path.relative_to(folder.work))] = f"sha256 {digest[:16]}"
 
     def _last_output(self) -> str:
         try:

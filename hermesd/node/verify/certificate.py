@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from hermesd.node.verify.arm import Arm, Bench, RunFailed, arm
-from hermesd.node.verify.comparison import Difference, Outcome, first_difference
+from hermesd.node.verify.comparison import Difference, Outcome, first_difference, first_shown
 from hermesd.refusal import FieldError, Refused
 
 TIERS = ("park", "checkpoint")
+_PASSES = 3  # so many first ones, and the last, are suspended in
 
 
 class Verdict(StrEnum):
@@ -50,30 +51,35 @@ class Certificate:
     tiers: tuple[TierVerdict, ...]
 
     @property
-    def is_equal(self) -> bool:
-        """Whether every tier that could be run came out equal, and at least one was."""
-        judged = [one.verdict for one in self.tiers if one.verdict is not Verdict.NOT_RUN]
-        return bool(judged) and set(judged) == {Verdict.EQUAL}
+    def is_equal(self) -> bool | None:
+        """Whether every tier came out equal; None where one could not be tried: nobody knows."""
+        verdicts = {one.verdict for one in self.tiers}
+        if verdicts - {Verdict.EQUAL, Verdict.NOT_RUN}:
+            return False
+        return None if Verdict.NOT_RUN in verdicts else True
 
 
 Said = Callable[[str, int, int], None]  # which run, how many steps are done, of how many
 
 
 async def certify(
-    bench: Bench, steps: int, suspend_at: Sequence[int] | None, said: Said
+    bench: Bench, steps: int | None, suspend_at: Sequence[int] | None, said: Said
 ) -> Certificate:
-    """Run and compare 2 * `steps` steps; suspends are after the steps `suspend_at`, by default the
-    first, the middle and the last but one.
+    """Run and compare 2 * `steps` steps, without them those of a minute; suspends are after the
+    steps `suspend_at`, by default the first, the middle and the last but one, and the first of
+    passes over the data.
 
     Raises RunFailed when the program fails by itself, Refused for suspends past its end.
     """
-    planned = 2 * steps
-    first = await _undisturbed(bench, planned, lambda at: said("undisturbed", at, planned))
+    planned = None if steps is None else 2 * steps
+    first = await _undisturbed(bench, planned, lambda at: said("undisturbed", at, planned or 0))
     if first.step == 0:
         return _unjudged(first, "the program shows no iterations, so there is nothing to compare")
     length = first.step
-    chosen = _suspends(length, suspend_at)
-    second = await _undisturbed(bench, planned, lambda at: said("undisturbed again", at, length))
+    chosen = _suspends(length, first.passes, suspend_at)
+    # One more than there are: a program that ends by itself is not to be held before.
+    last = length + 1 if first.ended else length
+    second = await _undisturbed(bench, last, lambda at: said("undisturbed again", at, length))
     difference = first_difference(first, second)
     if difference is not None:
         why = f"two undisturbed runs part: {difference}".replace(" suspended", " the second time")
@@ -88,7 +94,7 @@ async def certify(
             continue
         words = f"suspended by {tier}"
         heard = _saying(said, words, length)
-        tiers.append(await _judged(bench, tier, chosen, first, heard))
+        tiers.append(await _judged(bench, tier, chosen, (first, second), heard))
     return Certificate(length, first.level, first.reason, tuple(tiers))
 
 
@@ -101,9 +107,12 @@ def _unjudged(outcome: Outcome, why: str) -> Certificate:
     return Certificate(outcome.step, outcome.level, outcome.reason, tiers)
 
 
-def _suspends(length: int, asked: Sequence[int] | None) -> tuple[int, ...]:
+def _suspends(length: int, passes: list[int], asked: Sequence[int] | None) -> tuple[int, ...]:
     if asked is None:
-        return tuple(sorted({1, (length + 1) // 2, max(1, length - 1)}))
+        # What lies between two passes was done by the first boundary of the second.
+        begun = [step + 1 for step in passes if step + 1 < length]
+        ends = {*begun[:_PASSES], *begun[-1:]}
+        return tuple(sorted({1, (length + 1) // 2, max(1, length - 1)} | ends))
     beyond = [step for step in asked if not 1 <= step <= length]
     if beyond:
         expected = f"steps from 1 to {length}, after which the program is compared"
@@ -111,11 +120,12 @@ def _suspends(length: int, asked: Sequence[int] | None) -> tuple[int, ...]:
     return tuple(sorted(set(asked)))
 
 
-async def _undisturbed(bench: Bench, steps: int, heard: Callable[[int], None]) -> Outcome:
+async def _undisturbed(bench: Bench, steps: int | None, heard: Callable[[int], None]) -> Outcome:
     heard(0)
     async with arm(bench, heard) as run:
         if await run.start(steps):
             await run.take_state()
+        run.look()
         return run.outcome
 
 
@@ -123,17 +133,20 @@ async def _judged(
     bench: Bench,
     tier: str,
     suspend_at: tuple[int, ...],
-    undisturbed: Outcome,
+    undisturbed_twice: tuple[Outcome, Outcome],
     heard: Callable[[int], None],
 ) -> TierVerdict:
+    undisturbed, again = undisturbed_twice
     heard(0)
     try:
         async with arm(bench, heard) as run:
             await _suspended(run, tier, suspend_at, undisturbed)
+            run.look()
     except RunFailed as failed:
         return TierVerdict(tier, Verdict.FAILED, suspend_at, why=str(failed))
     outcome = run.outcome
     difference = first_difference(undisturbed, outcome)
+    difference = difference or first_shown(undisturbed, again, outcome)
     common = len(undisturbed.values.keys() & outcome.values.keys())
     files = len(outcome.state or ()) if undisturbed.state is not None else 0
     if difference is None:

@@ -1,13 +1,15 @@
 """What a run computed, and where two runs part.
 
 Rule: numbers are compared as they were reported, to the last bit; a final state by the sums of its
-files, of which arrays decide alone where a framework keeps them apart from the rest.
+files, of which arrays decide alone where a framework keeps them apart from the rest. Of what it
+printed and of the files that it left, all counts that two undisturbed runs share: times do not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any, TypeVar
 
 _ARRAYS = ".arrays"
@@ -30,9 +32,13 @@ class Outcome:
     ended: bool = False
     state: dict[str, str] | None = None
     is_thinned: bool = False
+    passes: list[int] = field(default_factory=list)  # after which steps passes over the data began
+    output: list[str] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict)
 
     def hear(self, report: Mapping[str, Any]) -> None:
         """Keep the points of a report."""
+        self.passes += report.get("passes", ())
         self.is_thinned |= len(report["points"]) < int(report["count"])
         for step, metrics in report["points"]:
             for name, value in metrics.items():
@@ -81,6 +87,26 @@ def first_difference(before: Outcome, after: Outcome) -> Difference | None:
     others = {name: (value,) for name, value in after.state.items()}
     differing = _differing(sums, others, files)
     return None if differing is None else Difference(None, *differing)
+
+
+def first_shown(before: Outcome, again: Outcome, after: Outcome) -> Difference | None:
+    """Where what the suspended run has printed, or left in its folder, parts from what both of the
+    undisturbed ones have."""
+    known = set(before.output) & set(again.output)
+    first, second, other = (
+        [line for line in run.output if line in known] for run in (before, again, after)
+    )
+    if first == second != other:
+        pairs = enumerate(zip_longest(first, other, fillvalue="nothing"), 1)
+        number, one, two = next((n, one, two) for n, (one, two) in pairs if one != two)
+        return Difference(None, f"output, line {number} of those that do not change", one, two)
+    for name, sums in sorted(before.files.items()):
+        if again.files.get(name) == sums != after.files.get(name):
+            return Difference(None, f"file {name}", sums, after.files.get(name, "nothing"))
+    more = sorted(after.files.keys() - before.files.keys())
+    if more and before.files.keys() == again.files.keys():
+        return Difference(None, f"file {more[0]}", "nothing", after.files[more[0]])
+    return None
 
 
 def _differing(

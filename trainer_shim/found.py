@@ -1,0 +1,89 @@
+"""A program's folder as it found it: what was there at its first line, and when it began to train.
+
+Rule: what training has written is no part of how a program began: run again, it must not find that
+where it asks whether a file is there. What it made before training and has left alone since, such
+as a download, is found, as it is when anybody runs the program twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from typing import Any
+
+# Of a file: size, time of its last change, and which file it is. Nothing of a folder.
+Stamp = list[int]
+
+
+class Found:
+    """What the program found in `folder`, remembered in the file `path` beside it."""
+
+    def __init__(self, folder: str, path: str) -> None:
+        self._folder = folder
+        self._path = path
+
+    def note(self, anew: bool) -> None:
+        """The program has not begun; `anew` forgets what was there when it began before."""
+        if anew or self._read() is None:
+            self._write({"folder": self._identity(), "names": sorted(scan(self._folder))})
+
+    def training(self) -> None:
+        """The program is about to train, if it has not been in this folder before."""
+        known = self._read()
+        if known is not None and "prepared" not in known:
+            self._write({**known, "prepared": scan(self._folder)})
+
+    def since(self) -> tuple[list[str], list[str]]:
+        """What training has made, the outermost folders and files of it, and which files it has
+        changed that the program found."""
+        known = self._read()
+        if known is None or "prepared" not in known:
+            return [], []
+        names, prepared = set(known["names"]), known["prepared"]
+        now = scan(self._folder)
+        changed = [name for name, stamp in now.items() if prepared.get(name) != stamp]
+        made = {_outermost(name, names) for name in changed if name not in names}
+        return sorted(made), [name for name in changed if name in names]
+
+    def _identity(self) -> list[int]:
+        """A folder that was made again is another one."""
+        status = os.stat(self._folder)
+        return [status.st_dev, status.st_ino]
+
+    def _read(self) -> dict[str, Any] | None:
+        with contextlib.suppress(FileNotFoundError, ValueError), open(self._path) as file:
+            known: dict[str, Any] = json.load(file)
+            return known if known["folder"] == self._identity() else None
+        return None
+
+    def _write(self, known: dict[str, Any]) -> None:
+        with open(f"{self._path}.new", "w") as file:
+            json.dump(known, file)
+        os.replace(f"{self._path}.new", self._path)
+
+
+def scan(folder: str) -> dict[str, Stamp]:
+    """All that lies below `folder`, by its path there; links are not followed."""
+    found: dict[str, Stamp] = {}
+    waiting = [""]
+    while waiting:
+        inside = waiting.pop()
+        with contextlib.suppress(OSError), os.scandir(os.path.join(folder, inside)) as entries:
+            for entry in entries:
+                name = os.path.join(inside, entry.name)
+                if entry.is_dir(follow_symlinks=False):
+                    found[name] = []
+                    waiting.append(name)
+                    continue
+                with contextlib.suppress(OSError):
+                    status = entry.stat(follow_symlinks=False)
+                    found[name] = [status.st_size, status.st_mtime_ns, status.st_ino]
+    return found
+
+
+def _outermost(name: str, names: set[str]) -> str:
+    """The first part of a path that was not there before."""
+    parts = name.split(os.sep)
+    paths = (os.sep.join(parts[:count]) for count in range(1, len(parts) + 1))
+    return next(path for path in paths if path not in names)
