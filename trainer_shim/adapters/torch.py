@@ -12,8 +12,7 @@ from __future__ import annotations
 import os
 import types
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Callable
 
 from trainer_shim.adapters import torch_private as private
@@ -23,7 +22,7 @@ from trainer_shim.adapters.torch_iteration import Iteration
 from trainer_shim.adapters.torch_loop import LEFT_UNSEEN, Ended, Pass, begin_again
 from trainer_shim.adapters.torch_objects import ALL, Objects
 from trainer_shim.adapters.torch_program import place
-from trainer_shim.adapters.torch_standing import Standing
+from trainer_shim.adapters.torch_standing import Standing, refusing
 from trainer_shim.adapters.torch_state import OtherProgram, Snapshot, State, load
 from trainer_shim.adapters.torch_unpack import Unpacker
 from trainer_shim.agent import Agent, CannotCapture
@@ -102,6 +101,7 @@ class Session:
             return make(loader)
         if self.run is not None:
             return self.run.open(loader, make)
+        whole.note(frame, self.objects)
         number, past = len(self._records), None
         site = f"{place(frame)} over loader {self.objects.number('loader', loader)}"
         if self.is_returning and self.past_run is None:
@@ -290,11 +290,6 @@ class Session:
         """Run again from its first line, the program comes to its checkpoint's place, or has."""
         self.is_returning = self.agent.is_returning = is_returning
 
-    @contextmanager
-    def restoring(self) -> Iterator[None]:
+    def restoring(self) -> AbstractContextManager[None]:
         """End the process if the checkpoint turns out not to be this program's."""
-        try:
-            yield
-        except OtherProgram as error:
-            self.agent.failed("restore", str(error), f"OtherProgram: {error}")
-            os._exit(1)
+        return refusing(self.agent)
