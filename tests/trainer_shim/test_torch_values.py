@@ -141,6 +141,38 @@ except torch_pack.TooMuch as error:
     assert "two, a tensor of shape (9000,)" in str(error), error
 """
 
+LEFT = """
+from trainer_shim.adapters import torch_left
+from trainer_shim.adapters.torch_left import Left
+
+def passes(left, *values):
+    records = []
+    for value in values:
+        variables = [{"frame": "run", "values": left.packer().pack_some(value.items())}]
+        left.keep("here", variables)
+        records.append({"kind": "ended", "site": "here", "left": {"variables": variables}})
+    return records
+
+def found(left, record):
+    (copy,) = left.of("here", record["left"]["variables"])
+    return Unpacker([]).unpack(copy["values"]["a"])[-1]
+
+large = Large()
+large.noting = False
+torch_left._MOST = 5000
+left, one = Left(large), list(range(100))
+records = passes(left, {"a": one}, {"a": one + [1]}, {"a": one + [1]}, {"a": [2], "b": 3})
+dumped = left.dump(records)
+assert len(dumped["kept"]) == 3
+assert [found(left, record) for record in records] == [99, 1, 1, 2]
+records += passes(left, {"a": one * 2 + [4]})
+assert [found(left, record) for record in records] == [4, 1, 1, 2, 4]
+again_left = Left(large)
+loaded = again_left.load(through_a_file(left.dump(records)))["records"]
+assert [found(again_left, record) for record in loaded] == [4, 1, 1, 2, 4]
+assert loaded[3]["left"]["variables"][0]["values"]["b"] == 3
+"""
+
 RANDOM = """
 random.seed(1), np.random.seed(2), torch.manual_seed(3)
 state = through_a_file(copy_random())
@@ -157,7 +189,9 @@ assert drawn() == first
 def test_values(tmp_path: Path) -> None:
     """All in one process: importing PyTorch takes longer than any of them."""
     script = tmp_path / "values.py"
-    script.write_text(_HEAD + SAME + IN_PLACE + REFUSED + LARGE + RANDOM + "print('right')\n")
+    script.write_text(
+        _HEAD + SAME + IN_PLACE + REFUSED + LARGE + LEFT + RANDOM + "print('right')\n"
+    )
     run = subprocess.run(
         [sys.executable, str(script), str(tmp_path)],
         env=environment(PYTHONPATH=str(ROOT)),

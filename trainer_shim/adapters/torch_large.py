@@ -21,7 +21,7 @@ class Large:
 
     def __init__(self) -> None:
         self.noting = True
-        self._made: dict[int, tuple[str, int]] = {}
+        self.known: dict[int, tuple[str, int]] = {}
 
     def made(self, value: Any) -> str | None:
         """What a value is known by that the program makes again; None for any other."""
@@ -29,8 +29,8 @@ class Large:
         if found is None:
             return None
         if self.noting:
-            self._made[id(value)] = found
-        return found[0] if self._made.get(id(value)) == found else None
+            self.known[id(value)] = found
+        return found[0] if self.known.get(id(value)) == found else None
 
 
 def digest(value: Any) -> tuple[str, int] | None:

@@ -35,7 +35,9 @@ class Objects:
 
     def __init__(self) -> None:
         self.made = 0
+        self.loaders = 0  # that were made, those among them that are gone
         self.large = Large()
+        self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._made: dict[str, dict[int, tuple[weakref.ref[Any], int]]] = {k: {} for k in KINDS}
 
     def add(self, kind: str, one: Any) -> None:
@@ -46,6 +48,9 @@ class Objects:
             made.pop(key, None)  # of an object that is gone: its place in the order as well
             self.made += 1
             made[key] = (weakref.ref(one), self.made)
+            if kind == "loader":
+                self._numbers[one] = self.loaders
+                self.loaders += 1
 
     def alive(self, kind: str, since: int = 0, until: int = ALL) -> list[Any]:
         """Those still there, in the order in which they were made; after the `since`-th and up to
@@ -58,23 +63,24 @@ class Objects:
         for kind, made in self._made.items():
             self._made[kind] = {key: one for key, one in made.items() if one[0]() is not None}
 
-    def number(self, kind: str, one: Any) -> int:
-        """The place of an object among those alive."""
-        return next(i for i, other in enumerate(self.alive(kind)) if other is one)
+    def number(self, loader: Any) -> int:
+        """How many loaders were made before this one."""
+        return self._numbers[loader]
 
     def models(self, until: int = ALL) -> list[Any]:
         """The modules that are in no other module and have something to keep."""
         modules = self.alive("module", until=until)
         inner = {id(child) for module in modules for child in module.children()}
-        return [one for one in modules if id(one) not in inner and _tensors_of(one)]
+        return [one for one in modules if id(one) not in inner and tensors_of(one)]
 
     def made_since(self, count: int) -> bool:
         """Whether anything with a state was made after the `count`-th object, and is there."""
         kept = any(self.alive(kind, count) for kind in KINDS if kind not in ("module", "loader"))
-        return kept or any(_tensors_of(module) for module in self.alive("module", count))
+        return kept or any(tensors_of(module) for module in self.alive("module", count))
 
 
-def _tensors_of(module: Any) -> list[tuple[str, Any]]:
+def tensors_of(module: Any) -> list[tuple[str, Any]]:
+    """What a module trains and keeps, by name."""
     return [*module.named_parameters(), *module.named_buffers()]
 
 
@@ -95,7 +101,7 @@ class Inventory:
         self.names: list[str] = []
         self.known: dict[int, int] = {}
         for number, model in enumerate(self.models):
-            for name, tensor in _tensors_of(model):
+            for name, tensor in tensors_of(model):
                 self._keep(f"{type(model).__name__} {number}: {name}", tensor)
         for number, optimizer in enumerate(self.optimizers):
             for at, group in enumerate(optimizer.param_groups):

@@ -78,6 +78,16 @@ class Raw:
         """What `of_bytes` was given."""
         return ctypes.string_at(self.data.data_ptr(), self.data.numel())
 
+    def __eq__(self, other: object) -> bool:
+        import torch
+
+        if not isinstance(other, Raw) or self.data.dtype != other.data.dtype:
+            return False
+        alike = (self.stride, self.device) == (other.stride, other.device)
+        return alike and torch.equal(self.data, other.data)
+
+    __hash__ = None  # type: ignore[assignment]
+
     def tensor(self) -> Any:
         """A new tensor that is like the one that was copied."""
         import torch

@@ -171,7 +171,7 @@ class Run:
             run = {"name": self.driver.name, "folder": os.getcwd(), **self._position()}
             run.update(self.driver.copy(inventory.known))
             objects = inventory.copy(with_gradients)
-            return {"records": [], "objects": objects, "run": run}
+            return {**self._session.left.dump([]), "objects": objects, "run": run}
 
         return self._session.snapshot(sys._getframe(), more, until)
 

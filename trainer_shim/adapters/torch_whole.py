@@ -9,6 +9,7 @@ from __future__ import annotations
 import types
 from typing import Any, Callable
 
+from trainer_shim.adapters.torch_left import LARGE
 from trainer_shim.adapters.torch_objects import ALL, Inventory, Objects
 from trainer_shim.adapters.torch_pack import Packer, TooMuch
 from trainer_shim.adapters.torch_program import copy_variables, fit, put_back_variables
@@ -34,7 +35,7 @@ def note(frame: types.FrameType, objects: Objects) -> None:
         return
     inventory = Inventory(objects)
     try:
-        copy_variables(frame, packer_of(inventory))
+        copy_variables(frame, Packer(inventory.known, LARGE, _VARIABLE_ITEMS, large=objects.large))
         inventory.attributes()
     except Exception:  # whatever the program's own classes raise, it will raise when it is copied
         pass
