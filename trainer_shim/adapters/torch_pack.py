@@ -186,13 +186,12 @@ class Packer:
 
     def _pack(self, kind: type, value: Any) -> Tree:
         name = kind.__name__
-        if self._large is not None and self._is_large(value):
-            said = self._large.made(value)
-            if said is not None:
-                return {"made": said}
+        large = self._large
+        if large is not None and self._is_large(value) and (said := large.made(value)):
+            return {"made": said}
+        if kind is list and PLAINS.issuperset(map(type, value)):
+            return list(self._short(value))
         if kind is list:
-            if PLAINS.issuperset(map(type, value)):
-                return list(self._short(value))
             return [self.pack(item) for item in self._short(value)]
         if DICTS.get(name) is kind:
             items = [[self.pack(key), self.pack(item)] for key, item in self._short(value).items()]
@@ -223,7 +222,6 @@ class Packer:
         if self._large is None and size > self._largest:
             raise Unplain(said)
         if self._large is not None and self._bytes > _MOST_BYTES:
-            self._bytes -= size
             raise TooMuch(said)
 
     def _of_torch(self, kind: type, value: Any) -> Tree:
@@ -259,8 +257,11 @@ class Packer:
             raise Unplain(f"an array of {value.dtype}")
         self._check_size(value.nbytes, f"an array of {value.dtype}, {value.nbytes} bytes")
         tag = "array" if isinstance(value, numpy.ndarray) else "scalar"
-        raw = Raw.of_bytes(value.tobytes())
-        return {tag: raw, "dtype": value.dtype.str, "shape": list(value.shape)}
+        return {
+            tag: Raw.of_bytes(value.tobytes()),
+            "dtype": value.dtype.str,
+            "shape": list(value.shape),
+        }
 
     def _object(self, kind: type, value: Any) -> Tree:
         if not (issubclass(kind, self._walked) or _is_walked(kind)) or not hasattr(
