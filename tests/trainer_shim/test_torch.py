@@ -87,6 +87,10 @@ def test_a_run_ended_at_every_boundary(
         ("PAIR", (4, 9)),
         ("REDRAWN", (2, 6, 11)),
         ("NESTED", (1, 3, 4, 8)),
+        ("KEPT_ASIDE", (3, 5)),
+        ("UNFROZEN", (4, 6)),
+        ("COLLECTED", (3, 12, 20)),
+        ("FOLDS", (3, 10, 18)),
     ],
 )
 def test_several_suspends_in_one_run(

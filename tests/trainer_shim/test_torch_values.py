@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from trainer_shim.adapters.torch_pack import Packer, Unplain
 from trainer_shim.adapters.torch_random import copy_random, set_random
-from trainer_shim.adapters.torch_state import Snapshot, load
+from trainer_shim.adapters.torch_state import OtherProgram, Snapshot, load
 from trainer_shim.adapters.torch_unpack import Unpacker
 from trainer_shim.snapshot import Builder
 
@@ -106,6 +106,73 @@ assert refused([1, 2, 3], longest=2) and refused([[1, 2, 3]], longest=2)
 assert refused([[0, 1]] * 70, longest=70) is False and refused([[0] * 70] * 70, longest=70)
 """
 
+LARGE = """
+from trainer_shim.adapters import torch_pack
+from trainer_shim.adapters.torch_large import Large
+
+def packer(large):
+    return Packer({}, largest=8000, longest=3, large=large)
+
+large, data = Large(), torch.arange(3000.0)
+array, names, grows = np.arange(3000), list("abcd"), [0] * 4
+made = {"data": data, "array": array, "names": names, "grows": grows, "late": 0}
+packer(large).pack_some(made.items())
+large.noting = False
+data.data[:2] = data.data[[1, 0]]
+grows.append(1)
+made["late"] = torch.zeros(3000)
+tree = packer(large).pack_some(made.items())
+assert [name for name in tree if "made" in str(tree[name])] == ["array", "names"]
+assert torch.equal(Unpacker([]).unpack(tree["data"]), data) and tree["grows"] == grows
+now = {"array": np.arange(3000), "names": list("efgh")}
+Unpacker([]).put_some({name: tree[name] for name in now}, now)
+try:
+    Unpacker([]).put_some(tree, {"array": np.arange(3000)[::-1]})
+    raise SystemExit("another array was taken for the one it was")
+except OtherProgram:
+    pass
+shared = packer(large).pack([data, data.view(-1)])
+assert shared[0]["tensor"] is shared[1]["tensor"]
+torch_pack._MOST_BYTES = 30_000
+try:
+    packer(large).pack_some([("one", data), ("two", {"three": torch.zeros(9000)})])
+    raise SystemExit("there was memory for more than all")
+except torch_pack.TooMuch as error:
+    assert "two, a tensor of shape (9000,)" in str(error), error
+"""
+
+LEFT = """
+from trainer_shim.adapters import torch_left
+from trainer_shim.adapters.torch_left import Left
+
+def passes(left, *values):
+    records = []
+    for value in values:
+        variables = [{"frame": "run", "values": left.packer().pack_some(value.items())}]
+        left.keep("here", variables)
+        records.append({"kind": "ended", "site": "here", "left": {"variables": variables}})
+    return records
+
+def found(left, record):
+    (copy,) = left.of("here", record["left"]["variables"])
+    return Unpacker([]).unpack(copy["values"]["a"])[-1]
+
+large = Large()
+large.noting = False
+torch_left._MOST = 5000
+left, one = Left(large), list(range(100))
+records = passes(left, {"a": one}, {"a": one + [1]}, {"a": one + [1]}, {"a": [2], "b": 3})
+dumped = left.dump(records)
+assert len(dumped["kept"]) == 3
+assert [found(left, record) for record in records] == [99, 1, 1, 2]
+records += passes(left, {"a": one * 2 + [4]})
+assert [found(left, record) for record in records] == [4, 1, 1, 2, 4]
+again_left = Left(large)
+loaded = again_left.load(through_a_file(left.dump(records)))["records"]
+assert [found(again_left, record) for record in loaded] == [4, 1, 1, 2, 4]
+assert loaded[3]["left"]["variables"][0]["values"]["b"] == 3
+"""
+
 RANDOM = """
 random.seed(1), np.random.seed(2), torch.manual_seed(3)
 state = through_a_file(copy_random())
@@ -122,7 +189,9 @@ assert drawn() == first
 def test_values(tmp_path: Path) -> None:
     """All in one process: importing PyTorch takes longer than any of them."""
     script = tmp_path / "values.py"
-    script.write_text(_HEAD + SAME + IN_PLACE + REFUSED + RANDOM + "print('right')\n")
+    script.write_text(
+        _HEAD + SAME + IN_PLACE + REFUSED + LARGE + LEFT + RANDOM + "print('right')\n"
+    )
     run = subprocess.run(
         [sys.executable, str(script), str(tmp_path)],
         env=environment(PYTHONPATH=str(ROOT)),

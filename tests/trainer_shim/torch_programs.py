@@ -273,6 +273,102 @@ def step(data, target):
     return loss.item()
 """
 
+# Tensors of 18 MB and a list of 30,000 numbers that change, and others that are only read.
+KEPT_ASIDE = (
+    _SMALL
+    + """
+import copy
+wide, names = torch.randn(50, 90_000), [str(number) for number in range(30_000)]
+average, seen, best = {"all": torch.zeros(4_500_000)}, [0.0] * 30_000, None
+for epoch in range(3):
+    for batch, target in DataLoader(data, batch_size=25):
+        seen.append(step(batch, target))
+        average["all"].data.lerp_(torch.full((4_500_000,), seen[-1]), 0.5)
+    if epoch == 1:
+        best = copy.deepcopy({"average": average, "seen": seen})
+ends = [one["all"][-1].item() for one in (average, best["average"])]
+final(seen[30_000:], digest(model), ends, best["seen"][-1], float(wide.sum()), len(names))
+"""
+)
+
+# A layer that begins to train in the body of the loop, another one that is given to the optimizer.
+UNFROZEN = """
+body, head = nn.Linear(6, 6), nn.Linear(6, 2)
+model = nn.Sequential(body, nn.Linear(6, 6), head)
+model[:2].requires_grad_(False)
+optimizer = torch.optim.Adam(head.parameters(), lr=0.1)
+seen = []
+for epoch in range(2):
+    for batch, target in DataLoader(data, batch_size=10, shuffle=True):
+        if len(seen) == 2:
+            model[1].requires_grad_(True)
+            optimizer.add_param_group({"params": model[1].parameters(), "lr": 0.01})
+        if len(seen) == 4:
+            model[1].bias.requires_grad_(False)
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(batch), target)
+        loss.backward()
+        optimizer.step()
+        seen.append(loss.item())
+final(seen, digest(model), [one.requires_grad for one in model.parameters()])
+"""
+
+# What a pass collects is used after it: long lists, predictions, the last batch's output. The
+# model is tried on a tensor between the passes, and when that gets worse the training stops.
+COLLECTED = (
+    _SMALL
+    + """
+seen, history, best = [], [], float("inf")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+
+def predicted():
+    predictions = []
+    with torch.no_grad():
+        for batch in DataLoader(x.repeat(20, 1), batch_size=500):
+            predictions.append(model(batch))
+    return float(torch.cat(predictions).var())
+
+for epoch in range(5):
+    losses = []
+    for batch, target in DataLoader(data, batch_size=10, shuffle=True):
+        losses += [step(batch, target)] * 60
+        seen.append(losses[-1])
+        out = model(batch).repeat(50, 10)
+    history.append([sum(losses) / len(losses), predicted(), out.sum().item(), target.tolist()])
+    with torch.no_grad():
+        tried = nn.functional.cross_entropy(model(x), y).item()
+    if tried >= best or history[-1][1] < (history[-2][1] if epoch else 0) / 2:
+        break
+    best = tried
+final(seen, digest(model), history, best, epoch)
+"""
+)
+
+# Folds, each by an object in a cycle, with the loader that is in it.
+FOLDS = """
+class Fold:
+    def __init__(self, rows):
+        self.loader = DataLoader(TensorDataset(x[rows], y[rows]), batch_size=10, shuffle=True)
+        self.loader.dataset.owner = self
+        self.model = nn.Linear(6, 2)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01)
+    def run(self):
+        for epoch in range(2):
+            for batch, target in self.loader:
+                self.optimizer.zero_grad()
+                loss = nn.functional.cross_entropy(self.model(batch), target)
+                loss.backward()
+                self.optimizer.step()
+                seen.append(loss.item())
+        waste = [[number] for number in range(3000)]
+        return digest(self.model)
+
+seen, digests = [], []
+for number in range(3):
+    digests.append(Fold([row for row in range(50) if row % 3 != number]).run())
+final(seen, digests)
+"""
+
 # What cannot be brought back.
 NO_LOADER = (
     _SMALL

@@ -12,19 +12,20 @@ from __future__ import annotations
 import os
 import types
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Callable
 
 from trainer_shim.adapters import torch_private as private
 from trainer_shim.adapters import torch_whole as whole
 from trainer_shim.adapters.ends import End
+from trainer_shim.adapters.torch_between import Between
 from trainer_shim.adapters.torch_iteration import Iteration
-from trainer_shim.adapters.torch_loop import LEFT_UNSEEN, Ended, Pass, begin_again
+from trainer_shim.adapters.torch_left import Left
+from trainer_shim.adapters.torch_loop import LEFT_UNSEEN, Ended, Pass, begin_again, expected
 from trainer_shim.adapters.torch_objects import ALL, Objects
 from trainer_shim.adapters.torch_program import place
-from trainer_shim.adapters.torch_standing import Standing
-from trainer_shim.adapters.torch_state import OtherProgram, Snapshot, State, load
+from trainer_shim.adapters.torch_standing import Standing, refusing
+from trainer_shim.adapters.torch_state import Snapshot, State, load
 from trainer_shim.adapters.torch_unpack import Unpacker
 from trainer_shim.agent import Agent, CannotCapture
 
@@ -79,6 +80,8 @@ class Session:
         self._end = End()
         self.standing = Standing(agent, self._capture, self._end.newest)
         self.obstacle = self.standing.obstacle
+        self.left = Left(self.objects.large)
+        self.between = Between(self.objects, self.obstacle)
         self._at: tuple[Pass, types.FrameType] | None = None
         self._past: State = {"records": [], "parameters": {}}
         self._process = os.getpid()
@@ -86,7 +89,8 @@ class Session:
             with self.restoring():
                 past = load(agent.restore)
                 if past is not None:
-                    self._past = past
+                    self._past = self.left.load(past)
+                    self.between.load(self._past["records"])
                     self._return(True)
 
     @property
@@ -102,11 +106,13 @@ class Session:
             return make(loader)
         if self.run is not None:
             return self.run.open(loader, make)
+        whole.note(frame, self.objects)
+        self.between.begins()
         number, past = len(self._records), None
-        site = f"{place(frame)} over loader {self.objects.number('loader', loader)}"
+        site = f"{place(frame)} over loader {self.objects.number(loader)}"
         if self.is_returning and self.past_run is None:
             with self.restoring():
-                past = self._expected(number, site)
+                past = expected(self._past["records"], number, site)
             if past["kind"] == "ended":
                 self.agent.passes_training()
                 self._records.append(past)
@@ -127,14 +133,6 @@ class Session:
         """Where a framework's loop was, if it is that which goes on from the checkpoint."""
         run: State | None = self._past.get("run")
         return run
-
-    def _expected(self, number: int, site: str) -> State:
-        records: list[State] = self._past["records"]
-        if number >= len(records):
-            raise OtherProgram(f"pass {number + 1} in {site} was not there at the checkpoint")
-        if records[number]["site"] != site:
-            raise OtherProgram(f"a pass in {site}, at the checkpoint in {records[number]['site']}")
-        return records[number]
 
     def enter(self, opened: Pass, where: types.FrameType) -> None:
         """A `for` statement begins with this pass, inside of those it is in."""
@@ -161,10 +159,12 @@ class Session:
         if isinstance(left, str):
             self.obstacle(left)
             return
-        record = self._records[ended.number]
-        self._records[ended.number] = {"kind": "ended", "site": record["site"], "left": left}
+        site = self._records[ended.number]["site"]
+        self.left.keep(site, left["variables"])
+        record = self._records[ended.number] = {"kind": "ended", "site": site, "left": left}
         if self._inside:
             return
+        self.between.over(record, ended.trained)
         if len(self._records) > _MOST_PASSES:
             self.obstacle(f"more than {_MOST_PASSES} passes would have to be gone over again")
         if ended.trained:
@@ -254,11 +254,11 @@ class Session:
         records = list(self._records)
         for one in self._inside:
             site = records[one.number]["site"]
-            under_way = {"taken": one.taken, "before": one.before}
+            under_way = {"taken": one.taken, "before": one.before, "loaders": one.loaders}
             records[one.number] = {"kind": "under way", "site": site, **under_way}
         return self.snapshot(
             frame,
-            lambda found, _: {"records": records, "objects": found.copy(with_gradients)},
+            lambda found, _: {**self.left.dump(records), "objects": found.copy(with_gradients)},
         )
 
     def snapshot(
@@ -291,11 +291,6 @@ class Session:
         """Run again from its first line, the program comes to its checkpoint's place, or has."""
         self.is_returning = self.agent.is_returning = is_returning
 
-    @contextmanager
-    def restoring(self) -> Iterator[None]:
+    def restoring(self) -> AbstractContextManager[None]:
         """End the process if the checkpoint turns out not to be this program's."""
-        try:
-            yield
-        except OtherProgram as error:
-            self.agent.failed("restore", str(error), f"OtherProgram: {error}")
-            os._exit(1)
+        return refusing(self.agent)

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Callable, NoReturn
 from trainer_shim.adapters import torch_private as private
 from trainer_shim.adapters import torch_statement as statements
 from trainer_shim.adapters.torch_objects import copy_loader, put_back_loader
-from trainer_shim.adapters.torch_pack import Packer
 from trainer_shim.adapters.torch_program import copy_variables, fit, put_back_variables
 from trainer_shim.adapters.torch_random import copy_random, set_random
 from trainer_shim.adapters.torch_state import OtherProgram, State
@@ -28,9 +27,6 @@ from trainer_shim.adapters.torch_unpack import Unpacker
 if TYPE_CHECKING:
     from trainer_shim.adapters.torch import Session
 
-# What a pass that is over left in variables, kept once for each: only what is small.
-_LEFT_BYTES = 4096
-_LEFT_ITEMS = 256
 LEFT_UNSEEN = "a for statement over a DataLoader was left by return or an exception"
 
 
@@ -48,6 +44,7 @@ class Pass:
         self.trained = False
         self.is_statement: bool | None = None
         self.made_before = 0
+        self.loaders = 0  # that had been made when a batch was last asked for
         self.before = {"random": copy_random(), "loader": copy_loader(loader)}
         self.obstacle = obstacle(loader)
         self.batch_size = getattr(loader, "batch_size", None) or 0
@@ -74,6 +71,7 @@ class Pass:
 
     def asked(self, iterator: Any, frame: types.FrameType) -> None:
         """A batch is asked for by `frame`: the one taken before is done with."""
+        self.loaders = self._session.objects.loaders
         if self.is_statement is None:
             self._begin(iterator, frame)
         if self.is_statement and self._session.is_inside(self) and self.stepped:
@@ -82,6 +80,7 @@ class Pass:
 
     def ended(self, frame: types.FrameType) -> None:
         """There is no batch left."""
+        self.loaders = self._session.objects.loaders
         if self.is_statement and self._session.is_inside(self):
             if self.trained:
                 self._session.may_end(self, frame)
@@ -119,6 +118,7 @@ class Pass:
         for counter in counters:
             statements.advance(counter, skipped)
         self.taken = self._counted = skipped
+        self.loaders = self._session.objects.loaders = past["loaders"]
         if is_last:
             self._session.go_on(frame)
             self.trained = True
@@ -126,12 +126,14 @@ class Pass:
     def _left(self, frame: types.FrameType) -> State | str:
         """What this pass leaves behind, or why that cannot be known."""
         loader = self._loader()
-        packer = Packer({}, _LEFT_BYTES, _LEFT_ITEMS)
+        session = self._session
         try:
             return {
                 "random": copy_random(),
                 "loader": {} if loader is None else copy_loader(loader),
-                "variables": copy_variables(frame, packer),
+                "loaders": session.objects.loaders,
+                "weights": None,
+                "variables": copy_variables(frame, session.left.packer()),
             }
         except Exception as error:  # whatever the program's own classes raise: it trains on
             return f"the variables of the program cannot be read: {type(error).__name__}: {error}"
@@ -191,16 +193,29 @@ class Ended:
         raise StopIteration
 
     def _end(self, frame: types.FrameType) -> None:
-        if self._session.is_last(self._number):
-            self._session.go_on(frame)  # the checkpoint is of the moment this pass was left
+        session, left, site = self._session, self._past["left"], self._past["site"]
+        session.objects.loaders = left["loaders"]
+        if session.is_last(self._number):
+            session.go_on(frame)  # the checkpoint is of the moment this pass was left
+            session.between.over(self._past, True)
             return
-        left = self._past["left"]
-        if not fit(frame, left["variables"]):
-            raise OtherProgram(f"other functions are run in {self._past['site']}")
-        unpacker = self._session.unpacker([])
-        put_back_variables(frame, left["variables"], unpacker)
+        variables = session.left.of(site, left["variables"])
+        if not fit(frame, variables):
+            raise OtherProgram(f"other functions are run in {site}")
+        session.between.put_back(self._past)
+        unpacker = session.unpacker([])
+        put_back_variables(frame, variables, unpacker)
         put_back_loader(self._loader, left["loader"], unpacker)
         set_random(left["random"])
+
+
+def expected(records: list[State], number: int, site: str) -> State:
+    """The record of a pass that is begun again in this place. Raises OtherProgram."""
+    if number >= len(records):
+        raise OtherProgram(f"pass {number + 1} in {site} was not there at the checkpoint")
+    if records[number]["site"] != site:
+        raise OtherProgram(f"a pass in {site}, at the checkpoint in {records[number]['site']}")
+    return records[number]
 
 
 def begin_again(loader: Any, before: State) -> None:

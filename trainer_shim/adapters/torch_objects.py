@@ -12,7 +12,8 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
-from trainer_shim.adapters.torch_pack import Packer, Raw, Tree, Unplain, class_name
+from trainer_shim.adapters.torch_large import Large
+from trainer_shim.adapters.torch_pack import Packer, Raw, TooMuch, Tree, Unplain, class_name
 from trainer_shim.adapters.torch_state import OtherProgram, State
 from trainer_shim.adapters.torch_unpack import Unpacker
 from trainer_shim.agent import CannotCapture
@@ -34,6 +35,9 @@ class Objects:
 
     def __init__(self) -> None:
         self.made = 0
+        self.loaders = 0  # that were made, those among them that are gone
+        self.large = Large()
+        self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._made: dict[str, dict[int, tuple[weakref.ref[Any], int]]] = {k: {} for k in KINDS}
 
     def add(self, kind: str, one: Any) -> None:
@@ -44,6 +48,9 @@ class Objects:
             made.pop(key, None)  # of an object that is gone: its place in the order as well
             self.made += 1
             made[key] = (weakref.ref(one), self.made)
+            if kind == "loader":
+                self._numbers[one] = self.loaders
+                self.loaders += 1
 
     def alive(self, kind: str, since: int = 0, until: int = ALL) -> list[Any]:
         """Those still there, in the order in which they were made; after the `since`-th and up to
@@ -56,23 +63,24 @@ class Objects:
         for kind, made in self._made.items():
             self._made[kind] = {key: one for key, one in made.items() if one[0]() is not None}
 
-    def number(self, kind: str, one: Any) -> int:
-        """The place of an object among those alive."""
-        return next(i for i, other in enumerate(self.alive(kind)) if other is one)
+    def number(self, loader: Any) -> int:
+        """How many loaders were made before this one."""
+        return self._numbers[loader]
 
     def models(self, until: int = ALL) -> list[Any]:
         """The modules that are in no other module and have something to keep."""
         modules = self.alive("module", until=until)
         inner = {id(child) for module in modules for child in module.children()}
-        return [one for one in modules if id(one) not in inner and _tensors_of(one)]
+        return [one for one in modules if id(one) not in inner and tensors_of(one)]
 
     def made_since(self, count: int) -> bool:
         """Whether anything with a state was made after the `count`-th object, and is there."""
         kept = any(self.alive(kind, count) for kind in KINDS if kind not in ("module", "loader"))
-        return kept or any(_tensors_of(module) for module in self.alive("module", count))
+        return kept or any(tensors_of(module) for module in self.alive("module", count))
 
 
-def _tensors_of(module: Any) -> list[tuple[str, Any]]:
+def tensors_of(module: Any) -> list[tuple[str, Any]]:
+    """What a module trains and keeps, by name."""
     return [*module.named_parameters(), *module.named_buffers()]
 
 
@@ -83,6 +91,7 @@ class Inventory:
     def __init__(self, objects: Objects, until: int = ALL) -> None:
         gc.collect()  # what is no longer used must not depend on when that is found out
         objects.forget()
+        self.large = objects.large
         self.models = objects.models(until)
         self.optimizers = objects.alive("optimizer", until=until)
         self.schedulers = objects.alive("scheduler", until=until)
@@ -92,7 +101,7 @@ class Inventory:
         self.names: list[str] = []
         self.known: dict[int, int] = {}
         for number, model in enumerate(self.models):
-            for name, tensor in _tensors_of(model):
+            for name, tensor in tensors_of(model):
                 self._keep(f"{type(model).__name__} {number}: {name}", tensor)
         for number, optimizer in enumerate(self.optimizers):
             for at, group in enumerate(optimizer.param_groups):
@@ -121,25 +130,35 @@ class Inventory:
 
     # -- copying
 
-    def copy(self, with_gradients: bool, longest: int = _LONGEST) -> State:
-        """All of it, with collections up to `longest` items among the attributes.
+    def attributes(self) -> State:
+        """What all these objects keep in plain attributes. Raises TooMuch."""
+        plain = self._packer()
+        return {
+            "models": [_module_attributes(model, plain) for model in self.models],
+            "schedulers": [_attributes(one, "scheduler", plain) for one in self.schedulers],
+            "scalers": [_attributes(one, "scaler", plain) for one in self.scalers],
+        }
 
-        Raises CannotCapture for a tensor that is more than its values.
-        """
-        strict = Packer(self.known)
-        plain = Packer(self.known, _ATTRIBUTE_BYTES, longest)
+    def _packer(self) -> Packer:
+        return Packer(self.known, _ATTRIBUTE_BYTES, _LONGEST, large=self.large)
+
+    def copy(self, with_gradients: bool) -> State:
+        """All of it. Raises TooMuch, and CannotCapture for a tensor that is more than its
+        values."""
+        strict, plain = Packer(self.known), self._packer()
         try:
             gradients = [one.grad for one in self.tensors] if with_gradients else []
             return {
                 "outline": self.outline(),
                 "values": [Raw.of(tensor) for tensor in self.tensors],
                 "gradients": [None if one is None else Raw.of(one) for one in gradients],
-                "models": [_module_attributes(model, plain) for model in self.models],
+                "trains": [tensor.requires_grad for tensor in self.tensors],
                 "optimizers": [_copy_optimizer(one, strict, plain) for one in self.optimizers],
-                "schedulers": [_attributes(one, "scheduler", plain) for one in self.schedulers],
-                "scalers": [_attributes(one, "scaler", plain) for one in self.scalers],
                 "loaders": [copy_loader(loader) for loader in self.loaders],
+                **self.attributes(),
             }
+        except TooMuch:
+            raise
         except Unplain as error:
             raise CannotCapture(f"the checkpoint would have to hold {error}") from error
 
@@ -147,6 +166,7 @@ class Inventory:
 
     def check(self, state: State) -> None:
         """Compare with a checkpoint's. Raises OtherProgram naming the first difference."""
+        self._complete(state["outline"]["groups"])
         then, now = state["outline"], self.outline()
         for what, expected in then.items():
             found = now[what]
@@ -156,6 +176,14 @@ class Inventory:
                 if one != other:
                     raise OtherProgram(f"among the {what}: {one}, the checkpoint has {other}")
 
+    def _complete(self, groups: list[list[list[int]]]) -> None:
+        """Give the optimizers the groups of parameters that they were given in the body of a
+        loop, which is not run again."""
+        for optimizer, expected in zip(self.optimizers, groups):
+            for group in expected[len(optimizer.param_groups) :]:
+                if all(index < len(self.tensors) for index in group):
+                    optimizer.add_param_group({"params": [self.tensors[one] for one in group]})
+
     def put_back(self, state: State, unpacker: Unpacker) -> None:
         """Set what `copy` copied and `check` has found to fit."""
         import torch
@@ -163,8 +191,10 @@ class Inventory:
         with torch.no_grad():
             for tensor, raw in zip(self.tensors, state["values"]):
                 tensor.copy_(raw.data)
-        for tensor in self.tensors:
+        for tensor, trains in zip(self.tensors, state["trains"]):
             tensor.grad = None
+            if tensor.requires_grad != trains:
+                tensor.requires_grad_(trains)
         for tensor, raw in zip(self.tensors, state["gradients"]):
             tensor.grad = None if raw is None else raw.tensor()
         for model, copy in zip(self.models, state["models"]):

@@ -14,23 +14,33 @@ import sys
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainer_shim.adapters.torch_program import is_programs_own
+
+if TYPE_CHECKING:
+    from trainer_shim.adapters.torch_large import Large
 
 Tree = Any
 
 _DEPTH = 8
 _COLLECTIONS = 64
+_MOST_BYTES, _MOST_ITEMS = 2 << 30, 1 << 21
 PLAIN = (type(None), bool, int, float, str)
+PLAINS = frozenset(PLAIN)
 DICTS = {"dict": dict, "Counter": Counter, "OrderedDict": OrderedDict, "defaultdict": defaultdict}
 LISTS: dict[str, type] = {"tuple": tuple, "set": set, "frozenset": frozenset, "deque": deque}
+_LONG = (list, tuple, dict, set, frozenset, deque)
 _WALKED = ("torch.utils.data.", "torchvision.transforms.")
 _NAMESPACES = ("argparse.Namespace", "types.SimpleNamespace")
 
 
 class Unplain(Exception):
     """A value that cannot be packed, or not be put back where it was; the message names it."""
+
+
+class TooMuch(Unplain):
+    """A value that could be packed but for its size, and that the program does not make again."""
 
 
 class Raw:
@@ -67,6 +77,16 @@ class Raw:
     def bytes(self) -> bytes:
         """What `of_bytes` was given."""
         return ctypes.string_at(self.data.data_ptr(), self.data.numel())
+
+    def __eq__(self, other: object) -> bool:
+        import torch
+
+        if not isinstance(other, Raw) or self.data.dtype != other.data.dtype:
+            return False
+        alike = (self.stride, self.device) == (other.stride, other.device)
+        return alike and torch.equal(self.data, other.data)
+
+    __hash__ = None  # type: ignore[assignment]
 
     def tensor(self) -> Any:
         """A new tensor that is like the one that was copied."""
@@ -107,8 +127,10 @@ class Packer:
     """Packs values; tensors that `known` lists by id are packed as references to them.
 
     `largest` bounds one tensor or array in bytes, `longest` one collection in items; in all,
-    as many items are packed as some full collections have. Of objects of the classes `walked`
-    the attributes are packed, as of the program's own.
+    as many items are packed of one value as some full collections have. With `large`, what is
+    beyond is left out if the program makes it again, and packed otherwise; pack_some raises
+    TooMuch for what does not fit in any memory. Of objects of the classes `walked` the
+    attributes are packed, as of the program's own. Tensors that share memory are copied once.
     """
 
     def __init__(
@@ -117,13 +139,18 @@ class Packer:
         largest: int = 1 << 62,
         longest: int = 1 << 62,
         walked: tuple[type, ...] = (),
+        large: Large | None = None,
     ) -> None:
         self._known = known
         self._walked = walked
+        self._large = large
         self._largest = largest
         self._longest = longest
-        self._allowed = longest * _COLLECTIONS
+        self._most = longest * _COLLECTIONS if large is None else _MOST_ITEMS
+        self._allowed = self._most
+        self._bytes = 0
         self._path: set[int] = set()
+        self._copies: dict[Any, Raw] = {}
 
     def pack(self, value: Any) -> Tree:
         """The tree of a value. Raises Unplain."""
@@ -132,6 +159,8 @@ class Packer:
             return value
         if id(value) in self._path or len(self._path) > _DEPTH:
             raise Unplain(f"a {kind.__name__} that holds itself, or is nested too deep")
+        if not self._path and self._large is not None:
+            self._allowed = self._most
         self._path.add(id(value))
         try:
             return self._pack(kind, value)
@@ -139,17 +168,29 @@ class Packer:
             self._path.discard(id(value))
 
     def pack_some(self, values: Iterable[tuple[str, Any]]) -> dict[str, Tree]:
-        """Those of the named values that can be packed."""
+        """Those of the named values that can be packed. Raises TooMuch."""
         packed = {}
         for name, value in values:
             try:
                 packed[name] = self.pack(value)
+            except TooMuch as error:
+                assert self._large is not None
+                said = self._large.made(value)
+                if said is not None:
+                    packed[name] = {"made": said}
+                elif not self._large.noting:
+                    raise TooMuch(f"{name}, {error}") from None
             except Unplain:
                 continue
         return packed
 
     def _pack(self, kind: type, value: Any) -> Tree:
         name = kind.__name__
+        large = self._large
+        if large is not None and self._is_large(value) and (said := large.made(value)):
+            return {"made": said}
+        if kind is list and PLAINS.issuperset(map(type, value)):
+            return list(self._short(value))
         if kind is list:
             return [self.pack(item) for item in self._short(value)]
         if DICTS.get(name) is kind:
@@ -162,13 +203,26 @@ class Packer:
         packed = self._of_torch(kind, value) or _generator(value) or self._of_numpy(value)
         return packed if packed is not None else self._object(kind, value)
 
+    def _is_large(self, value: Any) -> bool:
+        if hasattr(value, "dtype"):
+            return getattr(value, "nbytes", 0) > self._largest and id(value) not in self._known
+        return isinstance(value, _LONG) and len(value) > self._longest
+
     def _short(self, collection: Any) -> Any:
-        if len(collection) > self._longest:
-            raise Unplain(f"a {type(collection).__name__} of {len(collection)} items")
+        said = f"a {type(collection).__name__} of {len(collection)} items"
+        if self._large is None and len(collection) > self._longest:
+            raise Unplain(said)
         self._allowed -= len(collection)
         if self._allowed < 0:
-            raise Unplain(f"a {type(collection).__name__}, one of too many")
+            raise Unplain(said) if self._large is None else TooMuch(said)
         return collection
+
+    def _check_size(self, size: int, said: str) -> None:
+        self._bytes += size
+        if self._large is None and size > self._largest:
+            raise Unplain(said)
+        if self._large is not None and self._bytes > _MOST_BYTES:
+            raise TooMuch(said)
 
     def _of_torch(self, kind: type, value: Any) -> Tree:
         import torch
@@ -177,14 +231,21 @@ class Packer:
             if id(value) in self._known:
                 return {"known": self._known[id(value)]}
             check(value)
-            if value.numel() * value.element_size() > self._largest:
-                raise Unplain(f"a tensor of shape {tuple(value.shape)}")
-            return {"tensor": Raw.of(value), "leaf": value.requires_grad and value.is_leaf}
+            return {"tensor": self._copy(value), "leaf": value.requires_grad and value.is_leaf}
         if kind is torch.Size:
             return {"Size": list(value)}
         if kind in (torch.dtype, torch.device):
             return {kind.__name__: str(value)}
         return None
+
+    def _copy(self, tensor: Any) -> Raw:
+        where = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
+        if where in self._copies and tensor.numel():
+            return self._copies[where]
+        size = tensor.numel() * tensor.element_size()
+        self._check_size(size, f"a tensor of shape {tuple(tensor.shape)}")
+        self._copies[where] = Raw.of(tensor)
+        return self._copies[where]
 
     def _of_numpy(self, value: Any) -> Tree:
         numpy = sys.modules.get("numpy")
@@ -192,11 +253,15 @@ class Packer:
             return None
         if type(value) is not numpy.ndarray and not isinstance(value, numpy.generic):
             raise Unplain(f"a {type(value).__name__}")
-        if value.dtype.kind not in "biufcmMSU" or value.nbytes > self._largest:
-            raise Unplain(f"an array of {value.dtype}, {value.nbytes} bytes")
+        if value.dtype.kind not in "biufcmMSU":
+            raise Unplain(f"an array of {value.dtype}")
+        self._check_size(value.nbytes, f"an array of {value.dtype}, {value.nbytes} bytes")
         tag = "array" if isinstance(value, numpy.ndarray) else "scalar"
-        raw = Raw.of_bytes(value.tobytes())
-        return {tag: raw, "dtype": value.dtype.str, "shape": list(value.shape)}
+        return {
+            tag: Raw.of_bytes(value.tobytes()),
+            "dtype": value.dtype.str,
+            "shape": list(value.shape),
+        }
 
     def _object(self, kind: type, value: Any) -> Tree:
         if not (issubclass(kind, self._walked) or _is_walked(kind)) or not hasattr(

@@ -23,6 +23,7 @@ from trainer_shim.adapters.torch_pack import Packer
 from trainer_shim.adapters.torch_random import copy_random, set_random
 from trainer_shim.adapters.torch_state import OtherProgram, Snapshot, State
 from trainer_shim.adapters.torch_unpack import Unpacker
+from trainer_shim.adapters.torch_whole import note
 from trainer_shim.agent import CannotCapture
 
 if TYPE_CHECKING:
@@ -133,6 +134,7 @@ class Run:
         for reason in (session.ran or session.steps) and _NOT_FIRST, driver.obstacle():
             if reason:
                 session.obstacle(reason)
+        note(sys._getframe(), session.objects)
         inventory = Inventory(session.objects)
         self._began_with = session.objects.made, inventory.outline()
         planned = driver.planned()
@@ -168,8 +170,8 @@ class Run:
                 raise CannotCapture(_CHANGED)
             run = {"name": self.driver.name, "folder": os.getcwd(), **self._position()}
             run.update(self.driver.copy(inventory.known))
-            objects = inventory.copy(with_gradients, LONGEST)
-            return {"records": [], "objects": objects, "run": run}
+            objects = inventory.copy(with_gradients)
+            return {**self._session.left.dump([]), "objects": objects, "run": run}
 
         return self._session.snapshot(sys._getframe(), more, until)
 

@@ -5,9 +5,14 @@ Rule: never exact; and what is found out to stand in the way decides, the first 
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Callable
 
 from trainer_shim.adapters import torch_private as private
+from trainer_shim.adapters.torch_state import OtherProgram
+from trainer_shim.adapters.torch_whole import TooLarge
 from trainer_shim.agent import Agent
 
 _PROMISE = (
@@ -67,5 +72,22 @@ class Standing:
             agent.capture = agent.end = None
             agent.fidelity("park-only", self._obstacles[0])
         else:
-            agent.capture, agent.end = self._capture, self._end
+            agent.capture, agent.end = self._take, self._end
             agent.fidelity("parameters-exact", self._promise)
+
+    def _take(self) -> Any:
+        try:
+            return self._capture()
+        except TooLarge as error:
+            self.obstacle(str(error))
+            raise
+
+
+@contextmanager
+def refusing(agent: Agent) -> Iterator[None]:
+    """End the process if the checkpoint turns out not to be this program's."""
+    try:
+        yield
+    except OtherProgram as error:
+        agent.failed("restore", str(error), f"OtherProgram: {error}")
+        os._exit(1)

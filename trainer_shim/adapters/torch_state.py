@@ -15,7 +15,7 @@ from typing import Any
 from trainer_shim.adapters.torch_pack import Raw, Tree
 from trainer_shim.snapshot import Builder
 
-_VERSION = 2
+_VERSION = 3
 _STATE, _ARRAYS = "torch.json", "torch.arrays"
 _ALIGNED = 64
 

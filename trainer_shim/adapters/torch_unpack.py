@@ -10,7 +10,9 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import Any, Callable
 
+from trainer_shim.adapters.torch_large import digest
 from trainer_shim.adapters.torch_pack import DICTS, LISTS, PLAIN, Raw, Tree, Unplain, class_name
+from trainer_shim.adapters.torch_state import OtherProgram
 
 
 class Unpacker:
@@ -83,6 +85,12 @@ class Unpacker:
             return kind(items)
         current.clear()
         (current.extend if kind is deque else current.update)(items)
+        return current
+
+    def _made(self, said: str, tree: Tree, current: Any) -> Any:
+        now = digest(current)
+        if now is None or now[0] != said:
+            raise OtherProgram(f"a {type(current).__name__} is not what it was ({said}, {now})")
         return current
 
     def _bytes(self, content: str, tree: Tree, current: Any) -> bytes:

@@ -9,18 +9,42 @@ from __future__ import annotations
 import types
 from typing import Any, Callable
 
+from trainer_shim.adapters.torch_left import LARGE
 from trainer_shim.adapters.torch_objects import ALL, Inventory, Objects
-from trainer_shim.adapters.torch_pack import Packer
+from trainer_shim.adapters.torch_pack import Packer, TooMuch
 from trainer_shim.adapters.torch_program import copy_variables, fit, put_back_variables
 from trainer_shim.adapters.torch_random import copy_random, set_random
 from trainer_shim.adapters.torch_state import OtherProgram, Snapshot, State
 from trainer_shim.adapters.torch_unpack import Unpacker
 from trainer_shim.agent import CannotCapture
 
+# What is larger is compared with what was there before the first pass, and packed if it is new.
 _VARIABLE_BYTES = 16 << 20
 _VARIABLE_ITEMS = 20_000
 
 Put = Callable[[Unpacker], None]
+
+
+class TooLarge(CannotCapture):
+    """What keeps the program from being copied now will do so from here on."""
+
+
+def note(frame: types.FrameType, objects: Objects) -> None:
+    """See what is large, if the first pass is yet to begin."""
+    if not objects.large.noting:
+        return
+    inventory = Inventory(objects)
+    try:
+        copy_variables(frame, Packer(inventory.known, LARGE, _VARIABLE_ITEMS, large=objects.large))
+        inventory.attributes()
+    except Exception:  # whatever the program's own classes raise, it will raise when it is copied
+        pass
+    objects.large.noting = False
+
+
+def packer_of(inventory: Inventory) -> Packer:
+    """What packs the program's variables."""
+    return Packer(inventory.known, _VARIABLE_BYTES, _VARIABLE_ITEMS, large=inventory.large)
 
 
 def copy(
@@ -33,11 +57,13 @@ def copy(
     copies of the objects up to the `until`-th. Raises CannotCapture."""
     try:
         inventory = Inventory(objects, until)
-        packer = Packer(inventory.known, _VARIABLE_BYTES, _VARIABLE_ITEMS)
+        packer = packer_of(inventory)
         state = {"variables": copy_variables(frame, packer), "random": copy_random()}
         return Snapshot({**state, **more(inventory, packer)})
     except CannotCapture:
         raise
+    except TooMuch as error:
+        raise TooLarge(f"the checkpoint would have to hold {error}") from error
     except Exception as error:  # whatever the program's own classes raise: it trains on
         raise CannotCapture(f"{type(error).__name__}: {error}") from error
 
