@@ -26,6 +26,7 @@ from hermesd.core.model import DeviceId, Tier, TrialId
 from hermesd.core.node_actions import Action, Bring, Clear, Forget, Tell, Watch
 from hermesd.core.node_machine import NodeMachine, NodeTerms
 from hermesd.core.node_messages import Attached, Input, Known, Leased, Leave, Series
+from hermesd.node.alarm import Alarm
 from hermesd.node.checkpoints import disk_fact
 from hermesd.node.clock import boot_id, boottime
 from hermesd.node.crew import Crew
@@ -46,7 +47,7 @@ from hermesd.node.replicas import Replicas
 from hermesd.node.shelf import Shelf
 from hermesd.node.site import Site
 from hermesd.node.speech import message_of
-from hermesd.node.usage import tell_usage
+from hermesd.node.usage import Excess, tell_usage
 from hermesd.node.zygotes import Zygotes
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.slots import usable_cores
@@ -86,10 +87,10 @@ class NodeLoop:
         self._disk = disk_of(config.state_dir)
         self._lookout = Lookout(config.name, config.state_dir / "venvs", environ, self._tell)
         self._fetching = Fetching(config.membership, given.shared)
-        self._bound: tuple[TrialId, ...] = ()  # to memory that parked trials have too much of
+        self._excess = Excess()
         self._lease_grace = 120.0
         self._changed = asyncio.Event()
-        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm = Alarm(self._tick)
 
     async def run(
         self, stop: asyncio.Event, ready: Callable[[], None], soon: asyncio.Event
@@ -101,8 +102,7 @@ class NodeLoop:
         except* _Stopped:
             log.info("stopped", node=self._config.name)
         finally:
-            if self._alarm is not None:
-                self._alarm.cancel()
+            self._alarm.set(None)
             await self._giving.stop()
             await self._zygotes.close()
             await self._link.close()
@@ -172,16 +172,8 @@ class NodeLoop:
     def _do(self, actions: Sequence[Action]) -> None:
         for action in actions:
             self._carry_out(action)
-        over, trials = self._machine.excess
-        if trials != self._bound and over:
-            why = "they can only be parked, and are kept"
-            log.warning("parked trials exceed their memory", by=over, trials=trials, why=why)
-        self._bound = trials
-        if self._alarm is not None:
-            self._alarm.cancel()
-        if (due := self._machine.deadline) is not None:
-            loop = asyncio.get_running_loop()
-            self._alarm = loop.call_later(max(0.0, due - boottime()), self._tick)
+        self._excess.look(*self._machine.excess)
+        self._alarm.set(self._machine.deadline)
         self._changed.set()
 
     def _carry_out(self, action: Action) -> None:

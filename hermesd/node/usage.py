@@ -1,4 +1,4 @@
-"""How busy the node's devices are, told to the head now and then."""
+"""How busy the node's devices are, told to the head now and then, and what exceeds its memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
-from hermesd.core.model import DeviceId
+from hermesd.core.model import DeviceId, TrialId
 from hermesd.node.devices import Use
 from hermesd.node.devices.rack import Rack
 from hermesd.node.link import Link
@@ -46,3 +46,17 @@ async def tell_usage(
             ]
             outbox.urge(pb.AttachRequest(usage=pb.UsageReport(devices=devices)))
         await asyncio.sleep(USAGE_SECONDS)
+
+
+class Excess:
+    """Logs that parked trials have more memory than they are to have, once for the same trials."""
+
+    def __init__(self) -> None:
+        self._known: tuple[TrialId, ...] = ()
+
+    def look(self, bytes_over: int, trials: tuple[TrialId, ...]) -> None:
+        """By how many bytes those that can only be parked exceed it now, and which they are."""
+        if bytes_over and trials != self._known:
+            why = "they can only be parked, and are kept"
+            log.warning("parked trials exceed their memory", by=bytes_over, trials=trials, why=why)
+        self._known = trials
