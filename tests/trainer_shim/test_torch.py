@@ -91,6 +91,7 @@ def test_a_run_ended_at_every_boundary(
         ("UNFROZEN", (4, 6)),
         ("COLLECTED", (3, 12, 20)),
         ("FOLDS", (3, 10, 18)),
+        ("SCATTERED", (2, 4, 7)),
     ],
 )
 def test_several_suspends_in_one_run(
@@ -183,6 +184,28 @@ def test_another_program_than_at_the_checkpoint_is_refused(
         with pytest.raises(AssertionError, match="restore") as refused:
             trial.until("completed")
         assert word in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [("GENERATOR_INSIDE", "a generator of random numbers was made inside of a loop: Generator in")],
+)
+def test_what_turns_out_at_a_checkpoint_only_parks_from_then_on(
+    zygote: Zygote, tmp_path: Path, name: str, word: str
+) -> None:
+    """The suspend that finds it keeps the process."""
+    runs = runs_of(zygote, tmp_path, getattr(programs, name))
+    with runs.trial("only") as trial:
+        trial.start(limit=4)
+        trial.until("parked")
+        trial.suspend("checkpoint")
+        assert word in trial.until("checkpoint_failed")["reason"]
+        trial.until("parked")
+        trial.resume()
+        trial.until("completed")
+        level, reason = fidelity(trial)
+        assert level == "park-only"
+        assert word in reason
 
 
 def test_a_program_that_speaks_for_itself_is_left_alone(zygote: Zygote, tmp_path: Path) -> None:

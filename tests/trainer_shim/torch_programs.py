@@ -369,6 +369,45 @@ for number in range(3):
 final(seen, digests)
 """
 
+# Generators of random numbers that no variable of the script holds: of another module, in a
+# closure, of a class; the data, and the lines between passes, use them.
+SCATTERED = (
+    _SMALL
+    + """
+import sys, types
+import numpy as np
+
+other = types.ModuleType("other")
+sys.modules["other"] = other
+code = (
+    "import numpy as np, torch\\nrng = np.random.default_rng(0)\\n"
+    "source = torch.Generator().manual_seed(3)\\n"
+    "def noise(): return float(rng.normal()) + torch.rand((), generator=source).item()"
+)
+exec(compile(code, "other.py", "exec"), vars(other))
+
+def closed():
+    old, own = np.random.RandomState(4), random.Random(5)
+    return lambda: old.normal() + own.random()
+
+class Noisy(Dataset):
+    shared, drawn = np.random.default_rng([1, 2]), staticmethod(closed())
+    def __len__(self):
+        return 40
+    def __getitem__(self, index):
+        fresh = np.random.default_rng(index).normal()
+        added = other.noise() + self.drawn() + float(self.shared.normal()) + fresh
+        return x[index] + 0.1 * added, y[index]
+
+seen, between = [], []
+for epoch in range(3):
+    for batch, target in DataLoader(Noisy(), batch_size=10, shuffle=True):
+        seen.append(step(batch, target))
+    between.append(other.noise() + Noisy.drawn())
+final(seen, digest(model), between)
+"""
+)
+
 # What cannot be brought back.
 NO_LOADER = (
     _SMALL
@@ -450,6 +489,24 @@ for epoch in range(2):
         if epoch == 0:
             optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
         step(*batch)
+final(digest(model))
+"""
+)
+
+GENERATOR_INSIDE = (
+    _SMALL
+    + """
+import numpy as np
+class Late(Dataset):
+    rng = None
+    def __len__(self):
+        return 48
+    def __getitem__(self, index):
+        if self.rng is None:
+            self.rng = np.random.default_rng(0)
+        return x[index] + float(self.rng.normal()), y[index]
+for batch in DataLoader(Late(), batch_size=8):
+    step(*batch)
 final(digest(model))
 """
 )

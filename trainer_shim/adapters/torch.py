@@ -15,6 +15,7 @@ import weakref
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Callable
 
+from trainer_shim.adapters import torch_generators
 from trainer_shim.adapters import torch_private as private
 from trainer_shim.adapters import torch_whole as whole
 from trainer_shim.adapters.ends import End
@@ -99,6 +100,10 @@ class Session:
         return self.agent.framework == "explicit" or os.getpid() != self._process
 
     # -- passes
+
+    def is_in_a_pass(self) -> bool:
+        """Whether what is done now is left out when the program is run again."""
+        return bool(self._inside)
 
     def open(self, loader: Any, make: Any, frame: types.FrameType) -> Any:
         """An iterator over `loader`, where `make` would make one."""
@@ -251,6 +256,9 @@ class Session:
         _, frame = self._at
         if any(self.objects.made_since(one.made_before) for one in self._inside[:1]):
             raise CannotCapture(_MADE_INSIDE)
+        lost = torch_generators.lost(frame)
+        if lost is not None:
+            raise whole.CannotEver(lost)
         records = list(self._records)
         for one in self._inside:
             site = records[one.number]["site"]

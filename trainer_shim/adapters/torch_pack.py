@@ -200,7 +200,7 @@ class Packer:
             return {name: [self.pack(item) for item in self._short(value)]}
         if kind is bytes:
             return {"bytes": value.hex()}
-        packed = self._of_torch(kind, value) or _generator(value) or self._of_numpy(value)
+        packed = self._of_torch(kind, value) or pack_generator(value) or self._of_numpy(value)
         return packed if packed is not None else self._object(kind, value)
 
     def _is_large(self, value: Any) -> bool:
@@ -288,7 +288,7 @@ def _is_walked(kind: type) -> bool:
     return module is not None and is_programs_own(getattr(module, "__file__", None))
 
 
-def _generator(value: Any) -> Tree:
+def pack_generator(value: Any) -> Tree:
     """Generators of random numbers: their state, to be put back into the same object."""
     import torch
 

@@ -9,7 +9,7 @@ import array
 import random
 import sys
 
-from trainer_shim.adapters import seeds
+from trainer_shim.adapters import seeds, torch_generators
 from trainer_shim.adapters.torch_pack import Packer, Raw
 from trainer_shim.adapters.torch_state import State
 from trainer_shim.adapters.torch_unpack import Unpacker
@@ -26,6 +26,7 @@ def copy_random() -> State:
         "devices": [],
         "numpy": None,
         "made": seeds.counters(),
+        "generators": torch_generators.copy(),
     }
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         state["devices"] = [Raw.of(one) for one in torch.cuda.get_rng_state_all()]
@@ -48,3 +49,4 @@ def set_random(state: State) -> None:
     if numpy is not None and state["numpy"] is not None:
         numpy.random.set_state(Unpacker([]).unpack(state["numpy"]))
     seeds.set_counters(state["made"])
+    torch_generators.put_back(state["generators"])

@@ -12,7 +12,7 @@ from typing import Any, Callable
 
 from trainer_shim.adapters import torch_private as private
 from trainer_shim.adapters.torch_state import OtherProgram
-from trainer_shim.adapters.torch_whole import TooLarge
+from trainer_shim.adapters.torch_whole import CannotEver
 from trainer_shim.agent import Agent
 
 _PROMISE = (
@@ -78,7 +78,7 @@ class Standing:
     def _take(self) -> Any:
         try:
             return self._capture()
-        except TooLarge as error:
+        except CannotEver as error:
             self.obstacle(str(error))
             raise
 

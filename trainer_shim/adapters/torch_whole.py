@@ -25,7 +25,7 @@ _VARIABLE_ITEMS = 20_000
 Put = Callable[[Unpacker], None]
 
 
-class TooLarge(CannotCapture):
+class CannotEver(CannotCapture):
     """What keeps the program from being copied now will do so from here on."""
 
 
@@ -63,7 +63,7 @@ def copy(
     except CannotCapture:
         raise
     except TooMuch as error:
-        raise TooLarge(f"the checkpoint would have to hold {error}") from error
+        raise CannotEver(f"the checkpoint would have to hold {error}") from error
     except Exception as error:  # whatever the program's own classes raise: it trains on
         raise CannotCapture(f"{type(error).__name__}: {error}") from error
 
