@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import multiprocessing
 import random
+import sys
 import tempfile
 import weakref
 from typing import Any, Callable
@@ -120,8 +120,10 @@ def _drawn(seed: int, bits: int) -> int:
     the program makes."""
     global _made
     _made += 1
-    process = multiprocessing.current_process()._identity
-    drawn = hashlib.sha512(f"{seed} {process} {_made}".encode()).digest()
+    # A process that the program has made has imported this.
+    processes: Any = sys.modules.get("multiprocessing.process")
+    identity = processes.current_process()._identity if processes else ()
+    drawn = hashlib.sha512(f"{seed} {identity} {_made}".encode()).digest()
     return int.from_bytes(drawn, "big") >> (512 - bits)
 
 
