@@ -9,9 +9,10 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from multiprocessing import get_context  # noqa: TID251 - only to spawn
+from multiprocessing import active_children, get_context  # noqa: TID251 - only to spawn
 from pathlib import Path
 
 import numpy as np
@@ -155,17 +156,28 @@ def _worked(
         for piece in pieces:
             yield piece, simulate(*piece)
         return
-    pool = ProcessPoolExecutor(processes, get_context("spawn"), _leave_interrupts)
+    pool = ProcessPoolExecutor(processes, get_context("spawn"))
+    futures: dict[Future[list[Result]], tuple[Case, int, int]] = {}
     try:
-        futures: dict[Future[list[Result]], tuple[Case, int, int]] = {
-            pool.submit(simulate, *piece): piece for piece in pieces
-        }
+        with _interrupts_held():
+            futures.update((pool.submit(simulate, *piece), piece) for piece in pieces)
         for future in as_completed(futures):
             yield futures[future], future.result()
+    except BaseException:
+        # A piece takes a minute: nobody waits for those that are given up.
+        for worker in active_children():
+            worker.terminate()
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _leave_interrupts() -> None:
-    """Ctrl-C is the parent's to answer."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Ctrl-C waits until the end of it, and what is started in it never hears of one: that is the
+    parent's to answer."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -97,12 +98,13 @@ def test_the_same_words_give_the_same_figures_whatever_the_processes(file: Path)
 
 def test_an_interrupt_ends_it_quietly_with_all_its_processes(file: Path) -> None:
     words = [sys.executable, "-m", "hermesd.cli", "simulate", str(file), "--orders", "2000"]
-    with subprocess.Popen([*words, "--processes", "2"], stderr=subprocess.PIPE) as command:
+    words += ["--processes", "2"]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, start_new_session=True) as command:
         process = psutil.Process(command.pid)
         while sum("spawn_main" in " ".join(child.cmdline()) for child in process.children()) < 2:
             assert command.poll() is None
         workers = process.children()
-        command.send_signal(signal.SIGINT)
+        os.killpg(command.pid, signal.SIGINT)  # as a terminal does it
         assert command.wait() == 130
         assert command.stderr is not None
         assert command.stderr.read() == b""
