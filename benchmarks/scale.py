@@ -12,6 +12,7 @@ has a cost that is quadratic in it over the whole study; that shows in `grows`, 
 
 from __future__ import annotations
 
+import argparse
 import json
 import resource
 import subprocess
@@ -71,7 +72,9 @@ def main() -> None:
         name, size, begun = sys.argv[2:]
         print(json.dumps(measure(name, int(size), begun)))
         return
-    sizes = [int(word) for word in sys.argv[1:]] or list(SIZES)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("trials", nargs="*", type=int, default=SIZES, help="sizes of a study")
+    sizes = parser.parse_args().trials
     rows: list[list[str | float]] = []
     for state in ("new", "trained"):
         for policy in sorted(POLICIES):

@@ -6,9 +6,7 @@ import math
 from typing import Any
 
 from hermesd.config import HeadConfig
-from hermesd.core.machine_events import (
-    TermsSet,
-)
+from hermesd.core.machine_events import TermsSet
 from hermesd.core.model import StudyId, Time, TrialId, UserId
 from hermesd.core.sharing import Terms
 from hermesd.core.state import State
