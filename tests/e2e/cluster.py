@@ -204,3 +204,32 @@ async def running(state: Path, slots: int = 2) -> AsyncIterator[Cluster]:
     finally:
         await cluster.stop()
         cluster.kill([pid for pid, _ in processes(state) if pid != os.getpid()])
+
+
+def multiplying(condition: str) -> str:
+    """A program that trains while the condition holds. Each step multiplies the state, so that one
+    that is lost or repeated shows in every later loss."""
+    return MULTIPLYING.replace("CONDITION", condition)
+
+
+MULTIPLYING = """
+import argparse, json, pathlib, time
+import trainer_shim
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--rate", type=float)
+rate = parser.parse_args().rate
+trial = trainer_shim.attach()
+state, step = 1.0, 0
+if trial.resume:
+    state, step = json.loads((pathlib.Path(trial.resume.path) / "state.json").read_text())
+    print("restored", step, flush=True)
+
+def save(folder):
+    (pathlib.Path(folder) / "state.json").write_text(json.dumps([state, step]))
+
+while CONDITION:
+    time.sleep(0.02)
+    state, step = state * (1 - rate), step + 1
+    trial.report(step, loss=state, save=save)
+"""

@@ -14,38 +14,17 @@ import pytest
 
 from hermesctl import Client
 from hermesctl.records import Trial
+from tests.e2e.cluster import multiplying
 from tests.e2e.test_joining import Place, notified
 
 RATE = 0.001
-# It trains until it is told to end. Each step multiplies the state: a step lost or repeated shows.
-SCRIPT = """
-import argparse, json, pathlib, time
-import trainer_shim
-
-parser = argparse.ArgumentParser()
-parser.add_argument("--rate", type=float)
-rate = parser.parse_args().rate
-trial = trainer_shim.attach()
-state, step = 1.0, 0
-if trial.resume:
-    state, step = json.loads((pathlib.Path(trial.resume.path) / "state.json").read_text())
-    print("restored", step, flush=True)
-
-def save(folder):
-    (pathlib.Path(folder) / "state.json").write_text(json.dumps([state, step]))
-
-while not pathlib.Path(ENDS).exists():
-    time.sleep(0.02)
-    state, step = state * (1 - rate), step + 1
-    trial.report(step, loss=state, save=save)
-"""
 
 
 def study(folder: Path) -> tuple[Path, Path]:
     """The program, and the file by which its trials are told to end."""
     program, ends = folder / "study" / "train.py", folder / "ends"
     program.parent.mkdir()
-    program.write_text(SCRIPT.replace("ENDS", repr(str(ends))))
+    program.write_text(multiplying(f"not pathlib.Path({str(ends)!r}).exists()"))
     return program, ends
 
 

@@ -17,33 +17,11 @@ import pytest
 from hermesd.core.scheduler import LeaseTerms
 from hermesd.pb.hermes.v1 import control_pb2 as control
 from hermesd.pb.hermes.v1 import types_pb2
-from tests.e2e.cluster import POLL_SECONDS, Cluster, processes
+from tests.e2e.cluster import POLL_SECONDS, Cluster, multiplying, processes
 from tests.head.heads import World, world
 
 # A lease long enough for a busy machine, so that only the death of its node ends a run.
 LEASE = LeaseTerms(lease_seconds=8.0, grace_seconds=2.0, margin_seconds=1.0)
-# Each step multiplies the state; a step lost or repeated shows in every later loss.
-SCRIPT = """
-import argparse, json, pathlib, time
-import trainer_shim
-
-parser = argparse.ArgumentParser()
-parser.add_argument("--rate", type=float)
-rate = parser.parse_args().rate
-trial = trainer_shim.attach()
-state, step = 1.0, 0
-if trial.resume:
-    state, step = json.loads((pathlib.Path(trial.resume.path) / "state.json").read_text())
-    print("restored", step, flush=True)
-
-def save(folder):
-    (pathlib.Path(folder) / "state.json").write_text(json.dumps([state, step]))
-
-while step < 400:
-    time.sleep(0.02)
-    state, step = state * (1 - rate), step + 1
-    trial.report(step, loss=state, save=save)
-"""
 RATES = [0.001, 0.002]
 STEPS = 400
 
@@ -99,7 +77,7 @@ async def test_a_trial_goes_on_at_the_other_node_when_its_own_is_gone(
         stack.push_async_callback(cluster.stop)
         study = await cluster.submit(
             "twins",
-            {"train.py": SCRIPT},
+            {"train.py": multiplying(f"step < {STEPS}")},
             {"rate": RATES},
             suspend=types_pb2.Suspend(durability_seconds=1.0),
         )
