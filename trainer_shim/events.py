@@ -3,7 +3,8 @@
 Rule: every event has a number; an acknowledgement forgets up to a number. Reports may be
 merged when too many wait, outcomes never. Outcomes also go, fsynced, into a file, after the
 reports of their run that are not acknowledged, so that both survive the death of every process;
-reports also before a checkpoint, from which the run may be gone on with.
+reports also before a checkpoint, from which the run may be gone on with, and after them its name:
+one that the file does not name was made when nobody was left to write its reports down.
 """
 
 from __future__ import annotations
@@ -69,9 +70,9 @@ class EventLog:
         """The unacknowledged events later than `seq`, in order."""
         return [event for event in self._waiting if event["seq"] > seq]
 
-    def write_down(self, attempt: int) -> None:
-        """Have the reports of this run outlive the host, from here on."""
-        self._write(attempt)
+    def write_down(self, attempt: int, id: str) -> None:
+        """Have the reports of this run outlive the host, for checkpoint `id` goes on after them."""
+        self._write(attempt, json.dumps({"kind": "saving", "attempt": attempt, "id": id}))
 
     def close(self) -> None:
         """Close the file of outcomes."""

@@ -197,7 +197,7 @@ class Supervisor(LiveTrial):
                 self._suspension = Suspension(self, "park", message["cause"], 0.0)
             self._suspension.reached_boundary()
         elif kind == "saving":
-            self.log.write_down(self.attempt)
+            self.log.write_down(self.attempt, message["id"])
         elif kind == "checkpointed":
             saved = {name: message[name] for name in ("id", "path", "step", "bytes", "sha256")}
             self.run.last_saved = saved

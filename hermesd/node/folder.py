@@ -162,24 +162,28 @@ class TrialFolder:
 
     def last_words(self, attempt: int) -> list[Frame]:
         """What the host wrote down of this attempt: its reports, then its outcome if it has one."""
-        reports: list[Frame] = []
-        outcome: list[Frame] = []
+        written = [event for event in self._written() if event.get("attempt") == attempt]
+        outcomes = [event for event in written if event.get("kind") in _TERMINAL]
+        return [event for event in written if event.get("kind") == "reported"] + outcomes[-1:]
+
+    def backed_checkpoints(self) -> set[str]:
+        """The directories of the checkpoints whose reports the hosts of the trial wrote down.
+
+        What goes on from another one would leave a gap in the curve: its process saved it when
+        its host was dead already.
+        """
+        return {str(event.get("id")) for event in self._written() if event.get("kind") == "saving"}
+
+    def _written(self) -> Iterator[Frame]:
+        """What the hosts of the trial wrote down, oldest first."""
         try:
             lines = (self.path / "events.jsonl").read_bytes().splitlines()
         except OSError:
-            return []
+            return
         for line in lines:
-            try:
-                event = json.loads(line)
-            except (ValueError, RecursionError):
-                continue  # the last line, torn by a crash
-            if not isinstance(event, dict) or event.get("attempt") != attempt:
-                continue
-            if event.get("kind") == "reported":
-                reports.append(event)
-            elif event.get("kind") in _TERMINAL:
-                outcome = [event]
-        return reports + outcome
+            with suppress(ValueError, RecursionError):  # the last line, torn by a crash
+                if isinstance(event := json.loads(line), dict):
+                    yield event
 
     # -- files -----------------------------------------------------------------------------------
 

@@ -97,14 +97,17 @@ class Hearing:
             await self.hear(frame)
         if words and words[-1]["kind"] in _OUTCOMES:
             return
-        newest = await asyncio.to_thread(
-            lambda: next(checkpoints.newest(self._folder.checkpoints), None)
-        )
+        newest = await asyncio.to_thread(self._newest_backed)
         if newest is not None:
             self._site.say(Saved(run, checkpoint_of(newest.frame, run, self._site.node)))
         devices = self.assignment.launch.devices
         await self._site.release(devices, frozenset({self.worker_pid}))
         self._site.say(Gone(run, "the trial's host is gone"))
+
+    def _newest_backed(self) -> checkpoints.Found | None:
+        backed = self._folder.backed_checkpoints()
+        found = checkpoints.newest(self._folder.checkpoints)
+        return next((each for each in found if each.path.name in backed), None)
 
     def _fact(self, frame: Frame) -> HostFact | None:
         work = self.assignment.work

@@ -117,6 +117,36 @@ async def test_an_outcome_survives_the_death_of_all_who_knew_it(
         await becomes(lambda: not folder.exists())
 
 
+async def test_a_checkpoint_made_after_its_hosts_death_is_not_gone_on_from(
+    head: Head,
+    config: NodeConfig,
+    running: Running,
+    suspended: Suspended,
+    no_survivors: None,
+    tmp_path: Path,
+) -> None:
+    """Its process reported to nobody what it had done before: that would be missing for ever."""
+    daemon = await daemon_process(config)
+    await head.hears(NodeJoined)
+    kept = (await suspended(await running(), Tier.CHECKPOINT)).checkpoint
+    assert kept is not None
+    enough = tmp_path / "enough"
+    argv = ("python", "train.py", "100000", "0.005", str(enough))
+    run = await running(attempt=2, checkpoint=kept, argv=argv)
+    daemon.kill()
+    await daemon.wait()
+    host, worker = worker_of(config)
+    os.kill(host, signal.SIGSTOP)
+    enough.touch()
+    saved = config.state_dir / "trials" / "digits" / "1" / "checkpoints"
+    await becomes(lambda: list(saved.glob("end-s*[0-9]")))
+    for pid in (host, worker):
+        os.kill(pid, signal.SIGKILL)
+    async with Node(config):
+        assert (await head.hears(Checkpointed, run)).checkpoint.id == kept.id
+        assert (await head.hears(RunFailed, run)).error_kind == "lost"
+
+
 async def test_outcomes_of_the_dead_wait_for_nobody_when_a_daemon_comes_anew(
     head: Head,
     config: NodeConfig,

@@ -44,6 +44,16 @@ def on_disk(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line]
 
 
+def test_a_checkpoint_is_named_after_the_reports_that_it_rests_on(tmp_path: Path) -> None:
+    log = EventLog(str(tmp_path / "events.jsonl"))
+    report = log.append("reported", 1, **reported(1, 9))
+    log.write_down(1, "a1-s9")
+    log.write_down(1, "a1-s9b")
+    names = [{"kind": "saving", "attempt": 1, "id": id} for id in ("a1-s9", "a1-s9b")]
+    assert on_disk(tmp_path) == [report, *names], "no report is there twice"
+    log.close()
+
+
 def test_what_is_not_acknowledged_of_a_run_is_on_disk_before_its_outcome(tmp_path: Path) -> None:
     log = EventLog(str(tmp_path / "events.jsonl"))
     log.append("reported", 1, **reported(1, 9))
