@@ -6,11 +6,13 @@ Rule: a mutation has one request id however often it is sent, so a retry never h
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
+
+from google.protobuf.message import Message
 
 from hermesctl import from_wire, local
 from hermesctl.address import embedded_head, find_head
@@ -40,6 +42,13 @@ from hermesd.pb.hermes.v1.types_pb2 import NamedValue, StudySpec, Value
 StudySource: TypeAlias = str | os.PathLike[str] | Mapping[str, object] | StudySpec | Prepared
 
 _SUBMIT_TIMEOUT_SECONDS = 300.0
+
+
+class _Changed(Protocol):
+    """An answer that names the trials that a request made a difference to."""
+
+    @property
+    def trials(self) -> Sequence[str]: ...
 
 
 class AsyncClient(AsyncUpkeep):
@@ -150,31 +159,11 @@ class AsyncClient(AsyncUpkeep):
     async def pause(self, *targets: Target) -> list[str]:
         """Suspend trials, or all of a study's, until they are resumed; returns those that were
         neither paused nor over."""
-        await self._check_version()
-        return [
-            trial
-            for selection in selections(targets)
-            for trial in (
-                await self.connection.call(
-                    self.connection.stub.PauseTrials,
-                    pb.PauseTrialsRequest(request_id=new_request_id(), selection=selection),
-                )
-            ).trials
-        ]
+        return await self._each(self.connection.stub.PauseTrials, pb.PauseTrialsRequest, targets)
 
     async def resume(self, *targets: Target) -> list[str]:
         """Let paused trials compete for devices again; returns those that were paused."""
-        await self._check_version()
-        return [
-            trial
-            for selection in selections(targets)
-            for trial in (
-                await self.connection.call(
-                    self.connection.stub.ResumeTrials,
-                    pb.ResumeTrialsRequest(request_id=new_request_id(), selection=selection),
-                )
-            ).trials
-        ]
+        return await self._each(self.connection.stub.ResumeTrials, pb.ResumeTrialsRequest, targets)
 
     async def stop(self, *targets: Target) -> Stopped:
         """End trials, their results stay; returns those that were not over, and in its `notes` what
@@ -189,17 +178,22 @@ class AsyncClient(AsyncUpkeep):
 
     async def retry(self, *targets: Target) -> list[str]:
         """Run failed, stopped or cancelled trials again, from their last checkpoint."""
+        return await self._each(self.connection.stub.RetryTrials, pb.RetryTrialsRequest, targets)
+
+    async def _each(
+        self,
+        method: Callable[..., Awaitable[_Changed]],
+        request: Callable[..., Message],
+        targets: tuple[Target, ...],
+    ) -> list[str]:
+        """Ask for the trials of one study after the other; returns those that it made a
+        difference to."""
         await self._check_version()
-        return [
-            trial
-            for selection in selections(targets)
-            for trial in (
-                await self.connection.call(
-                    self.connection.stub.RetryTrials,
-                    pb.RetryTrialsRequest(request_id=new_request_id(), selection=selection),
-                )
-            ).trials
-        ]
+        changed: list[str] = []
+        for selection in selections(targets):
+            asked = request(request_id=new_request_id(), selection=selection)
+            changed += (await self.connection.call(method, asked)).trials
+        return changed
 
     async def extend(
         self,
