@@ -8,7 +8,7 @@ from hermesd.core.change import replace
 from hermesd.core.events import RunFailed
 from hermesd.core.history import RESTORE, Ending, Failure
 from hermesd.core.model import Phase, Study, Time
-from hermesd.core.retrying import RetryAction, ruled
+from hermesd.core.retrying import OUT_OF_DEVICE_MEMORY, RetryAction, ruled
 from hermesd.core.trial import Run, Trial
 
 # The program can be what brings its machine down: the machine's faults count a little, until a
@@ -37,10 +37,13 @@ def set_back(trial: Trial, run: Run, step: int, now: Time) -> Trial:
 
 class Prospects(NamedTuple):
     """What is left to be tried: a place where another failure would tell more of whose fault it is,
-    and any device but the present one."""
+    any device but the present one, and one of more memory; and whether the present one's memory is
+    its own, and so a reason why it was too little."""
 
     untried: bool
     elsewhere: bool
+    roomier: bool
+    owns_memory: bool
 
 
 def blamed(trial: Trial, event: RunFailed, study: Study, left: Prospects, now: Time) -> Trial:
@@ -51,9 +54,11 @@ def blamed(trial: Trial, event: RunFailed, study: Study, left: Prospects, now: T
     apart, up to ten times as often, and anew whenever a checkpoint has moved on; a checkpoint that
     cannot be restored is set aside, and counts apart as well. A trial that is allowed more than one
     failure does not end while a place is untried: no single device ends it, and no single node.
-    The study's rules come before all that; but the same error again, on another node than one that
-    a rule has excluded for it, is the program's own. A trial that has its result, and was only to
-    go on from there, ends at the first failure that is not the machine's.
+    The study's rules come before all that, and one of ours after them: what found a device's own
+    memory full is tried again where there is more, as long as there is such a device. But the same
+    error again, on another node than one that a rule has excluded for it, is the program's own. A
+    trial that has its result, and was only to go on from there, ends at the first failure that is
+    not the machine's.
     """
     run = trial.run
     assert run is not None
@@ -65,7 +70,9 @@ def blamed(trial: Trial, event: RunFailed, study: Study, left: Prospects, now: T
         event.signature,
         event.step,
         now,
-        ruled(study.retry_rules, event.detail),
+        ruled(
+            (*study.retry_rules, *(OUT_OF_DEVICE_MEMORY if left.owns_memory else ())), event.detail
+        ),
     )
     repeated = bool(event.signature) and any(
         (old.signature, old.step) == (event.signature, event.step) for old in trial.failures
@@ -78,6 +85,9 @@ def blamed(trial: Trial, event: RunFailed, study: Study, left: Prospects, now: T
     if failure.ruled is RetryAction.NOT_HERE and not left.elsewhere:
         words = "retry.rules: not_here, and there is no other device for it"
         return _ended_if(trial, True, event.detail, words)
+    if failure.ruled is RetryAction.MORE_MEMORY:
+        last = not left.roomier or study.max_failures == 1
+        return _ended_if(trial, last, event.detail, "no other device has more memory for it")
     if failure.machines and not repeated:
         trial = replace(trial, misfortunes=trial.misfortunes + 1)
         last = trial.misfortunes >= MISFORTUNES_PER_FAILURE * study.max_failures

@@ -166,7 +166,8 @@ class Reported:
     `chunks` are the signal's losses (lower is better), `metrics` the last value of each metric,
     `ranges` the lowest and the highest of each that was seen more than once. The points themselves
     are stored beside the journal and never folded. `number` rises from report to report of a run,
-    so that one that comes twice counts once; 0 if it has none.
+    so that one that comes twice counts once; 0 if it has none. `memory_bytes` is what its processes
+    hold, `device_memory_bytes` what is taken on its devices, if these have memory of their own.
     """
 
     run: RunId
@@ -181,6 +182,7 @@ class Reported:
     not_finite: bool = False
     ranges: tuple[tuple[str, float, float], ...] = ()
     number: int = 0
+    device_memory_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

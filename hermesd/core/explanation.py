@@ -8,6 +8,7 @@ from typing import NamedTuple
 from hermesd.core.draining import stuck
 from hermesd.core.model import (
     DEFAULT_POOL,
+    Device,
     Node,
     Phase,
     Place,
@@ -16,7 +17,7 @@ from hermesd.core.model import (
     TrialId,
     UserId,
 )
-from hermesd.core.placement import avoided
+from hermesd.core.placement import avoided, cramped, starved
 from hermesd.core.queues import Queues, Unanswered
 from hermesd.core.quotas import Quotas
 from hermesd.core.sights import lacking
@@ -161,9 +162,20 @@ def _left_out(state: State, trial: Trial) -> Iterator[LeftOut]:
             yield LeftOut(slot.device.node, why.reason)
         if failed := [old for old in trial.failures if old.device == device and not old.restores]:
             yield LeftOut(device, f"it failed there: {one_line(failed[-1].detail)}")
+        elif why_small := _too_small(state, trial, slot.device):
+            yield LeftOut(device, why_small)
         elif slot.device.node not in told and device not in told:
             told.add(slot.device.node)
             yield LeftOut(slot.device.node, "it failed on several of its devices")
+
+
+def _too_small(state: State, trial: Trial, device: Device) -> str:
+    """Why the trial wants a device of more memory, if it does."""
+    if cramped(trial, device):
+        return "it was seen to take more memory than there is"
+    if any(starved(state, trial, device)):
+        return "it ran out of memory where there was as much"
+    return ""
 
 
 def _ranking(

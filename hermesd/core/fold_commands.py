@@ -18,7 +18,8 @@ from hermesd.core.commands import (
     WriteDown,
 )
 from hermesd.core.fold_copies import gone_back
-from hermesd.core.model import Phase, Quarantined, RunId, Time
+from hermesd.core.history import Quarantined
+from hermesd.core.model import Phase, RunId, Time
 from hermesd.core.tables import Rejected, Tables
 from hermesd.core.trial import Run, Trial
 

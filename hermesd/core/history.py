@@ -25,6 +25,8 @@ from hermesd.core.retrying import RetryAction
 # Failures for which the program cannot be blamed: its process could not be made, or went with its
 # machine.
 MACHINES_FAULT = frozenset({"lost", "not_started", "killed"})
+# Its processes were killed for the memory of their machine, or of their share of it.
+OUT_OF_MEMORY = "out_of_memory"
 # A checkpoint's: the trial goes on from the one before.
 RESTORE = "restore"
 
@@ -91,6 +93,14 @@ class Strike(NamedTuple):
     further: DeviceId = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """Until when a place is kept from trials if nothing else happens, and why."""
+
+    until: Time
+    reason: str
+
+
 class Exclusion(NamedTuple):
     """Why a study is to have no more of a node: the trial that failed there, and its error."""
 
@@ -118,7 +128,8 @@ class SwitchCost:
 class Use:
     """What a trial has used so far, in seconds of its device, from its own reports.
 
-    `overhead_seconds` went into suspending and resuming it; its first start is not counted.
+    `overhead_seconds` went into suspending and resuming it; its first start is not counted. Of the
+    memory of its processes and of its devices it is the most that was seen.
     """
 
     busy_seconds: float = 0.0
@@ -126,6 +137,7 @@ class Use:
     cpu_seconds: float = 0.0
     examples: int = 0
     memory_bytes: int = 0
+    device_memory_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

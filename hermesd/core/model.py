@@ -139,6 +139,11 @@ class Device:
     memory_bytes: int
     cores: tuple[int, ...] = ()
 
+    @property
+    def owns_memory(self) -> bool:
+        """Whether its memory is its own: that of CPU slots is the machine's, and theirs a share."""
+        return not self.cores
+
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
@@ -267,14 +272,6 @@ class Slot:
     def sound(self) -> bool:
         """Whether it works and is ours to use."""
         return self.healthy and not self.yielded
-
-
-@dataclass(frozen=True, slots=True)
-class Quarantined:
-    """Until when a place is kept from trials if nothing else happens, and why."""
-
-    until: Time
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)

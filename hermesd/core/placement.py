@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
 
 from hermesd.core.blame import Prospects
+from hermesd.core.history import OUT_OF_MEMORY, Failure
 from hermesd.core.homes import Homes, Homesteads, Rebinding, Swap
 from hermesd.core.model import Device, DeviceId, Plugin, Study, Tier
 from hermesd.core.plugins import build
@@ -36,6 +37,13 @@ def failed_on(trial: Trial, device: DeviceId) -> bool:
     return any(old.device == device and not old.restores for old in trial.failures)
 
 
+def cramped(trial: Trial, device: Device) -> bool:
+    """Whether the trial was seen to take more memory than the device has for it."""
+    use = trial.use
+    taken = use.device_memory_bytes if device.owns_memory else use.memory_bytes
+    return taken > device.memory_bytes
+
+
 def failed_near(trial: Trial, device: Device) -> float:
     """How near to the device the trial failed before: on it (2), on its node (1) or not (0)."""
     if not trial.failures:
@@ -54,12 +62,16 @@ def suspected(trial: Trial, device: DeviceId) -> bool:
 
 
 def doubtful(state: Tables, trial: Trial, device: DeviceId) -> bool:
-    """Whether the device or its node is in quarantine, or the trial suspects one of them.
+    """Whether the device or its node is in quarantine, or the trial suspects one of them, or needs
+    more memory than there is.
 
     It suspects a node on two devices of which it failed.
     """
-    node = state.slots[device].device.node
+    there = state.slots[device].device
+    node = there.node
     if device in state.quarantined or node in state.quarantined or suspected(trial, device):
+        return True
+    if cramped(trial, there) or any(starved(state, trial, there)):
         return True
     failed = {old.device for old in trial.failures if suspected(trial, old.device)}
     return sum(state.slots[other].device.node == node for other in failed) > 1
@@ -78,7 +90,22 @@ def barred(state: Tables, trial: Trial, device: DeviceId) -> bool:
     if (trial.spec.study, node) in state.excluded:
         return trial.fidelity.restorable or state.parked_on(trial) != node
     here = (old for old in trial.failures if old.device == device)
-    return any(old.ruled is RetryAction.NOT_HERE for old in here)
+    if any(old.ruled is RetryAction.NOT_HERE for old in here):
+        return True
+    there = state.slots[device].device
+    return any(old.ruled is RetryAction.MORE_MEMORY for old in starved(state, trial, there))
+
+
+def starved(state: Tables, trial: Trial, device: Device) -> Iterator[Failure]:
+    """The failures for want of memory where there was as much as on the device, or less."""
+    for old in trial.failures:
+        wanted_more = old.ruled is RetryAction.MORE_MEMORY or old.error_kind == OUT_OF_MEMORY
+        if wanted_more and device.memory_bytes <= _memory(state, old.device):
+            yield old
+
+
+def _memory(state: Tables, device: DeviceId) -> int:
+    return state.slots[device].device.memory_bytes
 
 
 def avoided(state: Tables, trial: Trial, device: DeviceId) -> bool:
@@ -95,8 +122,11 @@ def avoided(state: Tables, trial: Trial, device: DeviceId) -> bool:
 def prospects(state: Tables, trial: Trial) -> Prospects:
     """What is left for a trial that fails where it is now."""
     here = trial.run.devices if trial.run else ()
-    elsewhere = any(other not in here for other in _alternatives(state, trial, None))
-    return Prospects(untried(state, trial), elsewhere)
+    others = [other for other in _alternatives(state, trial, None) if other not in here]
+    memory = max((_memory(state, device) for device in here), default=0)
+    roomier = any(_memory(state, other) > memory for other in others)
+    owns_memory = any(state.slots[device].device.owns_memory for device in here)
+    return Prospects(untried(state, trial), bool(others), roomier, owns_memory)
 
 
 def untried(state: Tables, trial: Trial) -> bool:

@@ -78,6 +78,7 @@ def reported(trial: Trial, event: Reported, kind: str) -> Trial:
         cpu_seconds=trial.use.cpu_seconds + event.cpu_seconds,
         examples=trial.use.examples + event.examples,
         memory_bytes=max(trial.use.memory_bytes, event.memory_bytes),
+        device_memory_bytes=max(trial.use.device_memory_bytes, event.device_memory_bytes),
     )
     if run is not None:
         run = replace(

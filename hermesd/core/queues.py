@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from hermesd.core.events import Event, PolicyFailed
 from hermesd.core.model import DeviceId, Plugin, StudyId, Time, TrialId
-from hermesd.core.placement import Placement, avoided, fits
+from hermesd.core.placement import Placement, avoided, cramped, fits
 from hermesd.core.policy import Policy
 from hermesd.core.queue import Choice, StudyQueue
 from hermesd.core.state import State
@@ -137,5 +137,7 @@ class Queues:
         if not self.state.serves(there, study) or not fits(trial, study, there, node):
             return False
         state = self.state
-        suspicious = trial.failures or state.quarantined or state.excluded or study.needs
-        return not (suspicious and avoided(self.state, trial, device))
+        plain = not (trial.failures or state.quarantined or state.excluded or study.needs)
+        if plain and not cramped(trial, there):
+            return True
+        return not avoided(state, trial, device)

@@ -15,10 +15,11 @@ class OnThirdFailure(StrEnum):
 
 
 class RetryAction(StrEnum):
-    """What a rule does about a failure: no run of the trial on that device again, no further run
-    at all, or no run of any trial of the study on that node."""
+    """What a rule does about a failure: no run of the trial on that device again, none on a device
+    of no more memory, no further run at all, or no run of any trial of the study on that node."""
 
     NOT_HERE = "not_here"
+    MORE_MEMORY = "more_memory"
     NO_RETRY = "no_retry"
     EXCLUDE_NODE = "exclude_node"
 
@@ -40,6 +41,19 @@ class RetryRule:
                 return False
             position = found + len(piece)
         return True
+
+
+# How frameworks say that a device's memory is full: CUDA and PyTorch, TensorFlow, XLA, ROCm.
+OUT_OF_DEVICE_MEMORY = tuple(
+    RetryRule(words, RetryAction.MORE_MEMORY)
+    for words in (
+        "CUDA*out of memory",
+        "CUDA_ERROR_OUT_OF_MEMORY",
+        "HIP out of memory",
+        "OOM when allocating",
+        "RESOURCE_EXHAUSTED*out of memory",
+    )
+)
 
 
 def ruled(rules: Iterable[RetryRule], error: str) -> RetryAction | None:

@@ -23,6 +23,7 @@ SUSPECT = 1.5
 # The newest of a device: many more than it takes, however often something fails there.
 STRIKES_KEPT = 32
 DETAIL_LETTERS = 200
+_ABOUT_THE_TRIAL = (RetryAction.NOT_HERE, RetryAction.MORE_MEMORY, RetryAction.NO_RETRY)
 HALF_LIFE_SECONDS = 3600.0
 
 
@@ -34,7 +35,7 @@ def note(state: Tables, trial: Trial) -> None:
     about the trial.
     """
     failure = trial.failures[-1]
-    if failure.ruled in (RetryAction.NOT_HERE, RetryAction.NO_RETRY) or failure.restores:
+    if failure.ruled in _ABOUT_THE_TRIAL or failure.restores:
         return
     if trial.phase.final and trial.phase is not Phase.FAILED:
         return

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 
 from hermesd.core import copies
 from hermesd.core.change import replace
-from hermesd.core.history import Exclusion, Strike
+from hermesd.core.history import Exclusion, Quarantined, Strike
 from hermesd.core.model import (
     Device,
     DeviceId,
@@ -17,7 +17,6 @@ from hermesd.core.model import (
     NodeId,
     Place,
     Plugin,
-    Quarantined,
     RunId,
     Slot,
     Study,

@@ -14,13 +14,12 @@ from typing import Any, NamedTuple
 
 import hermesd
 from hermesd.core.copies import rebuilt
-from hermesd.core.history import Exclusion, Strike
+from hermesd.core.history import Exclusion, Quarantined, Strike
 from hermesd.core.model import (
     DeviceId,
     Node,
     NodeId,
     Place,
-    Quarantined,
     RunId,
     Slot,
     Study,

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
 
 from hermesd.core.history import RESTORE
-from hermesd.core.node_messages import Assignment, Gone, HostFact, Left, Saved
+from hermesd.core.node_messages import Assignment, Gone, HostFact, Left, Progress, Saved
 from hermesd.node import checkpoints
 from hermesd.node.folder import TrialFolder
 from hermesd.node.frames import Frame
@@ -51,6 +52,12 @@ class Hearing:
 
     async def hear(self, frame: Frame) -> None:
         """Pass one event on; one that was heard before is not. Raises Nonsense."""
+        taken = 0
+        if frame["kind"] == "reported":
+            taken = await self._site.memory_taken(self.assignment.launch.devices)
+        await self._pass_on(frame, taken)
+
+    async def _pass_on(self, frame: Frame, device_memory_bytes: int = 0) -> None:
         kind, site = frame["kind"], self._site
         try:
             sequence, fact = int(frame["seq"]), self._fact(frame)
@@ -61,6 +68,9 @@ class Hearing:
             return
         if sequence <= self.seen:
             return
+        if isinstance(fact, Progress):
+            report = replace(fact.report, device_memory_bytes=device_memory_bytes)
+            fact = replace(fact, report=report)
         if kind == "started":
             self.worker_pid = int(frame["worker_pid"])
         elif kind == "parked":
@@ -94,7 +104,7 @@ class Hearing:
         run = self.assignment.run
         words = await asyncio.to_thread(self._folder.last_words, run.attempt)
         for frame in words:  # all at once: nothing leaves for the head while a daemon takes over
-            await self.hear(frame)
+            await self._pass_on(frame)
         if words and words[-1]["kind"] in _OUTCOMES:
             return
         newest = await asyncio.to_thread(self._newest_backed)

@@ -152,6 +152,7 @@ class NodeLoop:
             unshare=self._unshare,
             devices=self._rack.devices,
             device_environment=self._rack.environment,
+            memory_taken=self._rack.memory_taken,
             release=self._release,
             say=self._say,
             room=self._outbox.room,

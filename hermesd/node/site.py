@@ -41,6 +41,8 @@ class Site:
     # What is shared of the trial of a study is not wanted any more.
     unshare: Callable[[TrialId, str], None]
     device_environment: Callable[[DeviceId], Mapping[str, str]]
+    # What is taken of the memory of devices that have some of their own, in bytes.
+    memory_taken: Callable[[Sequence[DeviceId]], Awaitable[int]]
     release: Callable[[tuple[DeviceId, ...], frozenset[int]], Awaitable[None]]
     say: Callable[[Input], int]
     room: Callable[[], Awaitable[None]]

@@ -40,6 +40,7 @@ def report_to_proto(report: Reported, points: Iterable[Series]) -> pb.Report:
         cpu_seconds=report.cpu_seconds,
         not_finite=report.not_finite,
         number=report.number,
+        device_memory_bytes=report.device_memory_bytes,
     )
 
 
@@ -78,6 +79,7 @@ def report_from_proto(message: pb.Report, points: Sequence[Series]) -> Reported:
         not_finite=message.not_finite,
         ranges=ranges(points),
         number=message.number,
+        device_memory_bytes=message.device_memory_bytes,
     )
 
 

@@ -44,6 +44,8 @@ PLACEMENTS = [
     Plugin("swap", (("G_thres", 2),)),
 ]
 
+FULL = "OOM when allocating"  # on devices that have all as much memory
+
 POOLS = [
     (),
     (Pool("gold", ("m",)),),

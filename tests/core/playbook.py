@@ -109,10 +109,12 @@ def joined(
     boot: str = "b1",
     live: Sequence[LiveRun] = (),
     kinds: Sequence[str] = ("cpu",),
+    memory: Sequence[int] = (1 << 30,),
 ) -> NodeJoined:
-    """A node's Hello, with devices n/0, n/1 ... of these kinds by turns."""
+    """A node's Hello, with devices n/0, n/1 ... of these kinds and bytes by turns."""
     named = tuple(
-        Device(f"{node}/{i}", node, kinds[i % len(kinds)], 1 << 30) for i in range(devices)
+        Device(f"{node}/{i}", node, kinds[i % len(kinds)], memory[i % len(memory)])
+        for i in range(devices)
     )
     return NodeJoined(node, boot, named, tuple(live))
 

@@ -75,6 +75,7 @@ from hermesd.core.state import Rejected, State
 from hermesd.core.strikes import against
 from hermesd.core.trial import Trial
 from tests.core.machine_choices import (
+    FULL,
     PLACEMENTS,
     POOLS,
     RULES,
@@ -158,11 +159,10 @@ class SchedulerMachine(RuleBasedStateMachine):
                 node = self.state.slots[device].device.node
                 assert (trial.spec.study, node) not in self.state.excluded
                 there = [each.ruled for each in trial.failures if each.device == device]
-                assert RetryAction.NOT_HERE not in there, "a rule keeps it from that device"
+                assert not {RetryAction.NOT_HERE, RetryAction.MORE_MEMORY} & set(there)
             if isinstance(command, Launch):
                 trial = self.state.trials[command.run.trial]
-                owner = self.state.owner_of(trial)
-                most = self.state.terms_of(owner).max_devices
+                most = self.state.terms_of(owner := self.state.owner_of(trial)).max_devices
                 assert most is None or self.state.devices_of(owner) <= most
                 pool = self.state.studies[trial.spec.study].pool
                 node = self.state.slots[command.devices[0]].device.node
@@ -392,7 +392,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         step=steps,
         kind=st.sampled_from(["exception", "not_started", "lost"]),
         signature=st.sampled_from(["", "ValueError"]),
-        detail=st.sampled_from(["it broke", "it broke", "out of memory", "a bug", "ECC"]),
+        detail=st.sampled_from(["it broke", "out of memory", "a bug", "ECC", FULL]),
     )
     def crashes(
         self, trial: TrialId, offset: int, step: int, kind: str, signature: str, detail: str
@@ -401,7 +401,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         before = self.state.trials.get(trial)
         elsewhere = before is not None and untried(self.state, before)
         self.tell(RunFailed(run, kind, detail, signature, step))
-        elsewhere = elsewhere and detail != "a bug"
+        elsewhere = elsewhere and detail not in ("a bug", FULL)
         if before is not None and before.phase.on_device and not before.ending and elsewhere:
             assert self.state.trials[trial].phase is not Phase.FAILED
 

@@ -4,14 +4,19 @@ import itertools
 import os
 import sys
 import types
+from collections.abc import Callable
 
 import pytest
 
-from hermesd.core.model import Tier
+from hermesd.config import NodeConfig
+from hermesd.core.events import NodeJoined, Reported
+from hermesd.core.model import RunId, Tier
 from hermesd.node.devices.cpu import CpuSlots
 from hermesd.node.devices.nvml import Gpus, chosen
 from hermesd.node.devices.rack import Rack
 from hermesd.slots import Slot
+
+from .conftest import SHORT, Head, Node
 
 CORE = min(os.sched_getaffinity(0))
 
@@ -121,3 +126,27 @@ async def test_a_rack_asks_whoever_a_device_belongs_to() -> None:
     assert rack.environment("n1/cpu0")["CUDA_VISIBLE_DEVICES"] == ""
     assert dict(await rack.released(["n1/cpu0", "n1/unplugged"], frozenset())) == {}
     assert rack.facts() == ("1 CPU slot",)
+
+
+async def test_what_is_taken_of_a_gpus_memory_is_asked_of_its_driver(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", Driver([set()]))
+    rack = Rack([CpuSlots([Slot((CORE,))]), Gpus()])
+    await rack.find("n1")
+    assert await rack.memory_taken(["n1/gpu0", "n1/unplugged"]) == 1 << 30
+    assert await rack.memory_taken(["n1/cpu0"]) == 0, "it has none of its own"
+
+
+async def test_a_report_tells_what_is_taken_of_the_gpus_memory(
+    monkeypatch: pytest.MonkeyPatch,
+    head: Head,
+    config: NodeConfig,
+    launch: Callable[..., RunId],
+    no_survivors: None,
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", Driver([set()]))
+    async with Node(config.model_copy(update={"gpus": True, "cpu_slots": ()})):
+        await head.hears(NodeJoined)
+        run = launch(argv=SHORT, device="n1/gpu0")
+        assert (await head.hears(Reported, run)).device_memory_bytes == 1 << 30

@@ -90,13 +90,15 @@ def test_every_event_survives_the_wire(event: wire.NodeEvent, sequence: int) -> 
     st.lists(series, max_size=3, unique_by=lambda one: one.metric),
     st.booleans(),
     st.integers(0, 2**63 - 1),
+    st.integers(0, 2**63 - 1),
 )
 def test_a_report_carries_its_points_with_their_last_values_and_ranges(
-    run: RunId, losses: list[Chunk], points: list[Series], spoiled: bool, number: int
+    run: RunId, losses: list[Chunk], points: list[Series], spoiled: bool, number: int, on_gpu: int
 ) -> None:
     last = tuple((one.metric, one.values[-1]) for one in points)
     wide = tuple((one.metric, min(one.values), max(one.values)) for one in points if one.steps[1:])
-    report = Reported(run, 7, tuple(losses), last, 50, 1.5, 0.5, 64, 4096, spoiled, wide, number)
+    known = (50, 1.5, 0.5, 64, 4096, spoiled, wide, number, on_gpu)
+    report = Reported(run, 7, tuple(losses), last, *known)
     sent = wire.event_to_proto(report, points)
     assert wire.event_from_proto(sent) == report
     assert wire.points_from_proto(sent.report) == tuple(points)

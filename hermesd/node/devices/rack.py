@@ -69,3 +69,12 @@ class Rack:
         for provider in self._providers:
             use.update(await provider.use())
         return use
+
+    async def memory_taken(self, devices: Sequence[DeviceId]) -> int:
+        """Bytes that are taken on those of the devices that have memory of their own."""
+        there = (self.devices[name] for name in devices if name in self.devices)
+        own = [device.id for device in there if device.owns_memory]
+        if not own:
+            return 0
+        use = await self.use()
+        return sum(use[name].memory_bytes for name in own if name in use)

@@ -432,7 +432,7 @@ class MetricPoints(_message.Message):
     def __init__(self, metric: _Optional[str] = ..., steps: _Optional[_Iterable[int]] = ..., values: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("trial", "attempt", "step", "planned_steps", "chunks", "points", "busy_seconds", "examples", "memory_bytes", "cpu_seconds", "not_finite", "number")
+    __slots__ = ("trial", "attempt", "step", "planned_steps", "chunks", "points", "busy_seconds", "examples", "memory_bytes", "cpu_seconds", "not_finite", "number", "device_memory_bytes")
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
@@ -445,6 +445,7 @@ class Report(_message.Message):
     CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
     NOT_FINITE_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     trial: str
     attempt: int
     step: int
@@ -457,7 +458,8 @@ class Report(_message.Message):
     cpu_seconds: float
     not_finite: bool
     number: int
-    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., planned_steps: _Optional[int] = ..., chunks: _Optional[_Iterable[_Union[LossChunk, _Mapping]]] = ..., points: _Optional[_Iterable[_Union[MetricPoints, _Mapping]]] = ..., busy_seconds: _Optional[float] = ..., examples: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., not_finite: bool = ..., number: _Optional[int] = ...) -> None: ...
+    device_memory_bytes: int
+    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., planned_steps: _Optional[int] = ..., chunks: _Optional[_Iterable[_Union[LossChunk, _Mapping]]] = ..., points: _Optional[_Iterable[_Union[MetricPoints, _Mapping]]] = ..., busy_seconds: _Optional[float] = ..., examples: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., not_finite: bool = ..., number: _Optional[int] = ..., device_memory_bytes: _Optional[int] = ...) -> None: ...
 
 class QuantumEnded(_message.Message):
     __slots__ = ("trial", "attempt", "grant", "step")

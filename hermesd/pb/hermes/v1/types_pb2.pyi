@@ -84,6 +84,7 @@ class RetryAction(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RETRY_ACTION_NOT_HERE: _ClassVar[RetryAction]
     RETRY_ACTION_NO_RETRY: _ClassVar[RetryAction]
     RETRY_ACTION_EXCLUDE_NODE: _ClassVar[RetryAction]
+    RETRY_ACTION_MORE_MEMORY: _ClassVar[RetryAction]
 SEARCH_METHOD_UNSPECIFIED: SearchMethod
 SEARCH_METHOD_GRID: SearchMethod
 SEARCH_METHOD_RANDOM: SearchMethod
@@ -135,6 +136,7 @@ RETRY_ACTION_UNSPECIFIED: RetryAction
 RETRY_ACTION_NOT_HERE: RetryAction
 RETRY_ACTION_NO_RETRY: RetryAction
 RETRY_ACTION_EXCLUDE_NODE: RetryAction
+RETRY_ACTION_MORE_MEMORY: RetryAction
 
 class Value(_message.Message):
     __slots__ = ("string_value", "int_value", "double_value", "bool_value", "list_value")
