@@ -36,7 +36,7 @@ class Trainee(Agent):
             try:
                 told = snapshot.verify(self.restore).get("seeds", {})
             except snapshot.SnapshotError as error:
-                self.failed("restore", str(error), f"SnapshotError: {error}")
+                self.failed("restore", str(error), "")  # no error of the program's own
                 os._exit(1)
         sown.begin(told)
         self.files.begin(self.restore)

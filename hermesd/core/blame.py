@@ -9,14 +9,16 @@ from hermesd.core.events import RunFailed
 from hermesd.core.history import RESTORE, Ending, Failure
 from hermesd.core.model import Phase, Study, Time
 from hermesd.core.retrying import OUT_OF_DEVICE_MEMORY, RetryAction, ruled
+from hermesd.core.strikes import one_line
 from hermesd.core.trial import Run, Trial
 
 # The program can be what brings its machine down: the machine's faults count a little, until a
 # checkpoint shows that the trial gets on.
 MISFORTUNES_PER_FAILURE = 10
 # A node keeps two checkpoints, tries each twice and begins anew without: so much, and what it then
-# trained was lost in the same way once more.
+# trained was lost in the same way once more. The same error twice is not tried that often.
 MOST_RESTORES = 12
+_KEPT_PARKED = "kept parked rather than checkpointed: restores of it failed twice alike"
 
 
 def set_back(trial: Trial, run: Run, step: int, now: Time) -> Trial:
@@ -33,6 +35,21 @@ def set_back(trial: Trial, run: Run, step: int, now: Time) -> Trial:
     if trial.result is not None and step < trial.result.step:
         return _ended_if(trial, True, detail)
     return _ended_if(trial, _restores(trial) >= MOST_RESTORES, detail, "too often")
+
+
+def kept_parked(trial: Trial) -> str:
+    """Why what a trial has learnt is kept parked rather than checkpointed; empty if it need not be.
+
+    Two of its restores failed with the same error of its own: run again, it does not come to where
+    it was. Those from later checkpoints, which it would then lose time with, would fail as well.
+    """
+    seen: set[str] = set()
+    for failure in trial.failures:
+        if failure.restores and failure.signature in seen:
+            return f"{_KEPT_PARKED}: {one_line(failure.detail)}"
+        if failure.restores and failure.signature:
+            seen.add(failure.signature)
+    return ""
 
 
 class Prospects(NamedTuple):

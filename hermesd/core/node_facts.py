@@ -87,6 +87,7 @@ def fact(node: NodeTable, fact: HostFact, now: Time) -> None:
         case Progress():
             _progress(node, stay, fact, now)
         case Judged():
+            fact = stay.judges(fact)
             if stay.judged != fact:
                 stay.judged = fact
                 node.tell(FidelityKnown(run, fact.fidelity, fact.reason, fact.framework))
@@ -111,7 +112,7 @@ def _rebuilt(node: NodeTable, stay: Stay, fact: HostFact, now: Time) -> None:
     """What was rebuilt ahead of its turn says something before it is told to go on."""
     match fact:
         case Judged():
-            stay.judged = fact
+            stay.judged = stay.judges(fact)
         case Parked():
             stay.held, stay.memory_bytes = True, fact.memory_bytes or stay.memory_bytes
         case Left() | Completed() | Failed() | Gone() if stay.condition is Condition.PROMOTED:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from hermesd.core.blame import kept_parked
 from hermesd.core.commands import Kill, Launch, Look, Release, Renew, Stop, Suspend, WriteDown
 from hermesd.core.events import Reported
 from hermesd.core.model import (
@@ -56,7 +57,7 @@ class Assignment:
 
     `sources` are the other nodes that have the checkpoint and are there. `result_checkpoint` is the
     id of the one that the trial has again if it gets no further than its result: it stays, and the
-    run never begins anew.
+    run never begins anew. `kept_parked` says why no checkpoint is to be relied on, if none is.
     """
 
     launch: Launch
@@ -67,6 +68,7 @@ class Assignment:
     identity: str = ""
     sources: tuple[Source, ...] = ()
     result_checkpoint: str = ""
+    kept_parked: str = ""
 
     @property
     def run(self) -> RunId:
@@ -95,6 +97,7 @@ def assignment(launch: Launch, study: Study, trial: Trial) -> Assignment:
         study.suspend_deadline_seconds,
         study.identity,
         result_checkpoint=held.id if held is not None else "",
+        kept_parked=kept_parked(trial),
     )
 
 

@@ -19,7 +19,7 @@ from hermesd.core.events import (
     RunFailed,
     RunSuspended,
 )
-from hermesd.core.model import Checkpoint, LiveRun, Quantum, RunId, Tier, Time
+from hermesd.core.model import Checkpoint, Fidelity, LiveRun, Quantum, RunId, Tier, Time
 from hermesd.core.node_messages import Assignment, Judged
 
 REPORT_SECONDS = 1.0
@@ -189,6 +189,12 @@ class Stay:
     def restorable(self) -> bool:
         """Whether this trial can go on from a checkpoint at all."""
         return self.judged is not None and self.judged.fidelity.restorable
+
+    def judges(self, judged: Judged) -> Judged:
+        """What the agent promises of a resume, unless the trial's restores have shown otherwise."""
+        if not (why := self.assignment.kept_parked):
+            return judged
+        return replace(judged, fidelity=Fidelity.PARK_ONLY, reason=why)
 
     @property
     def save_due(self) -> Time:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hermesd.core.model import CheckpointId
 from hermesd.node.frames import Frame
 
 MANIFEST = "manifest.json"
@@ -130,20 +131,26 @@ def retain(folder: Path, names: Collection[str]) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def refuse(folder: Path, name: str) -> bool:
+def refuse(folder: Path, name: str, last: bool = False) -> bool:
     """A program could not go on from this checkpoint; whether it is set aside for that.
 
-    It is the second time: at the first it may have been something else that the program missed
-    when it was run again. The last that was set aside is kept for whoever wants to know.
+    It is the second time, or nothing else is to be expected (`last`): at the first it may have been
+    something else that the program missed when it was run again. The last that was set aside is
+    kept for whoever wants to know.
     """
     path = next((path for path in folder.iterdir() if path.name == Path(name).name), None)
     if path is None:
         return False
-    if not (path / _REFUSED).exists():
-        (path / _REFUSED).touch()
-        return False
-    set_aside(path)
-    return True
+    again = (path / _REFUSED).exists()
+    (path / _REFUSED).touch()
+    if again or last:
+        set_aside(path)
+    return again or last
+
+
+def was_refused(folder: Path, id: CheckpointId) -> bool:
+    """Whether this is what was set aside last, for a program that could not go on from it."""
+    return (folder.parent / _SET_ASIDE / id.rpartition("@")[2] / _REFUSED).exists()
 
 
 def set_aside(path: Path) -> None:

@@ -126,11 +126,12 @@ class Hearing:
     async def _refuse(self, frame: Frame) -> None:
         """The next attempt is not to fail of the same checkpoint for ever. That of a result stays:
         the program was asked for something else than it came to."""
+        last = bool(self.assignment.kept_parked)
         name, folder = str(frame.get("restored_from") or ""), self._folder.checkpoints
         if Path(name).name == self._held:
             return
         try:
-            if await asyncio.to_thread(checkpoints.refuse, folder, name):
+            if await asyncio.to_thread(checkpoints.refuse, folder, name, last):
                 log.error("checkpoint set aside", trial=self._folder.trial, checkpoint=name)
         except OSError as error:
             log.warning("checkpoint not set aside", trial=self._folder.trial, error=str(error))

@@ -14,7 +14,7 @@ import structlog
 from hermesd.core.node_actions import Rebuild, Spawn
 from hermesd.core.node_messages import Assignment
 from hermesd.core.program import Program
-from hermesd.node import hostlink
+from hermesd.node import checkpoints, hostlink
 from hermesd.node.condas import NoConda
 from hermesd.node.fetching import NotFetched
 from hermesd.node.folder import TrialFolder
@@ -32,12 +32,10 @@ async def start(site: Site, folder: TrialFolder, order: Spawn | Rebuild) -> tupl
     order = await _in_its_environment(site, order)
     program = order.assignment.work.program
     snapshot = await site.snapshot(program.code_sha256)
-    if order.checkpoint is not None:
+    wanted, assignment = order.checkpoint, order.assignment
+    if wanted is not None and not checkpoints.was_refused(folder.checkpoints, wanted.id):
         try:
-            assignment = order.assignment
-            await site.bring(
-                order.checkpoint, assignment.sources, folder.checkpoints, assignment.identity
-            )
+            await site.bring(wanted, assignment.sources, folder.checkpoints, assignment.identity)
         except NotFetched as error:
             raise NotStarted(str(error)) from None
     ready = await asyncio.to_thread(prepare, site, folder, order, snapshot)

@@ -125,6 +125,7 @@ def launch_to_proto(order: Assignment) -> pb.Launch:
         identity=order.identity,
         sources=map(_source_to_proto, order.sources),
         result_checkpoint=order.result_checkpoint,
+        kept_parked=order.kept_parked,
     )
 
 
@@ -174,6 +175,7 @@ def launch_from_proto(message: pb.Launch) -> Assignment:
         message.identity,
         _sources_of(message),
         message.result_checkpoint,
+        message.kept_parked,
     )
 
 

@@ -1,5 +1,7 @@
 """The conversation between a head, a node's machine and its hosts, told step by step."""
 
+from dataclasses import replace
+
 import pytest
 
 from hermesd.core.commands import Kill, Release, Renew, Stop
@@ -152,6 +154,15 @@ def test_what_can_only_be_parked_is_never_asked_for_a_checkpoint() -> None:
     node = Told()
     node.all(order(ONE), Started(ONE, 0), Judged(ONE, Fidelity.PARK_ONLY, "no agent", ""))
     assert node.later(1000) == []
+    assert node.says(suspend(ONE, Tier.CHECKPOINT)) == [Halt(ONE, Tier.PARK, 5.0)]
+
+
+def test_what_its_restores_have_shown_counts_more_than_what_its_agent_says() -> None:
+    node = Told()
+    node.all(replace(order(ONE), kept_parked="restores failed alike"), Started(ONE, 0))
+    (told,) = events(node.says(exact(ONE)))
+    assert told == FidelityKnown(ONE, Fidelity.PARK_ONLY, "restores failed alike", "keras")
+    assert node.later(1000) == [], "no checkpoint is asked for"
     assert node.says(suspend(ONE, Tier.CHECKPOINT)) == [Halt(ONE, Tier.PARK, 5.0)]
 
 

@@ -154,6 +154,44 @@ async def test_a_bad_program_ends_with_a_state_and_a_reason(
         assert words in trial.reason
 
 
+ASTRAY = """
+import os, time
+from trainer_shim import reach
+agent = reach.claim()
+if agent.restore:
+    agent.failed("restore", "the program ran other functions", "OtherProgram")
+    os._exit(1)
+import trainer_shim
+trial = trainer_shim.attach()
+for step in range(1, 300):
+    time.sleep(0.01)
+    trial.report(step, loss=1 / step, save=lambda folder: None)
+"""
+
+
+@pytest.mark.timeout(60)
+async def test_a_trial_whose_restores_fail_alike_begins_anew_and_stays_parked(state: Path) -> None:
+    async with running(state, slots=1) as cluster:
+        durable = types_pb2.Suspend(durability_seconds=1.0)
+        study = await cluster.submit(
+            "astray", {"train.py": ASTRAY}, {"rate": [0.1]}, suspend=durable
+        )
+        await cluster.until(lambda: len(list(state.rglob("checkpoints/*/manifest.json"))) > 1)
+        cluster.kill(cluster.pids("trainer"))
+        (trial,) = (await cluster.finished(study)).trials
+        assert trial.state == types_pb2.TRIAL_STATE_COMPLETED
+        assert trial.fidelity == types_pb2.FIDELITY_PARK_ONLY
+        answer = await cluster.stub.GetTrial(control.GetTrialRequest(trial=trial.id))
+        assert answer.trial.fidelity_reason == (
+            "kept parked rather than checkpointed: restores of it failed twice alike: "
+            "the program ran other functions"
+        )
+        restores = [
+            old for old in answer.trial.failures if old.detail == "the program ran other functions"
+        ]
+        assert len(restores) == 3, "two from the newest checkpoint, one from that before"
+
+
 KERAS = """
 import time
 import keras

@@ -67,6 +67,17 @@ def test_one_that_was_refused_twice_is_set_aside(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "unusable").iterdir()] == ["s5"]
 
 
+def test_one_that_cannot_be_relied_on_is_set_aside_at_once(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints"
+    build(folder, "s9", 9)
+    assert not checkpoints.was_refused(folder, "s/0#1@s9")
+    assert checkpoints.refuse(folder, "s9", last=True)
+    assert list(checkpoints.newest(folder)) == []
+    assert checkpoints.was_refused(folder, "s/0#1@s9")
+    checkpoints.set_aside(build(folder, "s5", 5))
+    assert not checkpoints.was_refused(folder, "s/0#1@s5"), "damage is no refusal"
+
+
 @pytest.mark.parametrize("name", ["", ".", "..", "s9", "../checkpoints"])
 def test_only_a_checkpoint_is_set_aside(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "checkpoints"

@@ -135,7 +135,8 @@ def assignments(draw: st.DrawFn) -> Assignment:
         RunId(run.trial, parked) if parked else None,
         checkpoint.id if checkpoint else None,
     )
-    return Assignment(launch, checkpoint, draw(work), 60.0, 30.0)
+    kept = draw(text)
+    return Assignment(launch, checkpoint, draw(work), 60.0, 30.0, kept_parked=kept)
 
 
 orders = st.one_of(
