@@ -26,15 +26,14 @@ from hermesctl.errors import (
     UsageError,
 )
 from hermesctl.events import Event, EventKind
+from hermesctl.explanations import Explanation, Ranked
 from hermesctl.node_records import Device, Node, Usage
 from hermesctl.records import (
     Checkpoint,
     Curve,
-    Explanation,
     Failure,
     MetricValue,
     Quantum,
-    Ranked,
     ServerInfo,
     Study,
     StudyDetail,

@@ -20,6 +20,7 @@ from hermesctl.asking import StudyRef, asked, path_of, refused, study_id
 from hermesctl.async_upkeep import AsyncUpkeep
 from hermesctl.connection import PATIENCE_SECONDS, Connection, new_request_id
 from hermesctl.errors import StudyFileError, UsageError
+from hermesctl.likeness import program
 from hermesctl.records import Stopped, Submission
 from hermesctl.snapshot import snapshot
 from hermesctl.study_writer import plugin_label, study_data
@@ -31,6 +32,7 @@ from hermesctl.submission import (
     interpreter,
     open_study,
     own_files,
+    program_sha256,
 )
 from hermesctl.targets import Changes, Target, extension, selections
 from hermesctl.token import find_token
@@ -123,6 +125,7 @@ class AsyncClient(AsyncUpkeep):
             request_id=new_request_id(),
             spec=spec,
             submit_directory=str(prepared.directory),
+            program_sha256=program_sha256(prepared),
             validate_only=dry_run,
             again=again,
             environment=_named_texts(inherited_environment(spec, os.environ)),
@@ -145,9 +148,11 @@ class AsyncClient(AsyncUpkeep):
         of that study; `environment` is over these."""
         await self._check_version()
         original = (await self.study(study)).study
+        same_program = program(study_data(prepared.spec)) == program(original.spec)
         request = pb.SubmitStudyRequest(
             request_id=new_request_id(),
             spec=prepared.spec,
+            program_sha256=original.program_sha256 if same_program else "",
             code_sha256=original.code_sha256,
             submit_directory=original.submit_directory,
             again=True,

@@ -16,11 +16,11 @@ from hermesctl.connection import Connection
 from hermesctl.errors import NotFound
 from hermesctl.events import Event
 from hermesctl.expectations import nearest
+from hermesctl.explanations import Explanation
 from hermesctl.follow import RECONNECT_SECONDS, OnGap, follow_logs, follow_study, watch
 from hermesctl.node_records import Node
 from hermesctl.records import (
     Curve,
-    Explanation,
     ServerInfo,
     Study,
     StudyDetail,

@@ -10,7 +10,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -21,6 +21,7 @@ from hermesctl.errors import HermesError, Refused, Unreachable, UsageError
 from hermesctl.idle import waiting
 from hermesctl.invocation import command
 from hermesctl.node_views import quarantined
+from hermesctl.records import Study
 from hermesctl.submission import interpreter
 from hermesctl.tables import moment
 from hermesctl.text import one_line, size
@@ -121,10 +122,19 @@ async def _nodes(client: AsyncClient) -> list[Check]:
             checks.append(Check(name, Verdict.NOTE, words, command(f"node release {place}")))
         # A node says of itself what it can and can't do (cgroups, GPUs, zygote).
         checks += [Check(name, Verdict.NOTE, fact) for fact in node.facts]
-    async for study in client.studies():
-        if words := waiting(study):
-            remedy = command(f"why {study.id}/1")
-            checks.append(Check(f"study {study.id}", Verdict.NOTE, words, remedy))
+    return checks + _studies([study async for study in client.studies()])
+
+
+def _studies(studies: Sequence[Study]) -> list[Check]:
+    """What keeps studies from running, and what the authors of those that go on, or of the newest,
+    should know."""
+    checks = []
+    for study in studies:
+        found = [words for words in (waiting(study),) if words]
+        if not study.finished or study is studies[-1]:
+            found += [one_line(words) for words in study.notices]
+        remedy = command(f"why {study.id}/1")
+        checks += [Check(f"study {study.id}", Verdict.NOTE, words, remedy) for words in found]
     return checks
 
 

@@ -17,12 +17,12 @@ from hermesctl.asking import StudyRef, TrialRef
 from hermesctl.async_client import AsyncClient, StudySource
 from hermesctl.connection import PATIENCE_SECONDS
 from hermesctl.events import Event
+from hermesctl.explanations import Explanation
 from hermesctl.follow import RECONNECT_SECONDS, OnGap
 from hermesctl.loop_thread import LoopThread
 from hermesctl.node_records import Node
 from hermesctl.records import (
     Curve,
-    Explanation,
     ServerInfo,
     Stopped,
     Study,

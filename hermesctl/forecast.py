@@ -7,35 +7,25 @@ time, the words say so, and the preview is shown without it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from rich.console import Group, RenderableType
 
 from hermesctl.async_client import AsyncClient
 from hermesctl.errors import HermesError
+from hermesctl.likeness import Wanted, nearest
 from hermesctl.node_records import DEFAULT_POOL
-from hermesctl.records import Study, TrialState
 from hermesctl.simulation import progress, simulated
 from hermesctl.study_writer import study_data
+from hermesctl.submission import Prepared, program_sha256
 from hermesctl.tables import cell, grid
 from hermesctl.text import count, duration, one_line, printable
-from hermesd.pb.hermes.v1.types_pb2 import StudySpec
 
 PATIENCE_SECONDS = 20.0
-# As few curves as these say nothing of a leaderboard.
-FEWEST_TRIALS = 3
-# How alike parameter names must be where the program is another one. Of a program of the same
-# file name one must be the same: it may be another one all the same.
-ALIKE = 0.5
 # Draws of the earlier study's trials: ten, or fewer where a study has many trials.
 MOST_DRAWS, MOST_TRIALS = 10, 160
-NONE_EARLIER = (
-    "no forecast: this head has no earlier study with such parameters of which"
-    f" {FEWEST_TRIALS} trials were trained"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,25 +40,26 @@ class Forecast:
     reason: str = ""
 
 
-async def forecast(client: AsyncClient, spec: StudySpec, policy: str, trials: int) -> Forecast:
+async def forecast(client: AsyncClient, prepared: Prepared, policy: str, trials: int) -> Forecast:
     """What the curves of earlier studies say of a study of so many trials, run by a policy with
     its settings as `plugin_label` writes them."""
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             with progress("looking at earlier studies"):
-                return await _forecast(client, spec, policy, trials)
+                return await _forecast(client, prepared, policy, trials)
     except TimeoutError:
         return Forecast(None, reason=f"no forecast: it takes over {PATIENCE_SECONDS:.0f} s")
     except HermesError as error:
         return Forecast(None, reason=f"no forecast: {one_line(str(error))}")
 
 
-async def _forecast(client: AsyncClient, spec: StudySpec, policy: str, trials: int) -> Forecast:
+async def _forecast(client: AsyncClient, prepared: Prepared, policy: str, trials: int) -> Forecast:
+    spec = prepared.spec
     studies = [study async for study in client.studies()]
-    found = nearest(studies, study_data(spec))
-    if found is None:
-        return Forecast(None, reason=NONE_EARLIER)
-    study, likeness = found
+    wanted = Wanted(study_data(spec), str(prepared.directory), program_sha256(prepared))
+    found = nearest(studies, wanted)
+    if (study := found.study) is None:
+        return Forecast(None, reason=found.words)
     kind, pool = spec.resources.device_kind, spec.pool or DEFAULT_POOL
     devices = sum(
         device.healthy and not device.yielded and kind in ("", device.kind)
@@ -86,44 +77,7 @@ async def _forecast(client: AsyncClient, spec: StudySpec, policy: str, trials: i
     words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
     expected = await simulated(study.id, client.export(study), "forecast", *words)
     busy = sum(not other.finished and other.pool == pool for other in studies)
-    return Forecast(expected, likeness, devices, busy)
-
-
-def nearest(studies: Sequence[Study], spec: Mapping[str, Any]) -> tuple[Study, str] | None:
-    """The study most like this spec, and what both have in common; None if none is like it.
-
-    The same program counts most, then how many names of parameters are the same, then how many
-    trials were trained, then what is newer.
-    """
-    best: tuple[tuple[bool, float, int, float], Study] | None = None
-    for study in studies:
-        trained = study.counts.get(TrialState.COMPLETED, 0)
-        same, shared = program(study.spec) == program(spec), overlap(study.spec, spec)
-        if trained < FEWEST_TRIALS or not (shared >= ALIKE or (same and shared > 0)):
-            continue
-        rank = (same, shared, trained, study.submitted_unix_seconds)
-        if best is None or rank > best[0]:
-            best = rank, study
-    if best is None:
-        return None
-    (same, shared, _, _), study = best
-    named = {1.0: "the same parameters"}.get(
-        shared, f"{100 * shared:.0f} % of the parameters' names"
-    )
-    return study, f"{'the same program' if same else 'another program'}, {named}"
-
-
-def program(spec: Mapping[str, Any]) -> str:
-    """What tells a study's program from others: the file's name, or the command."""
-    if named := spec.get("program"):
-        return Path(str(named)).name
-    return " ".join(map(str, spec.get("command") or ()))
-
-
-def overlap(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
-    """The share of all names of parameters that both have."""
-    mine, theirs = set(one.get("parameters") or ()), set(other.get("parameters") or ())
-    return len(mine & theirs) / len(mine | theirs) if mine | theirs else 1.0
+    return Forecast(expected, found.words, devices, busy)
 
 
 def forecast_view(forecast: Forecast) -> RenderableType:

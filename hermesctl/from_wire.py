@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from google.protobuf.descriptor import EnumDescriptor
 
-from hermesctl import node_records, records
+from hermesctl import explanations, node_records, records
 from hermesctl.events import Event, EventKind
 from hermesctl.records import TrialState
 from hermesctl.schema import short_enum_name
@@ -152,6 +152,9 @@ def study(message: pb.Study) -> records.Study:
         paused=message.paused,
         pool=message.pool or message.spec.pool or node_records.DEFAULT_POOL,
         waits_for=message.waits_for,
+        reported=tuple(message.reported),
+        program_sha256=message.program_sha256,
+        notices=tuple(message.notices),
     )
 
 
@@ -237,20 +240,21 @@ def curve(message: pb.GetCurveResponse) -> records.Curve:
     )
 
 
-def explanation(message: pb.ExplainTrialResponse) -> records.Explanation:
+def explanation(message: pb.ExplainTrialResponse) -> explanations.Explanation:
     """Why a trial runs or waits."""
-    return records.Explanation(
+    return explanations.Explanation(
         trial=message.trial,
         summary=message.summary,
         ranking=tuple(
-            records.Ranked(r.trial, r.words, trial_state(r.state)) for r in message.ranking
+            explanations.Ranked(r.trial, r.words, trial_state(r.state)) for r in message.ranking
         ),
         last_decision=message.last_decision,
         policy=message.policy,
         left_out=tuple(
-            records.LeftOut(each.place, each.reason, each.until_unix_seconds or None)
+            explanations.LeftOut(each.place, each.reason, each.until_unix_seconds or None)
             for each in message.left_out
         ),
+        notices=tuple(message.notices),
     )
 
 

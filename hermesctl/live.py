@@ -7,8 +7,8 @@ the rest; a head that is away for a while is a notice, not the end.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 
 from rich.console import Console
 from rich.live import Live as RichLive
@@ -21,8 +21,9 @@ from hermesctl.failure_views import unexplained
 from hermesctl.idle import hindrances
 from hermesctl.live_table import SPARK_WIDTH
 from hermesctl.program_output import last_line
-from hermesctl.records import StudyDetail
+from hermesctl.records import Study, StudyDetail
 from hermesctl.terminal import is_live, say
+from hermesctl.text import one_line
 from hermesctl.views import Live, final_view, live_view, progress_line, top_view
 
 _REFRESH_SECONDS = 1.0
@@ -94,27 +95,41 @@ async def _print_lines(client: AsyncClient, study: str, console: Console, after:
                 continue  # the follower knows what that means
             console.print(line, soft_wrap=True)
 
-    async def heed() -> None:
-        told = await hindrances(client)  # said already, before the first line
-        loop, took = asyncio.get_running_loop(), 0.0
-        while True:
-            await asyncio.sleep(max(HEED_SECONDS, _REFRESH_SHARE * took))
-            began = loop.time()
-            try:
-                found = await hindrances(client, (await client.study(study)).study)
-            except HermesError:
-                continue
-            for reason in found:
-                if reason not in told:
-                    say(f"note: {reason}")
-            told, took = found, loop.time() - began
-
     follow = client.follow(study, after=after, reports=False, on_gap=_say_gap)
     plain = Plain()
-    async with _beside(tell()), _beside(heed()), aclosing(follow) as events:
+    told = await hindrances(client)  # said already, before the first line
+    async with _beside(tell()), heeded(client, study, told), aclosing(follow) as events:
         async for event in events:
             if plain.tells(event):
                 console.print(event_line(event), soft_wrap=True)
+
+
+def heeded(
+    client: AsyncClient, study: str, told: Sequence[str]
+) -> AbstractAsyncContextManager[None]:
+    """Say beside the body what keeps the study from running and what its author should know, as
+    soon as it is other than what was `told` already."""
+    return _beside(_heed(client, study, told))
+
+
+async def _heed(client: AsyncClient, study: str, told: Sequence[str]) -> None:
+    loop, took = asyncio.get_running_loop(), 0.0
+    while True:
+        await asyncio.sleep(max(HEED_SECONDS, _REFRESH_SHARE * took))
+        began = loop.time()
+        try:
+            found = await concerns(client, (await client.study(study)).study)
+        except HermesError:
+            continue
+        for reason in found:
+            if reason not in told:
+                say(f"note: {reason}")
+        told, took = found, loop.time() - began
+
+
+async def concerns(client: AsyncClient, study: Study) -> list[str]:
+    """What a study's author should know of it, then what keeps it from running."""
+    return [*map(one_line, study.notices), *await hindrances(client, study)]
 
 
 async def _draw(client: AsyncClient, study: str, console: Console, *, devices: bool) -> None:
@@ -170,7 +185,7 @@ async def _asked(client: AsyncClient, study: str, live: Live | None, devices: bo
         live = Live(detail)
     live.detail = detail
     live.nodes = await client.nodes() if devices else ()
-    live.notice = next(iter(await hindrances(client, detail.study)), "")
+    live.notice = next(iter(await concerns(client, detail.study)), "")
     return live
 
 

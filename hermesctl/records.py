@@ -164,7 +164,8 @@ class Study:
 
     `metric` names what ranks its trials, `metric_reason` why if the study names none. `paused`:
     nothing happens until some of its trials are resumed. `waits_for`: none of its trials is on a
-    device, and this says who has those that it could use.
+    device, and this says who has those that it could use. `reported` names the metrics that were
+    seen, `program_sha256` is of the file that it runs, `notices` say what its author should know.
     """
 
     id: str
@@ -189,6 +190,9 @@ class Study:
     paused: bool
     pool: str = DEFAULT_POOL
     waits_for: str = ""
+    reported: tuple[str, ...] = ()
+    program_sha256: str = ""
+    notices: tuple[str, ...] = ()
 
     @property
     def trial_count(self) -> int:
@@ -264,39 +268,6 @@ class Curve:
         points = count(len(self.steps), "point")
         steps = f" from step {self.steps[0]} to {self.steps[-1]}" if self.steps else ""
         return f"<Curve {self.metric}: {points}{steps}>"
-
-
-@dataclass(frozen=True, slots=True)
-class Ranked:
-    """A trial's place in the policy's present order, in the policy's words."""
-
-    trial: str
-    words: str
-    state: TrialState
-
-
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """A place that a trial does not get as long as it could run elsewhere."""
-
-    place: str
-    reason: str
-    until_unix_seconds: float | None
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Explanation:
-    """Why a trial runs or waits."""
-
-    trial: str
-    summary: str
-    ranking: tuple[Ranked, ...]
-    last_decision: str
-    policy: str
-    left_out: tuple[LeftOut, ...] = ()
-
-    def __repr__(self) -> str:
-        return f"<Explanation {self.trial}: {self.summary}>"
 
 
 @dataclass(frozen=True, slots=True)

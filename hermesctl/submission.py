@@ -8,6 +8,7 @@ is found (a sweep file kept in a folder of its own), or the script's own directo
 from __future__ import annotations
 
 import difflib
+import hashlib
 import os
 import re
 import shutil
@@ -100,6 +101,20 @@ def own_files(prepared: Prepared) -> tuple[Path, ...]:
         except (UsageError, OSError):
             continue  # no study file, whatever else it is
     return (*prepared.own_files, *found)
+
+
+def program_sha256(prepared: Prepared) -> str:
+    """The SHA-256 of the file that the trials run: the program, or the first of the command's
+    words that is a file; empty if none is, or if it cannot be read."""
+    spec, directory = prepared.spec, prepared.directory
+    for name in [spec.program] if spec.program else spec.command:
+        if _is_within(directory, name):
+            try:
+                with (directory / name).open("rb") as stream:
+                    return hashlib.file_digest(stream, "sha256").hexdigest()
+            except OSError:
+                return ""
+    return ""
 
 
 def from_document(document: Document, home: Path, *others: Path) -> Prepared:

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from rich.table import Table
 from rich.text import Text
 
-from hermesctl.records import Checkpoint, Explanation, Params, Study, Trial, TrialState
+from hermesctl.explanations import Explanation
+from hermesctl.records import Checkpoint, Params, Study, Trial, TrialState
 from hermesctl.text import cut, duration, number, one_line, percent, printable, size
 from hermesctl.yaml_text import Data
 

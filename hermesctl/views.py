@@ -13,12 +13,13 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from hermesctl.charts import progress_bar
+from hermesctl.explanations import Explanation
 from hermesctl.failure_views import failed_trials
 from hermesctl.invocation import command
 from hermesctl.live_table import SPARK_WIDTH, live_trials
 from hermesctl.node_records import Node
 from hermesctl.node_views import devices_table
-from hermesctl.records import Explanation, Study, StudyDetail, Trial, TrialState
+from hermesctl.records import Study, StudyDetail, Trial, TrialState
 from hermesctl.tables import (
     best_value,
     cell,
@@ -82,7 +83,13 @@ def status_view(detail: StudyDetail, said: Mapping[str, str]) -> RenderableType:
         ("ended" if study.finished else "ends", ending_text(study)),
     ]
     failed = failed_trials(trials, said)
-    return Group(facts_table(facts), *([Text(), *failed[:1]] if failed else []))
+    parts = [facts_table(facts), *notices_view(study.notices)]
+    return Group(*parts, *([Text(), *failed[:1]] if failed else []))
+
+
+def notices_view(notices: Sequence[str]) -> list[RenderableType]:
+    """What the author of a study should know, a line each."""
+    return [cell(f"note: {one_line(words)}", "yellow") for words in notices]
 
 
 def others_view(studies: Sequence[Study]) -> RenderableType:
@@ -184,6 +191,7 @@ def final_view(
         leaderboard(best, study.metric, wide=False),
         *more_trials(study, len(best)),
         *_unmeasured(detail),
+        *notices_view(study.notices),
         Text(),
     ]
     if best and best[0].metric is not None:
@@ -234,10 +242,11 @@ def _unmeasured(detail: StudyDetail) -> list[RenderableType]:
 def explanation_view(explanation: Explanation, wide: bool) -> RenderableType:
     """Why a trial runs or waits, and the policy's order with its words: the first of it and the
     trial, or all of it if `wide`."""
-    lines = [cell(one_line(explanation.summary), "bold")]
+    lines: list[RenderableType] = [cell(one_line(explanation.summary), "bold")]
     if explanation.last_decision:
         lines.append(cell(f"last decision: {explanation.last_decision}"))
     lines.append(cell(f"policy: {explanation.policy}", "dim"))
+    lines += notices_view(explanation.notices)
     for each in explanation.left_out:
         until = f" until {moment(each.until_unix_seconds)}" if each.until_unix_seconds else ""
         lines.append(cell(f"not on {each.place}{until}: {one_line(each.reason)}", "yellow"))

@@ -53,7 +53,8 @@ def preview(
     store nothing.
 
     The head checks and expands it, as it would on submit. Times come from simulating the study's
-    policy on the curves of the earlier study that is most like it, if there is one.
+    policy on the curves of the earlier study that is most like it and has the same signal, if there
+    is one: what the two have in common is said.
 
     Example: hermesctl preview study.yaml -o wide
     """
@@ -65,7 +66,7 @@ def preview(
             say(f"note: {words}")
         trials = len(submission.trials)
         policy = policy_of(prepared, submission)
-        expected = await forecast(client, prepared.spec, policy, trials)
+        expected = await forecast(client, prepared, policy, trials)
         show_preview(stdout(), prepared, submission, output, expected)
 
     run(body, head=head, local=local)

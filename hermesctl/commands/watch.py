@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from typing import Annotated
 
 import typer
@@ -16,14 +16,14 @@ from hermesctl.errors import ExitCode, Unreachable, UsageError
 from hermesctl.event_lines import event_line
 from hermesctl.events import Plain
 from hermesctl.idle import hindrances
-from hermesctl.live import LEADERBOARD_LENGTH, said_last, show_top
+from hermesctl.live import LEADERBOARD_LENGTH, concerns, heeded, said_last, show_top
 from hermesctl.options import HeadOption, LatestStudyArgument, OutputOption, TrialArgument
 from hermesctl.output import Format, emit, json_line, row, write
 from hermesctl.program_output import TerminalFilter
 from hermesctl.running import chosen_study, outcome, run
 from hermesctl.tables import leaderboard
 from hermesctl.terminal import say, stdout, write_bytes
-from hermesctl.text import printable
+from hermesctl.text import one_line, printable
 from hermesctl.views import explanation_view, more_trials, others_view, status_view
 
 CountOption = Annotated[
@@ -126,17 +126,22 @@ def tail(
 
     async def body(client: AsyncClient) -> None:
         console = stdout()
+        beside: AbstractAsyncContextManager[None] = nullcontext()
         if everything:
             stream = client.events(after=after, reports=reports, once=not follow, on_gap=say_gap)
-        elif follow:
-            chosen = await chosen_study(client, study)
-            for reason in await hindrances(client):
-                say(f"note: {reason}")
-            stream = client.follow(chosen, after=after, reports=reports, on_gap=say_gap)
         else:
-            chosen = await chosen_study(client, study)
-            stream = client.events(chosen, after=after, reports=reports, once=True)
-        async with aclosing(stream) as events:
+            chosen = (await client.study(await chosen_study(client, study))).study
+            told = [one_line(words) for words in chosen.notices]
+            if follow:
+                told = await concerns(client, chosen)
+            for reason in told:
+                say(f"note: {reason}")
+            if follow:
+                beside = heeded(client, chosen.id, told)
+                stream = client.follow(chosen, after=after, reports=reports, on_gap=say_gap)
+            else:
+                stream = client.events(chosen, after=after, reports=reports, once=True)
+        async with beside, aclosing(stream) as events:
             async for event in events:
                 last["sequence"] = event.sequence
                 if not output.for_people:

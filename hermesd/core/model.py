@@ -182,7 +182,7 @@ class Study:
 
     `identity` tells it from any other that ever bears or bore its name, here or at another head.
     So many `replicas` of each durable checkpoint are to lie on other nodes. Its trials run where
-    there are all `required_paths`.
+    there are all `required_paths`. `program_sha256` is of the file that they run, "" if unknown.
     """
 
     id: StudyId
@@ -212,6 +212,7 @@ class Study:
     priority: int = 0
     replicas: int = 0
     required_paths: tuple[str, ...] = ()
+    program_sha256: str = ""
 
     @property
     def needs(self) -> tuple[str, ...]:

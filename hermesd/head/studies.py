@@ -18,6 +18,7 @@ from hermesd.head.access import Asker, asker
 from hermesd.head.blobs import NAME, Blobs
 from hermesd.head.loop import Head
 from hermesd.head.nodes import Sessions
+from hermesd.head.notices import never_heard, notices
 from hermesd.head.occupied import waits_for
 from hermesd.head.paging import page
 from hermesd.head.ranking import Leaderboard, measure
@@ -53,9 +54,10 @@ class Studies:
         who = asker()
         key = key_of(request, who)
         self._stored(request.code_sha256)
-        if (named := request.code_identity_sha256) and not NAME.fullmatch(named):
-            expected = "a SHA-256 in hexadecimal digits"
-            raise Refused(FieldError("code_identity_sha256", shown(named), expected))
+        for field in ("code_identity_sha256", "program_sha256"):
+            if (named := getattr(request, field)) and not NAME.fullmatch(named):
+                expected = "a SHA-256 in hexadecimal digits"
+                raise Refused(FieldError(field, shown(named), expected))
         given = _texts(request.given_environment)
         if request.environment_of:
             original = names.study_id(self.head.state, request.environment_of, who)
@@ -67,6 +69,7 @@ class Studies:
             _texts(request.environment),
             given,
             request.code_identity_sha256,
+            request.program_sha256,
         )
         draft = await asyncio.to_thread(studies.draft, submission)
         notes = [*draft.notes, *pools.notes(self.head.state, draft.study)]
@@ -74,6 +77,7 @@ class Studies:
         identical = self._identical(self.head.state, draft.study.fingerprint, who)
         if not identical and not request.again:
             notes += self._alike(draft.study, given, who)
+        notes += never_heard(self.head.state, draft.study, who.user)
         if request.validate_only:
             return self._preview(request, draft, identical, notes)
 
@@ -206,7 +210,7 @@ class Studies:
     def _shown(self, study: Study, board: Leaderboard) -> pb.Study:
         state = self.head.state
         waits = waits_for(state, study, self.head.clock(), asker())
-        return views.study_view(state, study, board, waits)
+        return views.study_view(state, study, board, waits, notices(state, study))
 
     async def ExtendStudy(
         self, request: pb.ExtendStudyRequest, context: Any

@@ -11,6 +11,7 @@ from hermesd.core.state import State
 from hermesd.head import names, points, views
 from hermesd.head.access import FAILED_THERE, asker
 from hermesd.head.loop import Head
+from hermesd.head.notices import notices
 from hermesd.head.occupied import taken
 from hermesd.head.paging import page
 from hermesd.head.ranking import Leaderboard
@@ -101,6 +102,7 @@ class Trials:
                 )
                 for each in told.left_out
             ],
+            notices=notices(state, state.studies[state.trials[trial].spec.study]),
         )
 
     async def PauseTrials(

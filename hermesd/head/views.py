@@ -6,7 +6,7 @@ Losses leave here in the signal's own direction; inside everything is "lower is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 from hermesd import wire
@@ -15,6 +15,7 @@ from hermesd.core.history import MetricSummary
 from hermesd.core.model import Goal, MetricMode, Phase, Study
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
+from hermesd.head.notices import reported
 from hermesd.head.ranking import Leaderboard, Measure
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
@@ -143,8 +144,15 @@ def ranking_view(measure: Measure) -> pb.Ranking:
     return pb.Ranking(metric=metric, reason=measure.reason)
 
 
-def study_view(state: State, study: Study, board: Leaderboard, waits_for: str = "") -> pb.Study:
-    """A study as people see it; `waits_for` says who has the devices that it could use."""
+def study_view(
+    state: State,
+    study: Study,
+    board: Leaderboard,
+    waits_for: str = "",
+    notices: Iterable[str] = (),
+) -> pb.Study:
+    """A study as people see it; `waits_for` says who has the devices that it could use, `notices`
+    what its author should know."""
     trials = board.trials
     counts = Counter(trial.phase for trial in trials)
     unfinished = [state.trials[trial] for trial in state.active[study.id]]
@@ -169,6 +177,9 @@ def study_view(state: State, study: Study, board: Leaderboard, waits_for: str = 
         policy=plugin_to_proto(state.own_policy(study.id)),
         placement=plugin_to_proto(state.placement_of(study.id)),
         waits_for=waits_for,
+        reported=reported(trials),
+        program_sha256=study.program_sha256,
+        notices=notices,
     )
     if (best := board.best) is not None:
         view.best_trial = best.id

@@ -57,6 +57,8 @@ class Submission:
     given: tuple[tuple[str, str], ...] = ()
     # The code without the study's own file, whose comments make no other study.
     code_identity_sha256: str = ""
+    # Of the file that the trials run: what earlier studies have in common with this one.
+    program_sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +161,7 @@ def _study(
         device_kind=section.resources.device_kind,
         memory_bytes=section.resources.memory_bytes,
         priority=section.priority,
+        program_sha256=submission.program_sha256,
     )
 
 

@@ -149,9 +149,11 @@ class Node:
         first: int,
         losses: list[float],
         not_finite: bool = False,
+        chunks: bool = True,
         **metrics: float,
     ) -> None:
-        """Losses from the step `first` on; other metrics are of the last one."""
+        """Losses from the step `first` on; other metrics are of the last one. Without `chunks` the
+        signal is none of them."""
         steps = list(range(first, first + len(losses)))
         points = {"loss": (steps, losses)}
         points.update({name: (steps[-1:], [value]) for name, value in metrics.items()})
@@ -168,7 +170,7 @@ class Node:
                 trial=launch.trial,
                 attempt=launch.attempt,
                 step=steps[-1],
-                chunks=[chunk],
+                chunks=[chunk] if chunks else [],
                 points=[
                     node_pb2.MetricPoints(metric=name, steps=at, values=values)
                     for name, (at, values) in points.items()

@@ -184,8 +184,10 @@ class FakeHead(control_pb2_grpc.ControlServiceServicer):
     async def ExplainTrial(self, request: Any, context: Any) -> pb.ExplainTrialResponse:
         await self._begin(request, context)
         waiting = types.TRIAL_STATE_WAITING
+        study = request.trial.rpartition("/")[0]
         return pb.ExplainTrialResponse(
             trial=request.trial,
+            notices=self.studies[study].notices if study in self.studies else (),
             summary="it waits for cpu/0",
             policy="best_first",
             ranking=[pb.RankedTrial(trial="digits/1", words="loss 0.2", state=waiting)],

@@ -26,14 +26,14 @@ def falling(floor: float) -> list[float]:
 
 @asynccontextmanager
 async def trained(
-    directory: Path, curves: Sequence[Sequence[float]], **fields: Any
+    directory: Path, curves: Sequence[Sequence[float]], program_sha256: str = "", **fields: Any
 ) -> AsyncIterator[World]:
     """A head with the study `digits`, under fifo, of one completed trial a curve."""
     async with world(directory / "head") as head:
         node = Node(head)
         await node.hello()
         values = [float(number) for number in range(len(curves))]
-        await head.submit(spec({"lr": {"values": values}}, **fields))
+        await head.submit(spec({"lr": {"values": values}}, **fields), program_sha256=program_sha256)
         for losses in curves:
             launch = await node.start()
             await node.report(launch, 1, list(losses))

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from hermesctl import async_upkeep, live
 from hermesctl.errors import ExitCode
-from hermesctl.records import Explanation, LeftOut
+from hermesctl.explanations import Explanation, LeftOut
 from hermesctl.views import explanation_view
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types

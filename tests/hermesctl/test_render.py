@@ -17,12 +17,11 @@ from hermesctl.charts import plot, progress_bar, sparkline
 from hermesctl.commands.trial import trial_view
 from hermesctl.event_lines import event_line
 from hermesctl.events import Event
+from hermesctl.explanations import Explanation, Ranked
 from hermesctl.node_records import Device, Node, Usage
 from hermesctl.program_output import TerminalFilter
 from hermesctl.records import (
     Checkpoint,
-    Explanation,
-    Ranked,
     StudyDetail,
     Submission,
     Trial,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from hermesctl.async_client import AsyncClient
 from hermesctl.cli import app
 from hermesctl.errors import ExitCode, StudyFileError, UsageError
 from hermesd.pb.hermes.v1 import control_pb2 as pb
-from tests.hermesctl.fake_head import FakeHead
+from tests.hermesctl.fake_head import FakeHead, trial
 
 
 def submit(*args: str | Path) -> Result:
@@ -31,6 +32,33 @@ def test_a_file_saved_elsewhere_is_the_same_study(
     first, second = head.of(pb.SubmitStudyRequest)
     assert first.spec == second.spec
     assert first.submit_directory == second.submit_directory == str(project)
+
+
+@pytest.mark.parametrize(
+    ("what", "hashed"),
+    [
+        ("program: train.py", "train.py"),
+        ("command: [python, train.py]", "train.py"),
+        ("command: [python, -m, http.server]", ""),
+    ],
+)
+def test_what_the_trials_run_goes_along_as_a_hash(
+    head: FakeHead, project: Path, what: str, hashed: str
+) -> None:
+    file = project / "study.yaml"
+    file.write_text(f"{what}\nmethod: grid\nparameters:\n  lr: {{values: [0.1, 0.2]}}\n")
+    assert submit(file).exit_code == 0
+    expected = hashlib.sha256((project / hashed).read_bytes()).hexdigest() if hashed else ""
+    assert head.of(pb.SubmitStudyRequest)[0].program_sha256 == expected
+
+
+def test_a_clone_runs_the_same_script_unless_it_names_another(head: FakeHead) -> None:
+    head.add_study("digits", trial(1), program_sha256="a" * 64)
+    for changes in ([], ["--set", "program=other.py"]):
+        clone = CliRunner().invoke(app, ["study", "clone", "digits", *changes])
+        assert clone.exit_code == 0, clone.output
+    hashes = [request.program_sha256 for request in head.of(pb.SubmitStudyRequest)]
+    assert hashes == ["a" * 64, ""]
 
 
 def test_a_study_whose_paths_begin_in_its_directory_is_saved_only_there(

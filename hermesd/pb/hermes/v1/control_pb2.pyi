@@ -94,7 +94,7 @@ class FieldErrors(_message.Message):
     def __init__(self, errors: _Optional[_Iterable[_Union[FieldError, _Mapping]]] = ...) -> None: ...
 
 class SubmitStudyRequest(_message.Message):
-    __slots__ = ("request_id", "spec", "code_sha256", "submit_directory", "validate_only", "again", "environment", "given_environment", "environment_of", "code_identity_sha256")
+    __slots__ = ("request_id", "spec", "code_sha256", "submit_directory", "validate_only", "again", "environment", "given_environment", "environment_of", "code_identity_sha256", "program_sha256")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
     CODE_SHA256_FIELD_NUMBER: _ClassVar[int]
@@ -105,6 +105,7 @@ class SubmitStudyRequest(_message.Message):
     GIVEN_ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
     ENVIRONMENT_OF_FIELD_NUMBER: _ClassVar[int]
     CODE_IDENTITY_SHA256_FIELD_NUMBER: _ClassVar[int]
+    PROGRAM_SHA256_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     spec: _types_pb2.StudySpec
     code_sha256: str
@@ -115,7 +116,8 @@ class SubmitStudyRequest(_message.Message):
     given_environment: _containers.RepeatedCompositeFieldContainer[_types_pb2.NamedValue]
     environment_of: str
     code_identity_sha256: str
-    def __init__(self, request_id: _Optional[str] = ..., spec: _Optional[_Union[_types_pb2.StudySpec, _Mapping]] = ..., code_sha256: _Optional[str] = ..., submit_directory: _Optional[str] = ..., validate_only: bool = ..., again: bool = ..., environment: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., given_environment: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., environment_of: _Optional[str] = ..., code_identity_sha256: _Optional[str] = ...) -> None: ...
+    program_sha256: str
+    def __init__(self, request_id: _Optional[str] = ..., spec: _Optional[_Union[_types_pb2.StudySpec, _Mapping]] = ..., code_sha256: _Optional[str] = ..., submit_directory: _Optional[str] = ..., validate_only: bool = ..., again: bool = ..., environment: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., given_environment: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., environment_of: _Optional[str] = ..., code_identity_sha256: _Optional[str] = ..., program_sha256: _Optional[str] = ...) -> None: ...
 
 class SubmitStudyResponse(_message.Message):
     __slots__ = ("study", "trials", "identical_to", "notes", "policy", "placement")
@@ -148,7 +150,7 @@ class PutBlobResponse(_message.Message):
     def __init__(self, sha256: _Optional[str] = ..., size_bytes: _Optional[int] = ...) -> None: ...
 
 class Study(_message.Message):
-    __slots__ = ("id", "spec", "owner", "submitted_unix_seconds", "counts", "best_trial", "best_metric", "busy_seconds", "overhead_seconds", "preemptions", "remaining_seconds", "finished", "finished_unix_seconds", "checkpoint_bytes", "code_sha256", "submit_directory", "paused", "ranking", "pool", "policy", "placement", "waits_for")
+    __slots__ = ("id", "spec", "owner", "submitted_unix_seconds", "counts", "best_trial", "best_metric", "busy_seconds", "overhead_seconds", "preemptions", "remaining_seconds", "finished", "finished_unix_seconds", "checkpoint_bytes", "code_sha256", "submit_directory", "paused", "ranking", "pool", "policy", "placement", "waits_for", "reported", "program_sha256", "notices", "deciding")
     ID_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
@@ -171,6 +173,10 @@ class Study(_message.Message):
     POLICY_FIELD_NUMBER: _ClassVar[int]
     PLACEMENT_FIELD_NUMBER: _ClassVar[int]
     WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
+    REPORTED_FIELD_NUMBER: _ClassVar[int]
+    PROGRAM_SHA256_FIELD_NUMBER: _ClassVar[int]
+    NOTICES_FIELD_NUMBER: _ClassVar[int]
+    DECIDING_FIELD_NUMBER: _ClassVar[int]
     id: str
     spec: _types_pb2.StudySpec
     owner: str
@@ -193,7 +199,11 @@ class Study(_message.Message):
     policy: _types_pb2.Plugin
     placement: _types_pb2.Plugin
     waits_for: str
-    def __init__(self, id: _Optional[str] = ..., spec: _Optional[_Union[_types_pb2.StudySpec, _Mapping]] = ..., owner: _Optional[str] = ..., submitted_unix_seconds: _Optional[float] = ..., counts: _Optional[_Iterable[_Union[StateCount, _Mapping]]] = ..., best_trial: _Optional[str] = ..., best_metric: _Optional[float] = ..., busy_seconds: _Optional[float] = ..., overhead_seconds: _Optional[float] = ..., preemptions: _Optional[int] = ..., remaining_seconds: _Optional[float] = ..., finished: bool = ..., finished_unix_seconds: _Optional[float] = ..., checkpoint_bytes: _Optional[int] = ..., code_sha256: _Optional[str] = ..., submit_directory: _Optional[str] = ..., paused: bool = ..., ranking: _Optional[_Union[Ranking, _Mapping]] = ..., pool: _Optional[str] = ..., policy: _Optional[_Union[_types_pb2.Plugin, _Mapping]] = ..., placement: _Optional[_Union[_types_pb2.Plugin, _Mapping]] = ..., waits_for: _Optional[str] = ...) -> None: ...
+    reported: _containers.RepeatedScalarFieldContainer[str]
+    program_sha256: str
+    notices: _containers.RepeatedScalarFieldContainer[str]
+    deciding: _types_pb2.Plugin
+    def __init__(self, id: _Optional[str] = ..., spec: _Optional[_Union[_types_pb2.StudySpec, _Mapping]] = ..., owner: _Optional[str] = ..., submitted_unix_seconds: _Optional[float] = ..., counts: _Optional[_Iterable[_Union[StateCount, _Mapping]]] = ..., best_trial: _Optional[str] = ..., best_metric: _Optional[float] = ..., busy_seconds: _Optional[float] = ..., overhead_seconds: _Optional[float] = ..., preemptions: _Optional[int] = ..., remaining_seconds: _Optional[float] = ..., finished: bool = ..., finished_unix_seconds: _Optional[float] = ..., checkpoint_bytes: _Optional[int] = ..., code_sha256: _Optional[str] = ..., submit_directory: _Optional[str] = ..., paused: bool = ..., ranking: _Optional[_Union[Ranking, _Mapping]] = ..., pool: _Optional[str] = ..., policy: _Optional[_Union[_types_pb2.Plugin, _Mapping]] = ..., placement: _Optional[_Union[_types_pb2.Plugin, _Mapping]] = ..., waits_for: _Optional[str] = ..., reported: _Optional[_Iterable[str]] = ..., program_sha256: _Optional[str] = ..., notices: _Optional[_Iterable[str]] = ..., deciding: _Optional[_Union[_types_pb2.Plugin, _Mapping]] = ...) -> None: ...
 
 class Ranking(_message.Message):
     __slots__ = ("metric", "reason")
@@ -566,20 +576,22 @@ class ExplainTrialRequest(_message.Message):
     def __init__(self, trial: _Optional[str] = ...) -> None: ...
 
 class ExplainTrialResponse(_message.Message):
-    __slots__ = ("trial", "summary", "ranking", "last_decision", "policy", "left_out")
+    __slots__ = ("trial", "summary", "ranking", "last_decision", "policy", "left_out", "notices")
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     SUMMARY_FIELD_NUMBER: _ClassVar[int]
     RANKING_FIELD_NUMBER: _ClassVar[int]
     LAST_DECISION_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
     LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    NOTICES_FIELD_NUMBER: _ClassVar[int]
     trial: str
     summary: str
     ranking: _containers.RepeatedCompositeFieldContainer[RankedTrial]
     last_decision: str
     policy: str
     left_out: _containers.RepeatedCompositeFieldContainer[LeftOut]
-    def __init__(self, trial: _Optional[str] = ..., summary: _Optional[str] = ..., ranking: _Optional[_Iterable[_Union[RankedTrial, _Mapping]]] = ..., last_decision: _Optional[str] = ..., policy: _Optional[str] = ..., left_out: _Optional[_Iterable[_Union[LeftOut, _Mapping]]] = ...) -> None: ...
+    notices: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, trial: _Optional[str] = ..., summary: _Optional[str] = ..., ranking: _Optional[_Iterable[_Union[RankedTrial, _Mapping]]] = ..., last_decision: _Optional[str] = ..., policy: _Optional[str] = ..., left_out: _Optional[_Iterable[_Union[LeftOut, _Mapping]]] = ..., notices: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class LeftOut(_message.Message):
     __slots__ = ("place", "reason", "until_unix_seconds")

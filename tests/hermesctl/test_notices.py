@@ -1,0 +1,76 @@
+"""What the author of a study should know is said wherever the study is looked at."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from hermesctl import live
+from hermesctl.cli import app
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1 import types_pb2 as types
+from tests.hermesctl.fake_head import FakeHead, event, trial
+
+SILENT = "signal losss was never reported; reported: acc, loss (did you mean loss?)"
+FINISHED = event(9, pb.PUBLIC_EVENT_KIND_STUDY_FINISHED)
+
+
+def hermesctl(*words: str) -> Result:
+    return CliRunner().invoke(app, list(words))
+
+
+def flat(result: Result) -> str:
+    return " ".join(result.output.split())
+
+
+@pytest.fixture
+def digits(head: FakeHead) -> FakeHead:
+    """A head with a study whose signal nobody reports, and which goes on."""
+    running = trial(1, state=types.TRIAL_STATE_RUNNING)
+    head.add_study("digits", running, notices=[SILENT], reported=["acc", "loss"])
+    return head
+
+
+@pytest.mark.parametrize(
+    "words", [["status", "digits"], ["study", "show", "digits"], ["why", "digits/1"], ["tail"]]
+)
+def test_it_is_said_once(digits: FakeHead, words: list[str]) -> None:
+    assert flat(hermesctl(*words)).count(f"note: {SILENT}") == 1
+    digits.studies["digits"].finished = True
+    assert flat(hermesctl(*words)).count(f"note: {SILENT}") == 1, "it is as true afterwards"
+
+
+def test_programs_get_it_as_well(digits: FakeHead) -> None:
+    found = json.loads(hermesctl("status", "digits", "-o", "json").stdout)
+    assert (found["notices"], found["reported"]) == ([SILENT], ["acc", "loss"])
+    assert json.loads(hermesctl("why", "digits/1", "-o", "json").stdout)["notices"] == [SILENT]
+
+
+def test_who_follows_is_told_at_once_and_whatever_is_new(
+    digits: FakeHead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "HEED_SECONDS", 0.0)
+    digits.asked_before, digits.at_last = 5, [FINISHED]
+    assert hermesctl("tail", "-f", "digits").stderr.count(SILENT) == 1
+
+
+def test_who_submitted_and_follows_is_told(
+    head: FakeHead, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "HEED_SECONDS", 0.0)
+    head.submitted = {"notices": [SILENT]}
+    head.asked_before, head.at_last = 5, [FINISHED]
+    said = hermesctl("submit", str(project / "study.yaml"), "--follow")
+    assert said.stderr.count(SILENT) == 1
+    assert " ".join(said.stdout.split()).count(SILENT) == 1, "how it ended has it as well"
+
+
+def test_doctor_tells_it_of_studies_that_go_on_and_of_the_newest(digits: FakeHead) -> None:
+    assert SILENT in flat(hermesctl("doctor"))
+    digits.studies["digits"].finished = True
+    assert SILENT in flat(hermesctl("doctor"))
+    digits.add_study("newer", trial(1, "newer"))
+    assert SILENT not in flat(hermesctl("doctor"))
