@@ -21,15 +21,28 @@ import typer
 
 from hermesd import keeping, logs
 from hermesd.config import NodeConfig, state_home
+from hermesd.misuse import Misuse, OneLineGroup
+from hermesd.refusal import FieldError, shown
 from hermesd.settings import ConfigError, load_head, load_node
-from hermesd.simulate import answers
+from hermesd.simulate import answers, checking
 
 PASSING = 1
 REFUSED = 2
 IN_THE_WAY = 4
 INTERRUPTED = 130
 
+
+class Commands(OneLineGroup):
+    """All of them; a misused one is refused as settings are."""
+
+    def refused(self, misuse: Misuse) -> NoReturn:
+        """Say what is wrong with the command line, and leave."""
+        wrong = FieldError(misuse.name, shown(misuse.value), misuse.expected, misuse.nearest)
+        _refuse(str(wrong))
+
+
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -254,25 +267,7 @@ def simulate(
 app.command()(keeping.backup)
 app.command()(answers.replay)
 app.command()(answers.forecast)
-
-
-@policies.command("check")
-def check_policy(
-    name: Annotated[str, typer.Argument(help="As a study's `schedule.policy` has it.")],
-) -> None:
-    """Try a policy out with its defaults: everything it promises, and a small study."""
-    from hermesd.core.model import Plugin
-    from hermesd.core.policy import BadSetting
-    from hermesd.policy import make_policy
-    from hermesd.policy.contract import faults
-
-    try:
-        found = faults(make_policy(Plugin(name)))
-    except BadSetting as error:
-        _refuse(str(error))
-    if found:
-        _refuse("\n".join(f"{name}: {fault}" for fault in found))
-    typer.echo(f"{name} keeps the contract of a policy")
+policies.command("check")(checking.check)
 
 
 def _run(
