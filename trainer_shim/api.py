@@ -18,6 +18,9 @@ from trainer_shim.agent import Agent
 
 Save = Callable[[str], object]
 
+# What a node takes from a host, and the head from a node.
+_LARGEST_STEP = 2**53
+
 
 @dataclass(frozen=True)
 class Resume:
@@ -58,9 +61,10 @@ class Trial:
         if agent is None:
             return
         last, step = agent.page.step, operator.index(step)
-        if not last < step < 2**63:
+        if not last < step <= _LARGEST_STEP:
             raise ValueError(
-                f"report of step {step}: expected more than {last}, the steps done so far"
+                f"report of step {step}: expected more than {last}, the steps done so far, and no"
+                f" more than {_LARGEST_STEP}"
             )
         if loss is not None:
             metrics["loss"] = loss.detach() if hasattr(loss, "detach") else loss

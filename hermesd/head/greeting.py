@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import hermesd
 from hermesd import wire
+from hermesd.core.bounds import implausible
 from hermesd.core.events import NodeJoined
 from hermesd.head.guard import caller
 from hermesd.head.refusals import NotNow
@@ -38,6 +39,8 @@ async def hello(requests: AsyncIterator[pb.AttachRequest]) -> tuple[pb.Hello, No
     except wire.Malformed as error:
         raise Refused(FieldError("hello", "malformed", str(error))) from None
     assert isinstance(joined, NodeJoined)
+    if wrong := implausible(joined.node, joined):
+        raise Refused(FieldError("hello", "implausible", wrong))
     for device in joined.devices:
         if device.node != joined.node or not device.id.startswith(f"{joined.node}/"):
             expected = f"a device of {joined.node}, named {joined.node}/…"

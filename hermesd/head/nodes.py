@@ -17,6 +17,7 @@ import structlog
 
 import hermesd
 from hermesd import wire
+from hermesd.core.bounds import implausible
 from hermesd.core.commands import Bind, Command, Copy, Drop, Launch, Quarantine, Trust
 from hermesd.core.copies import left_behind
 from hermesd.core.events import (
@@ -274,6 +275,10 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
             session.acknowledge(sequence)
             return
         if event is None or isinstance(event, NodeJoined):
+            session.acknowledge(sequence)
+            return
+        if wrong := implausible(session.node, event):
+            log.error("implausible message dropped", node=session.node, error=wrong)
             session.acknowledge(sequence)
             return
         if foreign(self._head.state, request.identity, event):

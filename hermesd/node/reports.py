@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from hermesd.core.bounds import LARGEST_COUNT
 from hermesd.core.events import Reported
 from hermesd.core.losses import REPORT_CHUNKS, Chunk, chunked
 from hermesd.core.model import Checkpoint, Fidelity, Goal, NodeId, RunId, Tier
@@ -26,8 +27,6 @@ from hermesd.core.node_messages import (
     Started,
 )
 from hermesd.node.frames import Frame
-
-LARGEST_STEP = 2**63 - 1
 
 
 def fact_of(frame: Frame, trial: str, goal: Goal, signal: str, node: NodeId) -> HostFact | None:
@@ -83,9 +82,9 @@ def fact_of(frame: Frame, trial: str, goal: Goal, signal: str, node: NodeId) -> 
 
 
 def _count(value: Any) -> int:
-    """A number of things, as the wire can carry it."""
-    if not 0 <= (number := int(value)) <= LARGEST_STEP:
-        raise ValueError(f"{number}: expected a number from 0 to {LARGEST_STEP}")
+    """A number of things, as the head takes it."""
+    if not 0 <= (number := int(value)) <= LARGEST_COUNT:
+        raise ValueError(f"{number}: expected a number from 0 to {LARGEST_COUNT}")
     return number
 
 
@@ -105,10 +104,11 @@ def checkpoint_of(frame: Frame, run: RunId, node: NodeId) -> Checkpoint:
 def progress(run: RunId, frame: Frame, goal: Goal, signal: str) -> Progress:
     """A report: the signal as chunks, every metric as points."""
     points = [(int(step), {k: float(v) for k, v in m.items()}) for step, m in frame["points"]]
-    # A program numbers its steps as it likes; what the wire cannot carry must end here.
+    # A program numbers its steps as it likes; what the head would not take must end here.
     steps = [int(frame["first_step"]), *(step for step, _ in points)]
-    if steps != sorted(steps) or steps[0] < 0 or max(steps) > LARGEST_STEP:
-        raise ValueError(f"steps {steps[0]}..{steps[-1]}: expected rising ones, in 64 bits")
+    if steps != sorted(steps) or steps[0] < 0 or max(steps) > LARGEST_COUNT:
+        expected = f"expected rising ones, to {LARGEST_COUNT}"
+        raise ValueError(f"steps {steps[0]}..{steps[-1]}: {expected}")
     sign = -1.0 if goal is Goal.MAXIMIZE else 1.0
     losses = [(step, sign * metrics[signal]) for step, metrics in points if signal in metrics]
     summary = frame["signal"]

@@ -199,6 +199,38 @@ async def test_a_late_word_of_a_run_that_was_lost_is_its_nodes_to_say(head: Worl
     liar.call.cancel()
 
 
+async def test_a_node_that_says_what_none_does_neither_ends_the_head_nor_reaches_others(
+    head: World,
+) -> None:
+    """Each of these would end the head, at each of its restarts again, or name a file of others."""
+    node, other = Node(head), Node(head, "other")
+    await node.hello()
+    await head.submit(spec(ONE))
+    run = {"trial": "digits/1", "attempt": 1}
+    await node.start()
+    saved = {"trial": "digits/1", "attempt": 1, "step": 5, "sha256": "5ha", "size_bytes": 1}
+    for kept in (
+        types.Checkpoint(**saved, id="digits/1@../../../evil", nodes=["box"]),
+        types.Checkpoint(**saved, id="digits/1@a", nodes=["box", "ghost"]),
+        types.Checkpoint(**{**saved, "size_bytes": 2**63 - 1}, id="digits/1@a", nodes=["box"]),
+    ):
+        await node.say(checkpointed=node_pb2.Checkpointed(**run, checkpoint=kept))
+    planned = node_pb2.RunStarted(**run, start_seconds=0.1, planned_steps=2**63 - 1)
+    await node.say(run_started=planned)
+    last = node_pb2.RunFailed(**run, error_kind="lost", newest_attempt=2**31 - 1)
+    await node.say(run_failed=last)
+    await node.settle()
+    trial = head.state.trials["digits/1"]
+    assert (trial.checkpoint, trial.planned_steps, trial.attempt) == (None, None, 1)
+    far = node_pb2.LiveRun(trial="digits/1", attempt=2**31 - 1, condition=1)
+    code, words = await status(other.hello(runs=[far]))
+    assert (code, "NodeJoined.live.run.attempt" in words) == (CODE.INVALID_ARGUMENT, True)
+    assert "other" not in head.state.nodes
+    await node.report(node_pb2.Launch(**run), 1, [0.5])
+    await node.settle()
+    node.call.cancel()
+
+
 async def test_half_closing_the_stream_makes_the_node_silent(head: World) -> None:
     node = Node(head)
     await node.hello()
