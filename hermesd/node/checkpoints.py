@@ -15,11 +15,12 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+from hermesd.core.bounds import LARGEST_COUNT
 from hermesd.core.model import CheckpointId
 from hermesd.node.frames import Frame
 
@@ -88,6 +89,15 @@ def verified(path: Path) -> Found:
     return Found(
         path, int(manifest["step"]), int(manifest.get("attempt", 0)), created, digest, size
     )
+
+
+def promised(path: Path, sha256: str) -> dict[str, int]:
+    """The files that the manifest at `path` names, with their bytes, if it is the one of this hash
+    (empty: if it is any). Raises Damaged."""
+    manifest, digest = _manifest(path)
+    if sha256 and digest != sha256:
+        raise Damaged(f"it is {digest}, the head knows {sha256}")
+    return {name: entry["bytes"] for name, entry in manifest["files"].items()}
 
 
 def newest(folder: Path) -> Iterator[Found]:
@@ -183,13 +193,34 @@ def _manifest(path: Path) -> tuple[dict[str, Any], str]:
         manifest = json.loads(body)
     except (OSError, ValueError, RecursionError) as error:
         raise Damaged(f"{path}: no readable manifest: {error}") from None
-    if (
-        not isinstance(manifest, dict)
-        or not isinstance(manifest.get("files"), dict)
-        or not isinstance(manifest.get("step"), int)
-    ):
+    if not isinstance(manifest, dict) or not _is_sound(manifest):
         raise Damaged(f"{path}: its manifest names no step and files")
     return manifest, hashlib.sha256(body).hexdigest()
+
+
+def _is_sound(manifest: Mapping[str, Any]) -> bool:
+    """Whether it has what a manifest has: it may come from anybody."""
+    step, files = manifest.get("step"), manifest.get("files")
+    if not _is_count(step) or not _is_count(manifest.get("attempt", 0)):
+        return False
+    if not isinstance(files, dict):
+        return False
+    names = [PurePosixPath(name) for name in files]
+    folders = {folder for name in names for folder in name.parents}
+    return all(
+        _is_file(name) and str(name) == said and name not in folders
+        for name, said in zip(names, files, strict=True)
+    ) and all(isinstance(entry, dict) and _is_count(entry.get("bytes")) for entry in files.values())
+
+
+def _is_file(name: PurePosixPath) -> bool:
+    """Whether it can be a file's below a checkpoint's directory, and no manifest's."""
+    inside = name.parts and not name.is_absolute() and ".." not in name.parts
+    return bool(inside) and "\0" not in str(name) and name != PurePosixPath(MANIFEST)
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value <= LARGEST_COUNT
 
 
 def _measure(path: Path) -> dict[str, Any]:

@@ -8,29 +8,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
+import errno
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from weakref import WeakValueDictionary
 
 import grpc
 import structlog
 
+from hermesd.core.bounds import directory_of
 from hermesd.core.model import Checkpoint
 from hermesd.core.node_messages import Source
 from hermesd.enrolment import Membership, channel_options
 from hermesd.identity import server_name
 from hermesd.node import checkpoints
 from hermesd.node.checkpoints import MANIFEST, MANIFEST_LIMIT_BYTES, Damaged
-from hermesd.node.giving import AT_ONCE
+from hermesd.node.giving import AT_ONCE, PATIENCE_SECONDS
 from hermesd.node.shared import Shared, SharedAway
 from hermesd.pb.hermes.v1 import transfer_pb2 as pb
 from hermesd.pb.hermes.v1 import transfer_pb2_grpc
 
 TRIES = 3
 _PAUSE_SECONDS = 1.0
+# Who sends less than so much in `PATIENCE_SECONDS` has the turn of others, and is given up. To
+# begin takes longer: the node may be giving other files.
+PACE_BYTES = 1 << 20
+TURN_SECONDS = 900.0
 # A node that says nothing any more, or was never reached, is given up: others can be asked.
 _OPTIONS = [
     ("grpc.enable_http_proxy", 0),
@@ -78,7 +83,11 @@ class Fetching:
         self, checkpoint: Checkpoint, sources: Sequence[Source], folder: Path, identity: str = ""
     ) -> bool:
         """The same for who holds the lock; whether it is there. Raises NotFetched, OSError."""
-        name = checkpoint.id.rpartition("@")[2]
+        name = directory_of(checkpoint.id)
+        if name is None:
+            raise NotFetched(
+                f"{checkpoint.id[:80]!r} names no directory of a checkpoint", way=False
+            )
         if (folder / name / MANIFEST).exists():
             return True
         reasons, way = [], True
@@ -98,11 +107,14 @@ class Fetching:
                     reasons.append(f"{source.node} is away")
                     continue
                 try:
-                    await _from(source, checkpoint, folder, identity, self._membership)
+                    await _from(source, checkpoint, folder / name, identity, self._membership)
                 except grpc.aio.AioRpcError as error:
                     way = way and error.code() is grpc.StatusCode.UNAVAILABLE
                     reasons.append(f"{source.node} at {source.address}: {error.details()}")
-                except (Damaged, ValueError) as error:
+                except TimeoutError:
+                    slow = f"less than {PACE_BYTES} bytes came in {PATIENCE_SECONDS:g} s"
+                    reasons.append(f"{source.node} at {source.address}: {slow}")
+                except Damaged as error:
                     way = False
                     await _doubt(source, checkpoint, self._membership)
                     reasons.append(f"{source.node} at {source.address}: {error}")
@@ -125,12 +137,13 @@ def _is_elsewhere(source: Source) -> bool:
 async def _from(
     source: Source,
     checkpoint: Checkpoint,
-    folder: Path,
+    target: Path,
     identity: str,
     membership: Membership | None,
 ) -> None:
-    name = checkpoint.id.rpartition("@")[2]
-    partial = folder / f"{name}.fetched.partial"
+    """Bring it as the directory `target`. Nothing is asked for that its manifest does not name, nor
+    more of it, and nothing at all by a manifest that is not the one the head knows."""
+    partial = target.with_name(f"{target.name}.fetched.partial")
     partial.mkdir(parents=True, exist_ok=True)
     async with _channel(source, membership) as channel:
         stub = transfer_pb2_grpc.TransferServiceStub(channel)
@@ -143,20 +156,25 @@ async def _from(
         manifest = partial / MANIFEST
         manifest.unlink(missing_ok=True)
         await _file(stub, wanted, MANIFEST, manifest, MANIFEST_LIMIT_BYTES)
-        for file, expected in sorted(json.loads(manifest.read_bytes())["files"].items()):
-            target = partial / file
-            if not target.resolve().is_relative_to(partial.resolve()):
-                raise Damaged(f"{file} lies outside")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            await _file(stub, wanted, file, target, int(expected["bytes"]))
-    try:
-        found = await asyncio.to_thread(checkpoints.verified, partial)
-        if checkpoint.sha256 and found.sha256 != checkpoint.sha256:
-            raise Damaged(f"it is {found.sha256}, the head knows {checkpoint.sha256}")
-    except Damaged:
-        shutil.rmtree(partial)
-        raise
-    os.rename(partial, folder / name)
+        try:
+            files = checkpoints.promised(partial, checkpoint.sha256)
+            _see_room(partial, files.values())
+            for name, size in sorted(files.items()):
+                file = partial / name
+                file.parent.mkdir(parents=True, exist_ok=True)
+                await _file(stub, wanted, name, file, size)
+            await asyncio.to_thread(checkpoints.verified, partial)
+        except Damaged:
+            shutil.rmtree(partial)
+            raise
+    os.rename(partial, target)
+
+
+def _see_room(partial: Path, sizes: Iterable[int]) -> None:
+    """See that there is room for all that is still to come. Raises OSError."""
+    here = sum(path.stat().st_size for path in partial.rglob("*") if path.is_file())
+    if sum(sizes) - here > shutil.disk_usage(partial).free:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(partial))
 
 
 async def _doubt(source: Source, checkpoint: Checkpoint, membership: Membership | None) -> None:
@@ -184,8 +202,14 @@ async def _file(
     while True:
         request.offset = begun = _size(target)
         try:
-            async for piece in stub.Fetch(request):
-                await asyncio.to_thread(_append, target, piece.data, limit_bytes)
+            async with asyncio.timeout(TURN_SECONDS) as patience:
+                came = PACE_BYTES
+                async for piece in stub.Fetch(request):
+                    if came >= PACE_BYTES:
+                        came = 0
+                        patience.reschedule(asyncio.get_running_loop().time() + PATIENCE_SECONDS)
+                    await asyncio.to_thread(_append, target, piece.data, limit_bytes)
+                    came += len(piece.data)
             return
         except grpc.aio.AioRpcError as error:
             left = TRIES if _size(target) > begun else left - 1

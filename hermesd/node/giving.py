@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ from hermesd.pb.hermes.v1 import transfer_pb2 as pb
 from hermesd.pb.hermes.v1 import transfer_pb2_grpc
 
 AT_ONCE = 2
+# For a piece to be taken: who asks for a file and does not read it must not keep its turn either.
+PATIENCE_SECONDS = 120.0
 # Each side asks now and then whether anybody is still there: who is gone in the middle of a file
 # must not keep its turn.
 _OPTIONS = [
@@ -86,16 +88,19 @@ class Giving(transfer_pb2_grpc.TransferServiceServicer):
         if self._server is not None:
             await self._server.stop(None)
 
-    async def Fetch(
+    async def Fetch(  # type: ignore[override]  # a handler may write instead of yielding
         self, request: pb.FetchRequest, context: Any
-    ) -> AsyncIterator[pb.FetchResponse]:
+    ) -> None:
         if not ticket.is_good(request.ticket, self.key, request.trial, request.checkpoint):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "not a ticket for this")
         try:
             file = files.within(self._directory(request), request.file)
             async with self._turns:
                 async for data in files.rest(file, request.offset):
-                    yield pb.FetchResponse(data=data)
+                    async with asyncio.timeout(PATIENCE_SECONDS):
+                        await context.write(pb.FetchResponse(data=data))
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "nobody reads what was asked")
         except (OSError, BadTrial) as error:
             await self._doubt(request.trial, request.checkpoint)
             await context.abort(grpc.StatusCode.NOT_FOUND, str(error))

@@ -13,6 +13,7 @@ from typing import Protocol
 
 import structlog
 
+from hermesd.core.bounds import directory_of
 from hermesd.core.file_events import Copied, CopyEvent, Dropped, NotCopied, Spoilt
 from hermesd.core.model import Checkpoint, CheckpointId, NodeId, TrialId
 from hermesd.core.node_actions import Bring, Clear
@@ -134,7 +135,9 @@ class Replicas:
             event = NotCopied(order.node, trial, name, str(error), error.way)
         except Damaged as error:
             event = NotCopied(order.node, trial, name, str(error), way=False)
-        except (BadTrial, CodeError, OSError) as error:
+        except Exception as error:  # whatever another node sends costs no more than the copy
+            foreseen = isinstance(error, BadTrial | CodeError | OSError)
+            log.error("copy given up", checkpoint=name, exc_info=None if foreseen else error)
             event = NotCopied(order.node, trial, name, words_of(error), way=True)
         if isinstance(event, NotCopied):
             log.warning("not copied", checkpoint=name, reason=event.reason)
@@ -158,7 +161,7 @@ class Replicas:
         if self._shared is None or not order.identity or folder.identity != order.identity:
             raise NotFetched(f"{order.checkpoint.id} is not to be shared by this node", way=True)
         trial, path = folder.trial, folder.checkpoints / names[0]
-        if not path.is_dir():
+        if directory_of(order.checkpoint.id) is None or not path.is_dir():
             raise NotFetched(f"{path} is here no more", way=False)
         try:
             await asyncio.to_thread(self._shared.put, path, trial, order.identity, names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -127,6 +128,111 @@ async def test_the_next_source_is_asked(giver: Giver, tmp_path: Path) -> None:
 
 async def test_a_socket_of_another_machine_is_not_waited_for(giver: Giver, tmp_path: Path) -> None:
     await bring(giver, tmp_path / "b", Source("far", "unix:/run/of-another/transfer.sock", b""))
+    assert not (tmp_path / "b").exists()
+
+
+class Liar(transfer_pb2_grpc.TransferServiceServicer):
+    """A node that has the tickets, and sends what it likes."""
+
+    def __init__(self, manifest: bytes) -> None:
+        self.manifest = manifest
+        self.asked: list[str] = []
+        self.silent = asyncio.Event()
+
+    async def Fetch(
+        self, request: pb.FetchRequest, context: Any
+    ) -> AsyncIterator[pb.FetchResponse]:
+        self.asked.append(request.file)
+        if request.file == "manifest.json":
+            yield pb.FetchResponse(data=self.manifest)
+            return
+        yield pb.FetchResponse(data=b"x")
+        await self.silent.wait()
+
+    async def Doubt(self, request: pb.DoubtRequest, context: Any) -> pb.DoubtResponse:
+        return pb.DoubtResponse()
+
+    @contextlib.asynccontextmanager
+    async def at(self, path: Path) -> AsyncIterator[Source]:
+        server = grpc.aio.server()
+        transfer_pb2_grpc.add_TransferServiceServicer_to_server(self, server)
+        server.add_insecure_port(f"unix:{path}")
+        await server.start()
+        yield Source("liar", f"unix:{path}", b"")
+        await server.stop(None)
+
+
+LIES = (
+    "[]",
+    "{}",
+    "[" * 100_000,
+    '{"step": 5}',
+    '{"step": 5, "files": []}',
+    '{"step": 5, "files": {"a": 1}}',
+    '{"step": 5, "files": {"a": {"bytes": "7"}}}',
+    '{"step": 5, "files": {"a": {"bytes": -7}}}',
+    '{"step": 5, "attempt": "x", "files": {}}',
+    f'{{"step": {10**400}, "files": {{}}}}',
+    *(
+        json.dumps({"step": 5, "files": {name: {"bytes": 1, "sha256": ""} for name in names}})
+        for names in (
+            ["."], ["a\0"], ["a", "a/b"], ["/etc/x"], ["../x"], ["a/../../x"], ["manifest.json"]
+        )
+    ),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("lie", LIES, ids=lambda lie: lie[:50])
+async def test_whatever_a_node_sends_is_no_more_than_damaged(tmp_path: Path, lie: str) -> None:
+    liar = Liar(lie.encode())
+    known = Checkpoint(f"{TRIAL}@s5", TRIAL, 1, 5, "", 1, ("liar",))
+    async with liar.at(tmp_path / "liar.sock") as source:
+        with pytest.raises(NotFetched, match="could not be had") as caught:
+            await Fetching(None).bring(known, (source,), tmp_path / "b")
+    assert not caught.value.way
+    assert liar.asked == ["manifest.json"]
+    assert list((tmp_path / "b").iterdir()) == []
+
+
+async def test_nothing_is_fetched_by_a_manifest_that_is_not_the_known_one(tmp_path: Path) -> None:
+    """Else any node could fill the disks of others, before anything is found to be wrong."""
+    liar = Liar(b'{"step": 5, "files": {"weights": {"bytes": 1000000, "sha256": ""}}}')
+    known = Checkpoint(f"{TRIAL}@s5", TRIAL, 1, 5, "5ha", 1, ("liar",))
+    async with liar.at(tmp_path / "liar.sock") as source:
+        with pytest.raises(NotFetched, match="the head knows 5ha"):
+            await Fetching(None).bring(known, (source,), tmp_path / "b")
+    assert liar.asked == ["manifest.json"]
+
+
+async def test_what_there_is_no_room_for_is_not_begun(tmp_path: Path) -> None:
+    liar = Liar(b'{"step": 5, "files": {"weights": {"bytes": %d, "sha256": ""}}}' % 2**53)
+    known = Checkpoint(f"{TRIAL}@s5", TRIAL, 1, 5, "", 1, ("liar",))
+    async with liar.at(tmp_path / "liar.sock") as source:
+        with pytest.raises(OSError, match="No space left"):
+            await Fetching(None).bring(known, (source,), tmp_path / "b")
+    assert liar.asked == ["manifest.json"]
+
+
+async def test_who_sends_next_to_nothing_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "PATIENCE_SECONDS", 0.1)
+    liar = Liar(b'{"step": 5, "files": {"weights": {"bytes": 1000, "sha256": ""}}}')
+    known = Checkpoint(f"{TRIAL}@s5", TRIAL, 1, 5, "", 1, ("liar",))
+    async with liar.at(tmp_path / "liar.sock") as source:
+        with pytest.raises(NotFetched, match=r"less than 1048576 bytes came in 0\.1 s") as caught:
+            await Fetching(None).bring(known, (source,), tmp_path / "b")
+    assert caught.value.way
+
+
+@pytest.mark.parametrize("name", ["../../../b/outside", "/etc/x", "..", ".x", "", "a/b"])
+async def test_no_checkpoint_lies_outside_of_its_trial(
+    giver: Giver, tmp_path: Path, name: str
+) -> None:
+    """A node names its own checkpoints; the head may pass that on."""
+    known = replace(giver.checkpoint, id=f"{TRIAL}@{name}")
+    with pytest.raises(NotFetched, match="names no directory"):
+        await Fetching(None).bring(known, (giver.source(),), tmp_path / "b" / "c" / "d")
     assert not (tmp_path / "b").exists()
 
 
@@ -272,6 +378,23 @@ async def test_who_has_stalled_keeps_no_turn(
         third: Any = transfer_pb2_grpc.TransferServiceStub(channel)
         manifest = pb.FetchRequest(file="manifest.json", **wanted)
         assert [piece.data async for piece in third.Fetch(manifest)]
+        for call in calls:
+            call.cancel()
+
+
+async def test_who_does_not_read_keeps_no_turn(
+    giver: Giver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(giving, "PATIENCE_SECONDS", 0.1)
+    (giver.folder.checkpoints / "s5" / "weights.bin").write_bytes(b"w" * 20_000_000)
+    async with grpc.aio.insecure_channel(giver.giving.address) as channel:
+        stub: Any = transfer_pb2_grpc.TransferServiceStub(channel)
+        word = giver.source().ticket
+        wanted = {"trial": TRIAL, "checkpoint": giver.checkpoint.id, "ticket": word}
+        calls = [stub.Fetch(pb.FetchRequest(file="weights.bin", **wanted)) for _ in range(2)]
+        manifest = pb.FetchRequest(file="manifest.json", **wanted)
+        await becomes(giver.giving._turns.locked)
+        assert [piece.data async for piece in stub.Fetch(manifest)]
         for call in calls:
             call.cancel()
 
