@@ -229,6 +229,7 @@ def _guarded(handler: Any, method: str, admit: Callable[[Any], Identity | None])
             if isinstance(answers, AsyncGenerator):
                 async with aclosing(answers):
                     async for answer in answers:
+                        admit(context)  # nothing more for whom was revoked meanwhile
                         await context.write(answer)
             else:
                 await answers

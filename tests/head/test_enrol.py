@@ -240,6 +240,25 @@ async def test_who_is_revoked_or_enrolled_anew_is_out_at_once(head: Open, tmp_pa
         assert again[0] is CODE.NOT_FOUND
 
 
+async def test_who_is_revoked_hears_nothing_more_by_a_stream_that_is_open(
+    head: Open, tmp_path: Path
+) -> None:
+    alice = await head.member(pb.IDENTITY_ROLE_USER, "alice", tmp_path / "alice")
+    box = await head.member(pb.IDENTITY_ROLE_NODE, "box", tmp_path / "box")
+    async with connected(alice) as hers, connected(box) as channel:
+        watching = control_pb2_grpc.ControlServiceStub(hers).WatchJournal(
+            control.WatchJournalRequest()
+        )
+        node = await attached(channel, "box")
+        (joined,) = (await watching.read()).events
+        assert joined.kind == control.PUBLIC_EVENT_KIND_NODE_JOINED
+        stub: Any = enrol_pb2_grpc.EnrolServiceStub(head.channel)
+        request = pb.RevokeRequest(role=pb.IDENTITY_ROLE_USER, name="alice")
+        await stub.Revoke(request, metadata=head.admin)
+        node.call.cancel()
+        assert (await status(watching.read()))[0] is CODE.UNAUTHENTICATED
+
+
 async def test_a_node_that_is_revoked_is_let_go(head: Open, tmp_path: Path) -> None:
     box = await head.member(pb.IDENTITY_ROLE_NODE, "box", tmp_path / "box")
     async with connected(box) as channel:
