@@ -50,7 +50,7 @@ from hermesd.core.node_messages import Upcoming
 from hermesd.core.placement import Placement
 from hermesd.core.policy import Policy
 from hermesd.core.quarantine import judge, release
-from hermesd.core.queues import Queues, Unanswered
+from hermesd.core.queues import Failure, Queues, Unanswered
 from hermesd.core.sights import look
 from hermesd.core.spreading import spread
 from hermesd.core.state import State
@@ -140,7 +140,7 @@ class Scheduler:
         """Events that time alone causes; to be observed and journalled like any other."""
         return [NodeLost(node) for node, lost in self._losses() if lost <= now]
 
-    def take_failures(self) -> list[Event]:
+    def take_failures(self) -> list[Failure]:
         """Policies that raised since the last call: folded in already, to be journalled."""
         return self._queues.take_failures()
 
