@@ -36,6 +36,7 @@ from hermesd.core.explanation import PAUSED, Explanation, Question, explain
 from hermesd.core.foresight import upcoming
 from hermesd.core.invariants import check_trials
 from hermesd.core.model import (
+    DeviceId,
     NodeId,
     Phase,
     Plugin,
@@ -53,6 +54,7 @@ from hermesd.core.quarantine import judge, release
 from hermesd.core.queues import Failure, Queues, Unanswered
 from hermesd.core.sights import look
 from hermesd.core.spreading import spread
+from hermesd.core.standstill import left_idle
 from hermesd.core.state import State
 from hermesd.core.strikes import HALF_LIFE_SECONDS
 from hermesd.core.trial import Trial
@@ -291,6 +293,10 @@ class Scheduler:
     def upcoming(self, now: Time) -> dict[NodeId, Upcoming]:
         """What each node may prepare for; see `foresight`."""
         return upcoming(self.state, self._queues, now)
+
+    def left_idle(self, study_id: StudyId, now: Time) -> tuple[DeviceId, ...]:
+        """Devices that a study waits for though its policy could have them; see `standstill`."""
+        return left_idle(self.state, self._queues, study_id, now)
 
     def explain(self, trial_id: TrialId, now: Time, asker: UserId = "") -> Explanation:
         """Why a trial runs or waits, in its policy's words, for the user who asks."""

@@ -275,8 +275,8 @@ class Head:
         for event, error in failures:
             words = "a policy raised: its study goes on under fifo"
             log.error(words, study=event.study, exc_info=error)
-        for entry in [*(failure.event for failure in failures), *commands]:
-            batch.lines.append((batch.now, entry, ""))
+        decided: list[Entry] = [*(failure.event for failure in failures), *commands]
+        batch.lines += [(batch.now, entry, "") for entry in decided]
         if batch.lines:
             self.committed = await self._append(batch)
             self.counters.batches += 1
