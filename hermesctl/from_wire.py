@@ -14,7 +14,7 @@ from hermesctl import explanations, node_records, records
 from hermesctl.events import Event, EventKind
 from hermesctl.records import TrialState
 from hermesctl.schema import short_enum_name
-from hermesctl.study_writer import study_data, value_data
+from hermesctl.study_writer import plugin_label, study_data, value_data
 from hermesctl.yaml_text import Data
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
@@ -155,7 +155,17 @@ def study(message: pb.Study) -> records.Study:
         reported=tuple(message.reported),
         program_sha256=message.program_sha256,
         notices=tuple(message.notices),
+        policy_label=_policy_label(message),
+        deciding=plugin_label(message.deciding),
     )
+
+
+def _policy_label(message: pb.Study) -> str:
+    """The policy with its settings, and its placement if that is not the plain `free`."""
+    policy = message.policy if message.policy.name else message.spec.schedule.policy
+    placement = message.placement
+    plain = placement.name == "free" and not placement.settings
+    return plugin_label(policy, None if plain else placement)
 
 
 def study_detail(message: pb.GetStudyResponse) -> records.StudyDetail:

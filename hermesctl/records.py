@@ -166,6 +166,8 @@ class Study:
     nothing happens until some of its trials are resumed. `waits_for`: none of its trials is on a
     device, and this says who has those that it could use. `reported` names the metrics that were
     seen, `program_sha256` is of the file that it runs, `notices` say what its author should know.
+    `policy_label` is the policy with its settings and its placement, `deciding` what decides in its
+    place since it failed.
     """
 
     id: str
@@ -193,6 +195,8 @@ class Study:
     reported: tuple[str, ...] = ()
     program_sha256: str = ""
     notices: tuple[str, ...] = ()
+    policy_label: str = ""
+    deciding: str = ""
 
     @property
     def trial_count(self) -> int:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from hermesctl.records import Study
 from hermesctl.tables import best_value, cell, grid
-from hermesctl.text import count, duration, number, percent, printable
+from hermesctl.text import count, duration, number, one_line, percent, printable
 
 Said: TypeAlias = Mapping[str, Any]
 # A pick that ends so near the best, as a share of the way from the start, is as good as it.
@@ -20,6 +20,8 @@ NEAR = 0.02
 def replay_view(replay: Said, study: Study, wide: bool) -> RenderableType:
     """Times under each policy beside the real ones, and what each would have ended, of a study."""
     parts: list[RenderableType] = [_head(replay, study), Text(), _times(replay)]
+    if why := replay["happened"]["unsimulated"]:
+        parts.append(cell(f"the study's own policy is not simulated: {one_line(why)}", "yellow"))
     if (error := replay["happened"]["error"]) is not None:
         words = f"simulated, a trial ends {percent(error)} off its real end (median)"
         parts.append(cell(words, "dim"))
@@ -84,7 +86,7 @@ def _times(replay: Said) -> RenderableType:
     happened = replay["happened"]
     rows = [(f"what happened ({happened['policy']})", happened["figures"], happened["switches"])]
     if happened["simulated"] is not None:
-        rows.append((f"{happened['policy']}, simulated", happened["simulated"], None))
+        rows.append((f"{happened['own']}, simulated", happened["simulated"], None))
     rows += [(each["policy"], each["figures"], each["switches"]) for each in replay["policies"]]
     for name, figures, switches in rows:
         times = [figures[key] for key in ("time_to_good", "near_best", "time_to_best", "makespan")]

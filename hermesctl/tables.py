@@ -152,7 +152,7 @@ def studies_table(studies: Sequence[Study], wide: bool) -> Table:
             cell(counts_text(study)),
             cell(best_value(study)),
             cell(study.best_trial or "-"),
-            cell(study.policy or "-"),
+            cell(policy_text(study.policy, study.deciding)),
         ]
         if owned:
             cells.append(cell(study.owner or "-"))
@@ -165,6 +165,11 @@ def studies_table(studies: Sequence[Study], wide: bool) -> Table:
             ]
         table.add_row(*cells)
     return table
+
+
+def policy_text(policy: str, deciding: str) -> str:
+    """What decides, and which policy should if it has failed: `fifo (asha failed)`."""
+    return f"{deciding} ({policy} failed)" if deciding else policy or "-"
 
 
 def best_value(study: Study) -> str:

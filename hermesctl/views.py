@@ -29,6 +29,7 @@ from hermesctl.tables import (
     leaderboard,
     moment,
     params_text,
+    policy_text,
     ranking_table,
     varying,
 )
@@ -74,7 +75,7 @@ def status_view(detail: StudyDetail, said: Mapping[str, str]) -> RenderableType:
         ("trials", trials_text(detail)),
         ("progress", percent(study_progress(trials))),
         ("pool", study.pool),
-        ("policy", study.policy or "-"),
+        ("policy", policy_text(study.policy_label, study.deciding)),
         ("ranked by", " · ".join(filter(None, (study.metric, study.metric_reason)))),
         ("best so far", best_text(study, trials)),
         ("devices", ", ".join(f"{t.device}: {t.id}" for t in trials if t.device) or "none in use"),

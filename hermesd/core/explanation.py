@@ -18,6 +18,7 @@ from hermesd.core.model import (
     UserId,
 )
 from hermesd.core.placement import avoided, cramped, starved
+from hermesd.core.queue import Standing
 from hermesd.core.queues import Queues, Unanswered
 from hermesd.core.quotas import Quotas
 from hermesd.core.sights import lacking
@@ -62,7 +63,7 @@ def explain(state: State, queues: Queues, asked: Question) -> Explanation:
     study_id = trial.spec.study
     policy = state.policy_of(study_id).name
     ranking, trouble = _ranking(state, queues, study_id, asked.now)
-    place = next((i for i, (t, _) in enumerate(ranking, 1) if t.id == trial.id), None)
+    place = next((i for i, each in enumerate(ranking, 1) if each.trial.id == trial.id), None)
     if trial.phase.final:
         summary = f"{trial.id} is {trial.phase}: {trial.reason or 'the program ended well'}"
     elif trial.paused:
@@ -82,8 +83,10 @@ def explain(state: State, queues: Queues, asked: Question) -> Explanation:
     else:
         where = f" on {trial.run.devices[0]}" if trial.run else ""
         summary = f"{trial.id} is {trial.phase}{where}"
-        if place is not None:
-            words = ranking[place - 1][1]
+        if place is not None and ranking[place - 1].left_out:
+            summary += f"; {policy} leaves it out of its plan: {ranking[place - 1].words}"
+        elif place is not None:
+            words = ranking[place - 1].words
             summary += f"; {policy} ranks it {place} of {len(ranking)}: {words}"
         elif not trouble:
             summary += f"; {policy} does not rank it"
@@ -92,7 +95,10 @@ def explain(state: State, queues: Queues, asked: Question) -> Explanation:
         elif trial.phase is Phase.WAITING:
             summary += _turns(state, trial, asked)
         summary += trouble + _no_devices(state, trial)
-    rows = tuple((t.id, words, t.phase) for t, words in ranking)
+    rows = tuple(
+        (each.trial.id, f"{'left out: ' * each.left_out}{each.words}", each.trial.phase)
+        for each in ranking
+    )
     left_out = () if trial.phase.final else tuple(_left_out(state, trial))
     return Explanation(summary, rows, asked.last_decision, policy, left_out)
 
@@ -180,12 +186,10 @@ def _too_small(state: State, trial: Trial, device: Device) -> str:
 
 def _ranking(
     state: State, queues: Queues, study_id: StudyId, now: Time
-) -> tuple[list[tuple[Trial, str]], str]:
-    """The study's trials in the order of its policy, and what to say if that has raised."""
-    own, fallen = state.own_policy(study_id).name, state.fallen.get(study_id)
-    trouble = f"; its own policy, {own}, has raised {fallen}" if fallen else ""
+) -> tuple[list[Standing], str]:
+    """The study's trials in the order of its policy, and what to say if that raises."""
     try:
-        return queues.peek(study_id, lambda queue: list(queue.ranking(now))), trouble
+        return queues.peek(study_id, lambda queue: list(queue.ranking(now))), ""
     except Unanswered as error:
         name = state.policy_of(study_id).name
-        return [], f"; {name} raised when it was asked for its ranking: {error}{trouble}"
+        return [], f"; {name} raised when it was asked for its ranking: {error}"

@@ -34,6 +34,14 @@ class Choice(NamedTuple):
     words: str
 
 
+class Standing(NamedTuple):
+    """An unfinished trial in its policy's words; `left_out` if it waits and no plan claims it."""
+
+    trial: Trial
+    words: str
+    left_out: bool = False
+
+
 class StudyQueue:
     """The candidates of one study, most deserving first."""
 
@@ -50,6 +58,11 @@ class StudyQueue:
         self._plan: Plan | LedgerPlan | None = None
         self._place = {trial_id: place for place, trial_id in enumerate(state.members[study])}
         self._follow(None if isinstance(policy, Planning) else policy)
+
+    @property
+    def plans(self) -> bool:
+        """Whether trials get only what a plan claims for them."""
+        return self._planner is not None
 
     def _follow(self, ranker: Ranking | None) -> None:
         """Have every trial ranked by this policy from now on; None: by a plan."""
@@ -249,7 +262,7 @@ class StudyQueue:
         """What the policy sees in a trial, as it was at the last decision."""
         return (self._current or self.policy).words(trial)
 
-    def ranking(self, now: float) -> Iterator[tuple[Trial, str]]:
+    def ranking(self, now: float) -> Iterator[Standing]:
         """Every unfinished trial in the policy's order, with its words; for people."""
         self._suit()
         trials, ranking = self.view(now).trials, self._ranker
@@ -264,9 +277,9 @@ class StudyQueue:
             ordered.sort(key=lambda t: (facing.score(t), t.spec.number))
             words = facing.words
         for trial in ordered:
-            yield trial, words(trial)
+            yield Standing(trial, words(trial))
 
-    def _plan_in_words(self, now: float, trials: Sequence[Trial]) -> Iterator[tuple[Trial, str]]:
+    def _plan_in_words(self, now: float, trials: Sequence[Trial]) -> Iterator[Standing]:
         """The plan with its reasons. Who keeps a device for now is in none and comes first; who
         gives one back or was left out comes last."""
         plan = self._planned(now)
@@ -275,11 +288,11 @@ class StudyQueue:
         keeping = [trial for trial in others if trial.phase in (Phase.STARTING, Phase.RUNNING)]
         kept = {trial.id for trial in keeping}
         for trial in keeping:
-            yield trial, self.policy.words(trial)
+            yield Standing(trial, self.policy.words(trial))
         for trial_id in planned:
             claim = plan.get(trial_id)
             assert claim is not None
-            yield self.state.trials[trial_id], claim.reason
+            yield Standing(self.state.trials[trial_id], claim.reason)
         for trial in others:
             if trial.id not in kept:
-                yield trial, self.policy.words(trial)
+                yield Standing(trial, self.policy.words(trial), trial.candidate)

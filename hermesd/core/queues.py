@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from hermesd.core.events import Event, PolicyFailed
+from hermesd.core.events import PolicyFailed
 from hermesd.core.model import DeviceId, Plugin, StudyId, Time, TrialId
 from hermesd.core.placement import Placement, avoided, cramped, fits
 from hermesd.core.plugins import raised
@@ -19,6 +19,13 @@ Answer = TypeVar("Answer")
 
 class Unanswered(Exception):
     """A policy raised when people asked; says what."""
+
+
+class Failure(NamedTuple):
+    """A policy that raised: what is journalled of it, and the error itself for its author."""
+
+    event: PolicyFailed
+    error: Exception
 
 
 class Queues:
@@ -35,10 +42,10 @@ class Queues:
         self._make_placement = make_placement
         self._queues: dict[StudyId, StudyQueue] = {}
         self._placements: dict[StudyId, Placement] = {}
-        self._failures: list[Event] = []
+        self._failures: list[Failure] = []
         self._pools: object = state.pools
 
-    def take_failures(self) -> list[Event]:
+    def take_failures(self) -> list[Failure]:
         """The policies that raised since the last call: folded in, and to be journalled."""
         taken, self._failures = self._failures, []
         return taken
@@ -71,7 +78,7 @@ class Queues:
                 raise
             event = PolicyFailed(study_id, raised(error))
             self.state.apply(event, self.state.now)
-            self._failures.append(event)
+            self._failures.append(Failure(event, error))
             self._queues.pop(study_id, None)
             return question(self._queue(study_id))
 

@@ -36,6 +36,7 @@ from hermesd.core.explanation import PAUSED, Explanation, Question, explain
 from hermesd.core.foresight import upcoming
 from hermesd.core.invariants import check_trials
 from hermesd.core.model import (
+    DeviceId,
     NodeId,
     Phase,
     Plugin,
@@ -50,9 +51,10 @@ from hermesd.core.node_messages import Upcoming
 from hermesd.core.placement import Placement
 from hermesd.core.policy import Policy
 from hermesd.core.quarantine import judge, release
-from hermesd.core.queues import Queues, Unanswered
+from hermesd.core.queues import Failure, Queues, Unanswered
 from hermesd.core.sights import look
 from hermesd.core.spreading import spread
+from hermesd.core.standstill import left_idle
 from hermesd.core.state import State
 from hermesd.core.strikes import HALF_LIFE_SECONDS
 from hermesd.core.trial import Trial
@@ -140,7 +142,7 @@ class Scheduler:
         """Events that time alone causes; to be observed and journalled like any other."""
         return [NodeLost(node) for node, lost in self._losses() if lost <= now]
 
-    def take_failures(self) -> list[Event]:
+    def take_failures(self) -> list[Failure]:
         """Policies that raised since the last call: folded in already, to be journalled."""
         return self._queues.take_failures()
 
@@ -291,6 +293,10 @@ class Scheduler:
     def upcoming(self, now: Time) -> dict[NodeId, Upcoming]:
         """What each node may prepare for; see `foresight`."""
         return upcoming(self.state, self._queues, now)
+
+    def left_idle(self, study_id: StudyId, now: Time) -> tuple[DeviceId, ...]:
+        """Devices that a study waits for though its policy could have them; see `standstill`."""
+        return left_idle(self.state, self._queues, study_id, now)
 
     def explain(self, trial_id: TrialId, now: Time, asker: UserId = "") -> Explanation:
         """Why a trial runs or waits, in its policy's words, for the user who asks."""

@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import structlog
+
 from hermesd.core.commands import Command
 from hermesd.core.events import (
     Event,
@@ -32,6 +34,8 @@ from hermesd.head.journal import Journal, JournalBroken
 from hermesd.head.points import Points
 from hermesd.head.snapshots import Snapshots
 from hermesd.record import Entry
+
+log = structlog.get_logger()
 
 INBOX_LIMIT = 4_096
 CHECK_SECONDS = 60.0
@@ -267,8 +271,12 @@ class Head:
     async def _finish(self, batch: _Batch) -> None:
         """Decide, write, answer, act: in this order."""
         commands = self.scheduler.decide(batch.now)
-        for entry in [*self.scheduler.take_failures(), *commands]:
-            batch.lines.append((batch.now, entry, ""))
+        failures = self.scheduler.take_failures()
+        for event, error in failures:
+            words = "a policy raised: its study goes on under fifo"
+            log.error(words, study=event.study, exc_info=error)
+        decided: list[Entry] = [*(failure.event for failure in failures), *commands]
+        batch.lines += [(batch.now, entry, "") for entry in decided]
         if batch.lines:
             self.committed = await self._append(batch)
             self.counters.batches += 1

@@ -7,16 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from hermesd.core.model import Phase, Study, UserId
+from hermesd.core.model import DeviceId, Phase, Study, Time, UserId
+from hermesd.core.scheduler import Scheduler
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.refusal import nearest
 
+NAMED = 3
 
-def notices(state: State, study: Study) -> list[str]:
+
+def notices(scheduler: Scheduler, study: Study, now: Time) -> list[str]:
     """All there is to say of a study as it is now."""
+    state = scheduler.state
     trials = [state.trials[trial] for trial in state.members[study.id]]
-    return [words for words in (_silent_signal(study, trials),) if words]
+    idle = scheduler.left_idle(study.id, now)
+    found = (_silent_signal(study, trials), _failed(state, study), _idle(state, study, idle))
+    return [words for words in found if words]
 
 
 def reported(trials: Iterable[Trial]) -> list[str]:
@@ -38,7 +44,7 @@ def never_heard(state: State, study: Study, user: UserId) -> list[str]:
     names = reported(trial for trial in trials if trial.phase is Phase.COMPLETED)
     if not names or study.signal in names:
         return []
-    whom = f"{', '.join(alike[:3])}{' …' if len(alike) > 3 else ''}"
+    whom = f"{', '.join(alike[:NAMED])}{' …' if len(alike) > NAMED else ''}"
     silent = f"signal {study.signal} was never reported by this program ({whom})"
     return [f"{silent}; {_instead(study, names)}"]
 
@@ -51,6 +57,24 @@ def _silent_signal(study: Study, trials: Sequence[Trial]) -> str:
     ended = any(trial.phase is Phase.COMPLETED for trial in trials)
     when = "was never reported" if ended else "was not reported so far"
     return f"signal {study.signal} {when}; {_instead(study, names)}"
+
+
+def _failed(state: State, study: Study) -> str:
+    """That the policy failed, how, and what decides in its place; empty if it did not."""
+    if (detail := state.fallen.get(study.id)) is None:
+        return ""
+    own, other = state.own_policy(study.id).name, state.policy_of(study.id).name
+    return f"policy {own} failed, and {other} decides in its place: {detail}"
+
+
+def _idle(state: State, study: Study, devices: Sequence[DeviceId]) -> str:
+    """That the policy claims nothing though it could have these devices; empty without any."""
+    if not devices:
+        return ""
+    waiting = sum(state.trials[t].phase is Phase.WAITING for t in state.active[study.id])
+    named = ", ".join(devices[:NAMED]) + (" …" if len(devices) > NAMED else "")
+    claims = f"policy {state.policy_of(study.id).name} claims none of the {waiting} waiting trials"
+    return f"{claims}, though {named} could take them"
 
 
 def _instead(study: Study, names: Sequence[str]) -> str:

@@ -209,8 +209,11 @@ class Studies:
 
     def _shown(self, study: Study, board: Leaderboard) -> pb.Study:
         state = self.head.state
-        waits = waits_for(state, study, self.head.clock(), asker())
-        return views.study_view(state, study, board, waits, notices(state, study))
+        now = self.head.clock()
+        waits = waits_for(state, study, now, asker())
+        return views.study_view(
+            state, study, board, waits, notices(self.head.scheduler, study, now)
+        )
 
     async def ExtendStudy(
         self, request: pb.ExtendStudyRequest, context: Any

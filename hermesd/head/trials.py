@@ -82,6 +82,7 @@ class Trials:
         state, now = self.head.state, self.head.clock()
         trial = names.trial_id(state, request.trial, who)
         told = self.head.scheduler.explain(trial, now, who.user)
+        study = state.studies[state.trials[trial].spec.study]
         occupied = taken(state, state.trials[trial], now, who)
         ranking = [
             pb.RankedTrial(trial=name, words=words, state=views.STATES[phase])
@@ -102,7 +103,7 @@ class Trials:
                 )
                 for each in told.left_out
             ],
-            notices=notices(state, state.studies[state.trials[trial].spec.study]),
+            notices=notices(self.head.scheduler, study, now),
         )
 
     async def PauseTrials(

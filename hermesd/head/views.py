@@ -181,6 +181,8 @@ def study_view(
         program_sha256=study.program_sha256,
         notices=notices,
     )
+    if study.id in state.fallen:
+        view.deciding.CopyFrom(plugin_to_proto(state.policy_of(study.id)))
     if (best := board.best) is not None:
         view.best_trial = best.id
         view.best_metric = board.measure.value(best) or 0.0

@@ -13,7 +13,7 @@ from typing import Any
 
 from hermesd import record
 from hermesd.core.commands import Launch, Quarantine, Suspend
-from hermesd.core.events import NodeJoined, Submitted
+from hermesd.core.events import NodeJoined, PolicyFailed, Submitted
 from hermesd.core.model import Device, Study, StudyId, Time
 from hermesd.core.trial import Trial
 from hermesd.head import names, outcomes
@@ -161,6 +161,8 @@ class Watching:
 
 def _concerns(line: Line, study: StudyId) -> bool:
     """Whether an entry goes into a study's export."""
+    if isinstance(line.entry, PolicyFailed):
+        return line.entry.study == study
     if isinstance(line.entry, Submitted):
         # The study's own line says it, without the submitter's environment.
         return False

@@ -105,7 +105,8 @@ class Head:
             lines.append((now, event))
             answers.append(done)
         commands = self.scheduler.decide(now)
-        lines += [(now, entry) for entry in (*self.scheduler.take_failures(), *commands)]
+        failed = [failure.event for failure in self.scheduler.take_failures()]
+        lines += [(now, entry) for entry in (*failed, *commands)]
         self.writing = lines
         self._watch(self, commands)
         seconds = COMMIT_SECONDS if lines else 0.0

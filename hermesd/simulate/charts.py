@@ -6,6 +6,7 @@ Rule: the same results make the same bytes. matplotlib is the extra `plots`, imp
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -55,10 +56,11 @@ def draw_charts(
         for slug in dict.fromkeys(_slug(row.scene) for row in rows):
             mine = [row for row in rows if _slug(row.scene) == slug]
             written += _save(folder / f"speedup-{slug}", speedups(mine, paint))
+        named = stems([row.file for row in rows])
         for scene in dict.fromkeys(row.scene for row in rows):
             file = next(row.file for row in rows if row.scene == scene)
             cases = [c for c in results if c.scene == scene and c.contender.label in shown]
-            stem = f"{Path(file).stem}-{_slug(scene)}"
+            stem = f"{named[file]}-{_slug(scene)}"
             title = f"{file}, {_title(scene)}"
             curves = {case.contender.label: results[case] for case in cases}
             written += _save(folder / f"incumbent-{stem}", incumbents(title, curves, paint))
@@ -70,6 +72,21 @@ def colours(policies: Sequence[str]) -> dict[str, str]:
     """A colour for each policy."""
     listed = {policy: COLOURS[i % len(COLOURS)] for i, policy in enumerate(policies)}
     return {"fifo": REFERENCE, **listed}
+
+
+def stems(files: Sequence[str]) -> dict[str, str]:
+    """What the charts of each file are called, no two alike: a file is known by its stem, or by its
+    path where stems agree."""
+    found: dict[str, str] = {}
+    for file in dict.fromkeys(files):
+        path = Path(file)
+        stem = file
+        if path.suffix == ".npz" or len(path.parts) > 1:
+            stem = "-".join(part for part in path.with_suffix("").parts if part.strip("./"))
+        taken = set(found.values())
+        others = (f"{stem}-{number}" for number in count(2))
+        found[file] = next(name for name in chain([stem], others) if name not in taken)
+    return found
 
 
 def _slug(scene: Scene) -> str:

@@ -52,6 +52,22 @@ def contenders(text: str) -> tuple[Contender, ...]:
     return tuple(_contender(each) for each in dict.fromkeys(listed))
 
 
+def label_of(policy: Plugin, placement: Plugin) -> str:
+    """A policy with its settings and its placement, as `contenders` reads them."""
+    settings = [
+        f"{name}={_worded(value)}" for name, value in (*policy.settings, *placement.settings)
+    ]
+    if placement.name != DEFAULT_PLACEMENT:
+        settings.append(f"placement={placement.name}")
+    return f"{policy.name}:{','.join(settings)}" if settings else policy.name
+
+
+def _worded(value: Setting) -> str:
+    if isinstance(value, tuple):
+        return "".join(f"{_worded(item)}:" for item in value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _contender(label: str) -> Contender:
     name, _, rest = label.partition(":")
     settings = [_pair(label, part) for part in rest.split(",")] if rest else []

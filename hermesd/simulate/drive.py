@@ -32,7 +32,6 @@ from hermesd.core.commands import (
 from hermesd.core.events import (
     Event,
     MilestonePassed,
-    PolicyFailed,
     QuantumEnded,
     Reported,
     RunCompleted,
@@ -48,6 +47,7 @@ from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.policy import make_policy
 from hermesd.sim.agenda import Agenda
+from hermesd.simulate.contenders import label_of
 from hermesd.simulate.opening import joined, place_of, submitted
 from hermesd.simulate.orders import Order
 from hermesd.simulate.stay import Live, Stay
@@ -89,6 +89,7 @@ class Drive:
         make: Callable[[Plugin], Policy] = make_policy,
     ) -> None:
         self._jobs = order.jobs
+        self._policy = label_of(policy, placement)
         self._speeds = speeds or (1.0,) * devices
         self._switch = order.switch
         self._opening = (submitted(order.jobs, policy, placement), joined(devices, speeds))
@@ -112,7 +113,10 @@ class Drive:
         self.play()
         left = [place for place in range(len(self._jobs)) if place not in self._finished]
         if left:
-            raise Stalled(f"nothing is left to happen, and these trials are not finished: {left}")
+            raise Stalled(
+                f"policy {self._policy} claims none of the trials that are left"
+                f" ({len(left)} of {len(self._jobs)}), though no device is in use"
+            )
         return Outcome(
             tuple(self.stays),
             tuple(self._finished[place] for place in range(len(self._jobs))),
@@ -145,8 +149,8 @@ class Drive:
         self._seconds += time.perf_counter() - began
         self._decisions += 1
         for failure in self._scheduler.take_failures():
-            assert isinstance(failure, PolicyFailed)
-            raise Stalled(f"the policy raised: {failure.detail}")
+            raised = failure.event.detail
+            raise Stalled(f"policy {self._policy} raised {raised}") from failure.error
         for command in commands:
             self._carry_out(command)
 

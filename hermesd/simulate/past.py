@@ -7,8 +7,9 @@ be evenly spread.
 from __future__ import annotations
 
 from hermesd.core.commands import Launch
-from hermesd.core.events import Reported, RunCompleted, RunStarted
+from hermesd.core.events import PolicyFailed, Reported, RunCompleted, RunStarted
 from hermesd.core.model import Time
+from hermesd.simulate.contenders import FIFO, label_of
 from hermesd.simulate.drive import Outcome
 from hermesd.simulate.exports import Exported
 from hermesd.simulate.stay import Stay
@@ -18,6 +19,13 @@ def devices_of(exported: Exported) -> int:
     """How many devices the study's trials were launched on; 1 if no launch is in the export."""
     launches = [entry for _, entry in exported.entries if isinstance(entry, Launch)]
     return len({device for launch in launches for device in launch.devices}) or 1
+
+
+def decided_by(exported: Exported) -> str:
+    """The study's own policy with its settings, and what went on in its place if it failed."""
+    own = label_of(exported.study.policy, exported.study.placement)
+    failed = any(isinstance(entry, PolicyFailed) for _, entry in exported.entries)
+    return f"{own}, then {FIFO.label}" if failed else own
 
 
 def happened(exported: Exported) -> Outcome:

@@ -14,15 +14,15 @@ from pathlib import Path
 
 from hermesd.core.model import Goal, Phase, Time
 from hermesd.core.policy import BadSetting
-from hermesd.policy import make_policy
+from hermesd.policy import POLICIES, make_policy
 from hermesd.simulate.bound import bound_of, check
-from hermesd.simulate.contenders import Contender
-from hermesd.simulate.drive import Drive, Outcome
+from hermesd.simulate.contenders import Contender, label_of
+from hermesd.simulate.drive import Drive, Outcome, Stalled
 from hermesd.simulate.exports import Exported, open_export
 from hermesd.simulate.figures import Figures, best_place, figures_of, final_loss
 from hermesd.simulate.giving_up import Course, courses
 from hermesd.simulate.orders import ALL, Order, draw, goal_of
-from hermesd.simulate.past import devices_of, happened
+from hermesd.simulate.past import decided_by, devices_of, happened
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +78,10 @@ class Replayed:
 class Happened:
     """What really happened.
 
-    `simulated` are the figures of the study's own policy in virtual time; `error` is the median
+    `simulated` are the figures of the study's `own` policy in virtual time; `error` is the median
     over the trials of how far these put the end of a trial off its real one. None where that
-    policy is not installed.
+    policy cannot be simulated: `unsimulated` says why. `policy` is `own`, and what decided in its
+    place if it failed.
     """
 
     policy: str
@@ -88,6 +89,8 @@ class Happened:
     switches: int
     simulated: Figures | None
     error: float | None
+    own: str
+    unsimulated: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,21 +147,25 @@ def _sign(exported: Exported) -> float:
 
 
 def _happened(exported: Exported, order: Order) -> Happened:
-    real = happened(exported)
-    own = Contender(exported.study.policy.name, exported.study.policy, exported.study.placement)
-    simulated, error = None, None
+    real, study = happened(exported), exported.study
+    own = Contender(label_of(study.policy, study.placement), study.policy, study.placement)
+    simulated, error, why = None, None, ""
     try:
         make_policy(own.policy)
-    except BadSetting:
-        pass
-    else:
         again, simulated = _simulated(order, devices_of(exported), own)
+    except BadSetting as bad:
+        known = study.policy.name in POLICIES
+        why = f"policy {own.label}: {bad}" if known else f"policy {own.label} is not installed here"
+    except Stalled as stalled:
+        why = str(stalled)
+    else:
         error = statistics.median(
             abs(ours / theirs - 1)
             for ours, theirs in zip(again.finished, real.finished, strict=True)
             if theirs > 0
         )
-    return Happened(own.label, figures_of(order, real), real.switches, simulated, error)
+    figures = figures_of(order, real)
+    return Happened(decided_by(exported), figures, real.switches, simulated, error, own.label, why)
 
 
 def _simulated(order: Order, devices: int, contender: Contender) -> tuple[Outcome, Figures]:

@@ -246,7 +246,7 @@ class Playbook:
             self.scheduler.observe(event, self.now)
             self.entries.append((event, self.now))
         commands = self.scheduler.decide(self.now)
-        self.entries += [(failure, self.now) for failure in self.scheduler.take_failures()]
+        self.entries += [(each.event, self.now) for each in self.scheduler.take_failures()]
         self.entries += [(command, self.now) for command in commands]
         self._unheard += map(say, commands)
         self._check()

@@ -164,7 +164,7 @@ def test_people_are_shown_the_order_that_holds() -> None:
     book, heard = play(trials=4, devices=None), Heard()
     stepped(book, [3, 9, 2, 7])
     queue = StudyQueue(book.state, "s", BySteps(heard), Free())
-    shown = [(trial.id, words) for trial, words in queue.ranking(0.0)]
+    shown = [(each.trial.id, each.words) for each in queue.ranking(0.0)]
     assert shown == [(f"s/{n}", "turned") for n in (1, 3, 0, 2)]
 
 

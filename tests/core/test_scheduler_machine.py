@@ -151,7 +151,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def decide(self) -> None:
         commands = self.scheduler.decide(self.now)
         for failure in self.scheduler.take_failures():
-            self.record(failure)
+            self.record(failure.event)
         for command in commands:
             self.record(command)
             if isinstance(command, Launch) and not command.parked:

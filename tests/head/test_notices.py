@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import traceback
 from pathlib import Path
+
+from structlog.testing import capture_logs
 
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from tests.head.heads import Node, World, world
-from tests.study_specs import spec
+from tests.installed_policies import lucky_policies
+from tests.study_specs import plugin, spec
 
 MISSPELT = types.Signal(name="losss")
 ONE = {"lr": {"value": 0.1}}
@@ -80,3 +85,73 @@ async def test_a_signal_that_the_very_same_program_never_reported_is_told_before
         assert await notes(script, "loss") == await notes(other, "losss") == []
         assert await notes("", "losss") == []
         node.call.cancel()
+
+
+async def why(head: World, trial: str = "digits/1") -> pb.ExplainTrialResponse:
+    return await head.control.ExplainTrial(pb.ExplainTrialRequest(trial=trial))
+
+
+async def test_a_policy_that_failed_is_told_with_what_decides_instead(tmp_path: Path) -> None:
+    with lucky_policies(tmp_path), capture_logs() as logged:
+        async with world(tmp_path / "head") as head:
+            node = Node(head)
+            await node.hello()
+            unlucky = types.Schedule(policy=plugin("unlucky"))
+            await head.submit(spec(schedule=unlucky))
+            assert (await node.expect("launch")).launch.trial == "digits/1"
+            words = "ZeroDivisionError: division by zero"
+            notice = f"policy unlucky failed, and fifo decides in its place: {words}"
+            study = await shown(head)
+            assert study.notices == [notice]
+            assert (study.policy.name, study.deciding.name) == ("unlucky", "fifo")
+            told = await why(head)
+            assert (told.policy, told.notices) == ("fifo", [notice])
+            exported = [
+                json.loads(line)
+                async for part in head.control.ExportStudy(pb.ExportStudyRequest(study="digits"))
+                for line in part.data.splitlines()
+            ]
+            assert "PolicyFailed" in {line.get("kind") for line in exported}
+            node.call.cancel()
+    # What its author needs is where it was raised.
+    (line,) = [line for line in logged if line["event"].startswith("a policy raised")]
+    assert line["study"] == "digits"
+    assert traceback.extract_tb(line["exc_info"].__traceback__)[-1].filename.startswith(
+        str(tmp_path)
+    )
+
+
+async def test_a_study_whose_policy_works_has_no_other_that_decides(tmp_path: Path) -> None:
+    async with world(tmp_path / "head") as head:
+        await head.submit()
+        study = await shown(head)
+        assert (study.notices, study.HasField("deciding")) == ([], False)
+
+
+async def test_a_policy_that_claims_nothing_is_told_as_long_as_devices_are_idle(
+    tmp_path: Path,
+) -> None:
+    with lucky_policies(tmp_path):
+        async with world(tmp_path / "head") as head:
+            await head.submit(spec(schedule=types.Schedule(policy=plugin("idle"))))
+            assert (await shown(head)).notices == [], "there is no device"
+            node = Node(head, slots=2)
+            await node.hello()
+            notice = (
+                "policy idle claims none of the 4 waiting trials, though box/cpu:0, box/cpu:1"
+                " could take them"
+            )
+            assert (await shown(head)).notices == [notice]
+            told = await why(head)
+            assert told.summary == "digits/1 is waiting; idle leaves it out of its plan: not now"
+            assert [row.words for row in told.ranking] == ["left out: not now"] * 4
+            assert told.notices == [notice]
+            await head.submit(spec(ONE, name="other"))
+            await node.start()
+            await node.settle()
+            (notice,) = (await shown(head)).notices
+            assert notice.endswith("though box/cpu:1 could take them")
+            paused = pb.PauseTrialsRequest(request_id="p", selection=pb.Selection(study="digits"))
+            await head.control.PauseTrials(paused)
+            assert (await shown(head)).notices == [], "a person holds it back"
+            node.call.cancel()

@@ -13,6 +13,7 @@ from hermesctl.cli import app
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from tests.hermesctl.fake_head import FakeHead, event, trial
+from tests.study_specs import plugin
 
 SILENT = "signal losss was never reported; reported: acc, loss (did you mean loss?)"
 FINISHED = event(9, pb.PUBLIC_EVENT_KIND_STUDY_FINISHED)
@@ -69,8 +70,22 @@ def test_who_submitted_and_follows_is_told(
 
 
 def test_doctor_tells_it_of_studies_that_go_on_and_of_the_newest(digits: FakeHead) -> None:
-    assert SILENT in flat(hermesctl("doctor"))
+    assert SILENT in flat(hermesctl("doctor", "--python", "false"))
     digits.studies["digits"].finished = True
-    assert SILENT in flat(hermesctl("doctor"))
+    assert SILENT in flat(hermesctl("doctor", "--python", "false"))
     digits.add_study("newer", trial(1, "newer"))
-    assert SILENT not in flat(hermesctl("doctor"))
+    assert SILENT not in flat(hermesctl("doctor", "--python", "false"))
+
+
+def test_what_decides_is_told_beside_the_policy_that_failed(head: FakeHead) -> None:
+    policy = plugin("best_first", target=-0.8)
+    head.add_study("digits", trial(1), policy=policy, placement=plugin("free"))
+    assert "policy best_first:target=-0.8 " in flat(hermesctl("status", "digits"))
+    assert hermesctl("study", "ls").stdout.splitlines()[1].endswith(" best_first")
+    head.studies["digits"].deciding.name = "fifo"
+    for words in (["status", "digits"], ["study", "show", "digits"]):
+        assert "policy fifo (best_first:target=-0.8 failed) " in flat(hermesctl(*words))
+    assert hermesctl("study", "ls").stdout.splitlines()[1].endswith(" fifo (best_first failed)")
+    found = json.loads(hermesctl("status", "digits", "-o", "json").stdout)
+    assert (found["policy"], found["deciding"]) == ("best_first", "fifo")
+    assert found["policy_label"] == "best_first:target=-0.8"

@@ -96,7 +96,8 @@ def test_the_verdict_says_whether_it_was_wrong() -> None:
 
 def test_the_best_of_the_leaderboard_is_named_where_it_is_another() -> None:
     figures = dict.fromkeys(("time_to_good", "near_best", "time_to_best", "makespan"), 1.0)
-    happened = {"policy": "fifo", "figures": figures, "switches": 1, "simulated": None}
+    happened = {"policy": "boom, then fifo", "figures": figures, "switches": 1}
+    happened |= {"own": "boom", "simulated": None, "unsimulated": "policy boom raised Oops: 1"}
     replay = {"study": "digits", "trials": 2, "devices": 1, "best": "digits/2", "policies": []}
     replay |= {"signal": "loss", "best_loss": 0.25, "untrained": 0, "partly": 0}
     replay |= {"happened": happened | {"error": None}}
@@ -105,6 +106,9 @@ def test_the_best_of_the_leaderboard_is_named_where_it_is_another() -> None:
     other = shown(replay_view(replay, detail(trial(1), trial(2), **ranked).study, wide=False))
     assert "by the signal the best is digits/2, loss 0.25, smoothed" in other
     assert "the leaderboard goes by val_loss 0.5 of digits/1" in other
+    assert "what happened (boom, then fifo)" in other
+    assert "boom, simulated" not in other
+    assert "the study's own policy is not simulated: policy boom raised Oops: 1" in other
     same = detail(trial(1), trial(2), **ranked | {"best_trial": "digits/2"}).study
     assert "leaderboard" not in shown(replay_view(replay, same, wide=False))
 

@@ -32,12 +32,13 @@ from hermesd.core.policy import BadSetting, Claim, Facts, Following, Planning, S
 from hermesd.core.scheduler import Scheduler
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
-from hermesd.policy import SHIPPED, installed, make_policy
+from hermesd.policy import SHIPPED, make_policy
 from hermesd.policy.asha import Asha
 from hermesd.policy.contract import BrokenPromise
 from hermesd.policy.fifo import Fifo
 from hermesd.policy.installed import GROUP, Registry, guarded
 from hermesd.policy.trying import faults
+from tests.installed_policies import lucky_policies
 from tests.policy.trials import mixed_bag, trained, trial, view
 
 
@@ -370,40 +371,14 @@ def test_a_study_whose_policy_breaks_its_promise_goes_on_first_in_first_out(
     launched = [each.run for each in scheduler.decide(0.0) if isinstance(each, Launch)]
     assert [str(run) for run in launched] == ["s/0#1", "s/1#1"]
     (failure,) = scheduler.take_failures()
-    assert isinstance(failure, PolicyFailed)
-    assert failure.detail.startswith(words)
+    assert isinstance(failure.event, PolicyFailed)
+    assert failure.event.detail.startswith(words)
 
 
 @pytest.fixture
-def _package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An installed package with two policies: one that works and one that raises."""
-    (tmp_path / "lucky_policies.py").write_text(
-        "from dataclasses import dataclass\n"
-        "from typing import ClassVar\n"
-        "from hermesd.core.model import Quantum\n"
-        "@dataclass(frozen=True)\n"
-        "class Lucky:\n"
-        "    name: ClassVar[str] = 'lucky'\n"
-        "    def score(self, trial): return (hash(trial.id) % 7 * 1.0,)\n"
-        "    def quantum(self, trial, facts): return Quantum(2.0)\n"
-        "    def words(self, trial): return 'lucky'\n"
-        "@dataclass(frozen=True)\n"
-        "class Unlucky(Lucky):\n"
-        "    name: ClassVar[str] = 'unlucky'\n"
-        "    def score(self, trial): return (1 / trial.step,)\n"
-    )
-    info = tmp_path / "lucky_policies-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: lucky-policies\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
-        f"[{GROUP}]\nlucky = lucky_policies:Lucky\nunlucky = lucky_policies:Unlucky\n"
-        "gone = lucky_policies:Gone\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    installed.offered.cache_clear()
-    yield
-    installed.offered.cache_clear()
-    sys.modules.pop("lucky_policies", None)
+def _package(tmp_path: Path) -> Iterator[None]:
+    with lucky_policies(tmp_path):
+        yield
 
 
 @pytest.mark.usefixtures("_package")

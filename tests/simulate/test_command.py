@@ -202,6 +202,32 @@ def test_charts_are_drawn_the_same_each_time(file: Path, tmp_path: Path) -> None
     assert "fifo" in shown
 
 
+def test_files_of_one_name_have_charts_of_their_own(file: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    (tmp_path / "more").mkdir()
+    other = trainings(tmp_path / "more" / file.name, seed=6)
+    words = ("--policy", "fifo", "--orders", "1", "--devices", "1", "--bin", "2")
+    pictures = tmp_path / "pictures"
+    done = hermesd("--curves", file, other, *words, "--processes", "1", "--charts", pictures)
+    assert done.exit_code == 0, done.output
+    drawn = list(pictures.iterdir())
+    assert f"{len(drawn)} charts are in {pictures}" in done.stderr
+    assert len(drawn) == 2 + 4 * 2
+
+
+def test_charts_are_called_by_stems_and_by_paths_where_these_agree() -> None:
+    pytest.importorskip("matplotlib")
+    from hermesd.simulate.charts import stems
+
+    assert stems(["a.b", "spirals.npz", "../d2/spirals.npz", "d2-spirals", "d2/spirals.npz"]) == {
+        "a.b": "a.b",
+        "spirals.npz": "spirals",
+        "../d2/spirals.npz": "d2-spirals",
+        "d2-spirals": "d2-spirals-2",
+        "d2/spirals.npz": "d2-spirals-3",
+    }
+
+
 def test_charts_need_a_folder_that_can_be_written_to(file: Path) -> None:
     pytest.importorskip("matplotlib")
     words = (file, "--policy", "fifo", "--orders", "1", "--devices", "1", "--processes", "1")

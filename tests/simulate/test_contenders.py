@@ -6,7 +6,7 @@ import pytest
 
 from hermesd.core.model import Plugin
 from hermesd.refusal import Refused
-from hermesd.simulate.contenders import FIFO, contenders
+from hermesd.simulate.contenders import FIFO, contenders, label_of
 
 
 def test_policies_and_settings_share_the_comma() -> None:
@@ -34,6 +34,20 @@ def test_values_are_numbers_fractions_truths_words_and_lists() -> None:
 def test_the_same_policy_with_other_settings_is_another() -> None:
     listed = contenders("asha,asha:eta=2,asha,asha:eta=4")
     assert [each.label for each in listed] == ["asha", "asha:eta=2", "asha:eta=4"]
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        "fifo",
+        "asha:eta=2,min_rung=0.25",
+        "hermes:winner_may_stay=false,milestones=50:,G_thres=2,placement=homes",
+        "best_first:target=-0.8,scale=auto",
+    ],
+)
+def test_a_label_is_read_as_what_it_stands_for(label: str) -> None:
+    (chosen,) = contenders(label)
+    assert label_of(chosen.policy, chosen.placement) == label
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,14 @@ from typer.testing import CliRunner
 
 from hermesd.cli import app
 from hermesd.core.commands import Launch
-from hermesd.core.events import Reported, RunCompleted
+from hermesd.core.events import PolicyFailed, Reported, RunCompleted
 from hermesd.core.model import Goal, Phase, Plugin, Quantum, RunId
 from hermesd.simulate.contenders import contenders
 from hermesd.simulate.exports import open_export
 from hermesd.simulate.past import devices_of, happened
 from hermesd.simulate.replay import replay
 from tests.core.playbook import study
+from tests.installed_policies import lucky_policies
 from tests.simulate.study_exports import entry, exported, points, started, trial, with_stages
 
 # The first is the worst for long and the best in the end.
@@ -182,6 +183,43 @@ def test_a_policy_that_is_not_installed_is_not_simulated_again(tmp_path: Path) -
     told = replay(ran(tmp_path / "s.jsonl", policy=Plugin("my_own")), contenders("fifo"), None)
     real = told.happened
     assert (real.policy, real.simulated, real.error) == ("my_own", None, None)
+    assert real.unsimulated == "policy my_own is not installed here"
+
+
+@pytest.mark.parametrize(
+    ("own", "why"),
+    [
+        ("unlucky", "policy unlucky raised ZeroDivisionError: division by zero"),
+        ("idle", "policy idle claims none of the trials that are left (4 of 4), though no device"),
+    ],
+)
+def test_a_policy_that_failed_is_not_simulated_again_and_the_others_are(
+    tmp_path: Path, own: str, why: str
+) -> None:
+    failed = entry(0.0, PolicyFailed("s", "it raised"))
+    path = ran(tmp_path / "s.jsonl", policy=Plugin(own))
+    with path.open("a") as file:
+        file.write(json.dumps(failed))
+    with lucky_policies(tmp_path):
+        told = replay(path, contenders("asha,fifo"), None)
+        refused = hermesd("replay", path, "--policy", own)
+    assert [each.policy for each in told.policies] == ["asha", "fifo"]
+    real = told.happened
+    assert (real.own, real.policy) == (own, f"{own}, then fifo")
+    assert (real.simulated, real.error) == (None, None)
+    assert real.unsimulated.startswith(why)
+    # Asked for, it is the answer that is missing.
+    assert (refused.exit_code, refused.stderr) == (2, f"hermesd: {real.unsimulated}\n")
+
+
+def test_the_own_policy_is_told_with_its_settings(tmp_path: Path) -> None:
+    own = Plugin("best_first", (("target", -0.8), ("good", 0.0)))
+    path = ran(tmp_path / "s.jsonl", policy=own, placement=Plugin("homes", (("G_thres", 2),)))
+    told = replay(path, contenders("best_first"), None)
+    label = "best_first:target=-0.8,good=0.0,G_thres=2,placement=homes"
+    assert told.happened.own == told.happened.policy == label
+    (again,) = contenders(label)
+    assert (again.policy, again.placement.name) == (own, "homes")
 
 
 def hermesd(*words: str | Path) -> Any:
