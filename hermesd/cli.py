@@ -258,21 +258,29 @@ app.command()(answers.forecast)
 
 @policies.command("check")
 def check_policy(
-    name: Annotated[str, typer.Argument(help="As a study's `schedule.policy` has it.")],
+    policy: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME[:SETTING=VALUE,...]",
+            help="A policy, with settings, as of `hermesd simulate`; several have commas between.",
+            show_default=False,
+        ),
+    ],
 ) -> None:
-    """Try a policy out with its defaults: everything it promises, and a small study."""
-    from hermesd.core.model import Plugin
-    from hermesd.core.policy import BadSetting
+    """Try a policy out, with its defaults or these settings: all it promises, and a small study."""
     from hermesd.policy import make_policy
-    from hermesd.policy.contract import faults
+    from hermesd.policy.trying import faults
+    from hermesd.refusal import Refused
+    from hermesd.simulate.contenders import contenders
 
     try:
-        found = faults(make_policy(Plugin(name)))
-    except BadSetting as error:
+        tried = {each.label: faults(make_policy(each.policy)) for each in contenders(policy)}
+    except Refused as error:
         _refuse(str(error))
-    if found:
-        _refuse("\n".join(f"{name}: {fault}" for fault in found))
-    typer.echo(f"{name} keeps the contract of a policy")
+    if any(tried.values()):
+        _refuse("\n".join(f"{name}: {fault}" for name in tried for fault in tried[name]))
+    for name in tried:
+        typer.echo(f"{name} keeps the contract of a policy")
 
 
 def _run(

@@ -69,6 +69,11 @@ def scalar(field: str, value: Setting, wanted: type) -> Scalar:
     return value
 
 
+def raised(error: BaseException) -> str:
+    """What a plug-in raised, in one line however many its text has."""
+    return ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
+
+
 def one_of(choices: Iterable[str]) -> str:
     """The choices, for a message."""
     listed = ", ".join(sorted(choices))

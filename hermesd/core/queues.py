@@ -8,6 +8,7 @@ from typing import TypeVar
 from hermesd.core.events import Event, PolicyFailed
 from hermesd.core.model import DeviceId, Plugin, StudyId, Time, TrialId
 from hermesd.core.placement import Placement, avoided, cramped, fits
+from hermesd.core.plugins import raised
 from hermesd.core.policy import Policy
 from hermesd.core.queue import Choice, StudyQueue
 from hermesd.core.state import State
@@ -68,7 +69,7 @@ class Queues:
         except Exception as error:
             if study_id in self.state.fallen:
                 raise
-            event = PolicyFailed(study_id, f"{type(error).__name__}: {error}")
+            event = PolicyFailed(study_id, raised(error))
             self.state.apply(event, self.state.now)
             self._failures.append(event)
             self._queues.pop(study_id, None)
@@ -79,7 +80,7 @@ class Queues:
         try:
             return question(self._queue(study_id))
         except Exception as error:
-            raise Unanswered(f"{type(error).__name__}: {error}") from error
+            raise Unanswered(raised(error)) from error
 
     def order(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hermesd.core.model import Plugin
-from hermesd.core.plugins import build
+from hermesd.core.plugins import build, raised
 from hermesd.core.policy import BadSetting, Policy
 from hermesd.policy.asha import Asha
 from hermesd.policy.best_first import BestFirst
@@ -46,10 +46,12 @@ def make_policy(plugin: Plugin, known: Registry = POLICIES) -> Policy:
     Raises `BadSetting` for a name, a setting or a value that will not do, and for a policy of a
     package that cannot be used.
     """
+    if plugin.name not in known:
+        raise known.unknown(plugin.name)
     try:
         return build("policy", known, plugin)
     except BadSetting:
         raise
     except (Exception, SystemExit) as error:
-        expected = f"settings that it takes; it raised {type(error).__name__}: {error}"
+        expected = f"settings that it takes; it raised {raised(error)}"
         raise BadSetting("policy", plugin.name, expected) from error

@@ -1,50 +1,46 @@
-"""What every policy promises, and whether one keeps it.
+"""What every policy promises: its class, and each of its answers.
 
-`faults` tries a policy out, for its author; the checks that it makes of an answer are made of
-every answer that a policy from another package gives (see `installed`), so that the scheduler,
-the journal and the wire are only ever handed what they can take.
+The checks of an answer are made of every answer that a policy from another package gives (see
+`installed`), so that the scheduler, the journal and the wire are only ever handed what they can
+take; `trying` makes them for its author.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from dataclasses import fields, is_dataclass
+from typing import Any
 
-from hermesd.core.model import Milestone, Plugin, Quantum
-from hermesd.core.plugins import build
-from hermesd.core.policy import (
-    Adaptive,
-    Claim,
-    Facts,
-    Field,
-    Planning,
-    Policy,
-    Ranking,
-    Score,
-    View,
-)
+from hermesd.core.model import Milestone, Quantum
+from hermesd.core.policy import Adaptive, Claim, Score, View
 from hermesd.core.trial import Trial
-from hermesd.policy.rehearsal import mixed_bag, rehearse, trial, view
 
-Answer = TypeVar("Answer")
 MIN_QUANTUM_SECONDS = 0.1
-MEASURED = Facts(0.2, 0.3, 0.01)
 RANKING = ("score", "quantum", "words")
 PLANNING = ("plan", "words")
 
 
 class BrokenPromise(ValueError):
-    """An answer that no policy may give; says which and why."""
+    """An answer that no policy may give; says which and why.
+
+    Those of one `kind` break the same promise, by whatever value for whatever trial.
+    """
+
+    def __init__(self, words: str, kind: str = "") -> None:
+        super().__init__(words)
+        self.kind = kind or words
 
 
 # --- one answer ----------------------------------------------------------------------------------
 
 
 def checked_score(score: Any) -> Score:
-    """The score, if it is a tuple of numbers without NaN. Raises `BrokenPromise`."""
-    fits = isinstance(score, tuple) and all(map(_number, score))
+    """The score, if it is a tuple of numbers without NaN; a bool is one, as everywhere in Python.
+
+    Raises `BrokenPromise`.
+    """
+    fits = isinstance(score, tuple) and all(isinstance(each, int | float) for each in score)
     _promise(fits, "score", score, "a tuple of numbers")
     _promise(not any(map(math.isnan, score)), "score", score, "no NaN: it has no place in an order")
     return tuple(map(float, score))
@@ -72,13 +68,13 @@ def checked_suited(suited: Any, policy: Adaptive) -> Adaptive:
 def checked_quantum(quantum: Any, asked: Trial) -> Quantum:
     """The quantum, if it can be granted to the trial. Raises `BrokenPromise`."""
     if not isinstance(quantum, Quantum):
-        raise BrokenPromise(_said("quantum", quantum, "a Quantum"))
+        raise broken("quantum", quantum, "a Quantum")
     seconds, until = quantum.seconds, quantum.until_step
     enough = seconds is None or (_number(seconds) and MIN_QUANTUM_SECONDS <= seconds < math.inf)
     _promise(enough, "quantum.seconds", seconds, f"None or at least {MIN_QUANTUM_SECONDS}")
     ahead = until is None or (type(until) is int and until > asked.step)
-    expected = f"None or a step after {asked.step}, where the trial is"
-    _promise(ahead, "quantum.until_step", until, expected)
+    expected, where = "None or a step after the trial's own", f", which is {asked.step}"
+    _promise(ahead, "quantum.until_step", until, expected, where)
     reachable = quantum.loss is None or (_number(quantum.loss) and math.isfinite(quantum.loss))
     _promise(reachable, "quantum.loss", quantum.loss, "None or a finite number")
     _promise(type(quantum.exact) is bool, "quantum.exact", quantum.exact, "true or false")
@@ -97,23 +93,24 @@ def checked_plan(claims: Iterable[Any], study: View) -> list[Claim]:
     plan = list(claims)
     for claim in plan:
         if not isinstance(claim, Claim):
-            raise BrokenPromise(_said("plan", claim, "Claims"))
+            raise broken("plan", claim, "Claims")
         known = candidates.pop(claim.trial, None)
         if known is None:
-            expected = "candidates of the view, each once"
-            raise BrokenPromise(_said("plan", claim.trial, expected))
+            raise broken("plan", claim.trial, "candidates of the view, each once")
         checked_quantum(claim.quantum, known)
         checked_words(claim.reason)
     return plan
 
 
-def _promise(kept: bool, what: str, value: object, expected: str) -> None:
+def _promise(kept: bool, what: str, value: object, expected: str, where: str = "") -> None:
     if not kept:
-        raise BrokenPromise(_said(what, value, expected))
+        raise broken(what, value, expected, where)
 
 
-def _said(what: str, value: object, expected: str) -> str:
-    return f"{what} is {value!r:.80}: expected {expected}"
+def broken(what: str, value: object, expected: str, where: str = "") -> BrokenPromise:
+    """The error that an answer is which will not do; `where` is no part of its kind."""
+    words = f"{what} is {value!r:.80}: expected {expected}{where}"
+    return BrokenPromise(words, f"{what}: expected {expected}")
 
 
 def _number(value: object) -> bool:
@@ -137,139 +134,3 @@ def misshapen(kind: Any, name: str) -> str:
     if len(forms) != 1:
         return "it must have either score, quantum and words, or plan and words"
     return ""
-
-
-# --- the whole policy ----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Trying:
-    """The policy on trial, and what it broke so far."""
-
-    policy: Policy
-    found: list[str]
-
-    def attempt(self, what: str, question: Callable[[], Answer]) -> Answer | None:
-        """The answer to a question; None, and a note, if it raises."""
-        try:
-            return question()
-        except (Exception, SystemExit) as error:
-            kind = "" if isinstance(error, BrokenPromise) else f"{type(error).__name__}: "
-            note = f"{what}: {kind}{error}"
-            if note not in self.found:
-                self.found.append(note)
-            return None
-
-    def each(
-        self, what: str, question: Callable[[Trial], Answer], trials: Iterable[Trial]
-    ) -> list[Answer | None]:
-        """The answers to a question about each trial."""
-        return [
-            self.attempt(f"{what} of {_told(trial)}", lambda trial=trial: question(trial))  # type: ignore[misc]
-            for trial in trials
-        ]
-
-
-def faults(policy: Policy) -> list[str]:
-    """Every promise that the policy breaks, in words; none for a policy to trust.
-
-    It is asked twice about trials in every condition, about studies that are empty, new or over,
-    and led through a small study in which each trial must come to its end.
-    """
-    trying = Trying(policy, [])
-    trying.attempt("settings", lambda: _settings(policy))
-    bag, kept = mixed_bag(), mixed_bag()
-    whole = view(*bag, devices=3, facts=MEASURED)
-    for study in (whole, replace(whole, facts=Facts(), now=0.0), *_plain_views()):
-        first, again = _answers(trying, study), _answers(trying, study)
-        if first != again:
-            trying.found.append("the same view gave two answers: a policy keeps no memory")
-    if repr(bag) != repr(kept):
-        trying.found.append("it changed the trials that it was shown")
-    if not trying.found:
-        trying.attempt("a study of six trials", lambda: rehearse(policy))
-    return list(dict.fromkeys(trying.found))
-
-
-def _plain_views() -> Iterable[View]:
-    fresh = [trial(n) for n in range(5)]
-    over = [each for each in mixed_bag() if each.phase.final]
-    return view(), view(*over), view(*fresh, now=0.0), view(fresh[0], *over, devices=0)
-
-
-def _answers(trying: Trying, study: View) -> object:
-    """All that the policy says about a study, checked."""
-    policy = trying.policy
-
-    def words(each: Trial) -> str:
-        return checked_words(policy.words(each))
-
-    said = trying.each("words", words, (*study.trials, *study.finished))
-    if isinstance(policy, Planning):
-        plan = trying.attempt("plan", lambda: checked_plan(policy.plan(study), study))
-        waits = any(each.candidate for each in study.trials)
-        busy = any(each.phase.on_device for each in study.trials)
-        if plan == [] and waits and not busy:
-            trying.found.append("plan: it is empty though trials wait and nothing runs")
-        return said, plan
-    if not isinstance(policy, Adaptive):
-        return said, _judgements(trying, policy, study)
-    trials = (*study.trials, *study.finished)
-    sample = [each for each in trials if each.curve]
-    levels = trying.each("level", lambda each: checked_level(policy.level(each)), sample)
-    suited = trying.attempt("suited", lambda: checked_suited(policy.suited(sample), policy))
-    rankings = _rankings(trying, suited or policy, study, sample)
-    return said, levels, suited, [_judgements(trying, each, study) for each in rankings]
-
-
-def _rankings(trying: Trying, policy: Adaptive, study: View, sample: list[Trial]) -> list[Ranking]:
-    """The policy's own ranking, and what it adapts to each trial in the lead."""
-    candidates = [each for each in study.trials if each.candidate]
-    found: list[Ranking] = [policy]
-    if not candidates:
-        return found
-    first = min(candidates, key=policy.score)
-    for leader in sample:
-        field = Field(leader, sample)
-        adapted = trying.attempt("adapted", lambda field=field: policy.adapted(field))  # type: ignore[misc]
-        if adapted is None:
-            continue
-        trying.attempt("front", lambda each=adapted: each.front and checked_score(each.front))  # type: ignore[misc]
-        facing = trying.attempt("facing", lambda each=adapted: each.facing(first))  # type: ignore[misc]
-        found += [] if facing is None else [facing]
-    return found
-
-
-def _judgements(trying: Trying, ranking: Ranking, study: View) -> object:
-    """All that a ranking says about the trials that are not finished, checked."""
-
-    def score(each: Trial) -> Score:
-        return checked_score(ranking.score(each))
-
-    def quantum(each: Trial) -> Quantum:
-        return checked_quantum(ranking.quantum(each, study.facts), each)
-
-    def words(each: Trial) -> str:
-        return checked_words(ranking.words(each))
-
-    scores = trying.each("score", score, study.trials)
-    if len({len(score) for score in scores if score is not None}) > 1:
-        trying.found.append("score: tuples of different lengths")
-    quanta = trying.each("quantum", quantum, study.trials)
-    return scores, quanta, trying.each("words", words, study.trials)
-
-
-def _told(each: Trial) -> str:
-    """A trial of a rehearsal, for its policy's author."""
-    state = f"{each.phase} at step {each.step} of {each.planned_steps or 'an unknown length'}"
-    loss = "no loss" if each.loss is None else f"loss {each.loss:.3g}"
-    return f"trial {each.spec.number}: {state}, {loss}"
-
-
-def _settings(policy: Policy) -> None:
-    """The settings come back from a study file as they were."""
-    names = [field.name for field in fields(policy)]  # type: ignore[arg-type]
-    written = Plugin(policy.name, tuple((name, getattr(policy, name)) for name in names))
-    known: dict[str, type[Policy]] = {policy.name: type(policy)}
-    read = build("policy", known, written)
-    _promise(read == policy, "settings", read, repr(policy))

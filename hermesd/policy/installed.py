@@ -14,6 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, ClassVar, TypeAlias
 
 from hermesd.core.model import Quantum
+from hermesd.core.plugins import nearest, one_of, raised
 from hermesd.core.policy import BadSetting, Claim, Facts, Field, Policy, Score, View
 from hermesd.core.trial import Trial
 from hermesd.policy.contract import (
@@ -31,10 +32,15 @@ GROUP = "hermes.policies"
 Offers: TypeAlias = Callable[[], Iterable[EntryPoint]]
 
 
+def offered_now() -> tuple[EntryPoint, ...]:
+    """The policies that packages of this environment offer."""
+    return tuple(entry_points(group=GROUP))
+
+
 @cache
 def offered() -> tuple[EntryPoint, ...]:
-    """The policies that packages of this environment offer; looked up once."""
-    return tuple(entry_points(group=GROUP))
+    """The policies that packages offered when a process first looked: it goes on with these."""
+    return offered_now()
 
 
 class Registry(Mapping[str, type[Policy]]):
@@ -43,9 +49,15 @@ class Registry(Mapping[str, type[Policy]]):
     Asking for a policy that cannot be used raises `BadSetting` with the reason.
     """
 
-    def __init__(self, shipped: Iterable[type[Policy]], offers: Offers = offered) -> None:
+    def __init__(
+        self,
+        shipped: Iterable[type[Policy]],
+        offers: Offers = offered,
+        offers_now: Offers = offered_now,
+    ) -> None:
         self._known = {policy.name: policy for policy in shipped}
         self._offers = offers
+        self._offers_now = offers_now
 
     def __iter__(self) -> Iterator[str]:
         yield from self._known
@@ -65,6 +77,23 @@ class Registry(Mapping[str, type[Policy]]):
             raise KeyError(name)
         return _loaded(name, offers)
 
+    def unknown(self, name: str) -> BadSetting:
+        """The error that a name is which nothing has: says who works, and who does not and why."""
+        for offer in self._offers_now():
+            if offer.name == name:
+                package = _package(offer)
+                expected = f"a daemon started since {package}, which has it, was installed: restart"
+                return BadSetting("policy", name, f"{expected} hermesd")
+        working, broken = [], []
+        for each in self:
+            try:
+                self[each]
+            except BadSetting as error:
+                broken.append(f"; {each} is not {error.expected}")
+            else:
+                working.append(each)
+        return BadSetting("policy", name, one_of(working) + "".join(broken), nearest(name, working))
+
 
 def _loaded(name: str, offers: list[EntryPoint]) -> type[Policy]:
     """The class that a package offers, its answers checked."""
@@ -75,7 +104,7 @@ def _loaded(name: str, offers: list[EntryPoint]) -> type[Policy]:
         kind = offers[0].load()
         wrong = misshapen(kind, name)
     except (Exception, SystemExit) as error:
-        wrong = f"it cannot be imported: {type(error).__name__}: {error}"
+        wrong = f"it cannot be imported: {raised(error)}"
     if wrong:
         raise BadSetting("policy", name, f"a policy from {_package(offers[0])} that works: {wrong}")
     return guarded(kind)

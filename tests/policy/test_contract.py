@@ -11,7 +11,6 @@ from hermesd.core.policy import BadSetting, Planning, Policy, Ranking
 from hermesd.policy import POLICIES, SHIPPED, make_policy
 from hermesd.policy.asha import Asha
 from hermesd.policy.best_first import BestFirst
-from hermesd.policy.contract import faults
 from hermesd.policy.fifo import Fifo
 from hermesd.policy.flowcon import FlowCon
 from hermesd.policy.guided import Guided
@@ -25,6 +24,7 @@ from hermesd.policy.slaq import Slaq
 from hermesd.policy.successive_halving import SuccessiveHalving
 from hermesd.policy.themis import Themis
 from hermesd.policy.tiresias import Tiresias
+from hermesd.policy.trying import faults
 
 VARIANTS: list[Policy] = [
     Asha(),

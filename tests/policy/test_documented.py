@@ -17,9 +17,9 @@ import yaml
 from hermesd.core.model import Plugin
 from hermesd.core.policy import Policy
 from hermesd.policy import SHIPPED, make_policy
-from hermesd.policy.contract import faults
 from hermesd.policy.installed import GROUP, Registry
-from tests.policy.trials import trained
+from hermesd.policy.trying import faults
+from tests.policy.trials import trained, trial
 
 PAGE = (Path(__file__).parents[2] / "docs" / "policies.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^### `(\w+)`\n(.*?)(?=^##)", PAGE, re.MULTILINE | re.DOTALL))
@@ -61,5 +61,7 @@ def test_the_example_is_a_policy_that_keeps_the_contract(monkeypatch: pytest.Mon
     policy = make_policy(Plugin(name, (("quantum_seconds", 5),)), known)
     assert group == GROUP
     assert faults(policy) == []
-    slow, fast = (trained(0, [1.0], step_seconds={"cpu": each}) for each in (0.5, 0.25))
-    assert policy.score(fast) < policy.score(slow)  # type: ignore[union-attr]
+    shown = (trained(0, [each]) for each in (0.25, 0.5, float("nan")))
+    scores = [policy.score(each) for each in (trial(), *shown)]  # type: ignore[union-attr]
+    assert scores == sorted(scores)
+    assert len(set(scores)) == len(scores)

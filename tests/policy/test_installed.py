@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -33,9 +34,10 @@ from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.policy import SHIPPED, installed, make_policy
 from hermesd.policy.asha import Asha
-from hermesd.policy.contract import BrokenPromise, faults
+from hermesd.policy.contract import BrokenPromise
 from hermesd.policy.fifo import Fifo
 from hermesd.policy.installed import GROUP, Registry, guarded
+from hermesd.policy.trying import faults
 from tests.policy.trials import mixed_bag, trained, trial, view
 
 
@@ -63,6 +65,11 @@ class Newest:
 class Exits(Newest):
     def score(self, trial: Trial) -> Score:
         sys.exit("enough")
+
+
+class Loud(Newest):
+    def score(self, trial: Trial) -> Score:
+        raise RuntimeError("two\nlines")
 
 
 class Moody(Newest):
@@ -165,9 +172,40 @@ def test_a_policy_that_ships_keeps_its_name() -> None:
 def test_nothing_is_imported_before_its_name_is_asked_for() -> None:
     known = registry(offer("absent", "no_such_package:Policy"))
     assert "absent" in known
+    assert "absent" in list(known)
     assert make_policy(Plugin("fifo"), known) == Fifo()
-    with pytest.raises(BadSetting, match=r"one of absent, asha"):
-        make_policy(Plugin("presnt"), known)
+
+
+def test_a_misspelt_name_is_answered_with_those_that_work_and_why_others_do_not() -> None:
+    known = registry(offer("absent", "no_such_package:Policy"), offer("newest", HERE + "Newest"))
+    with pytest.raises(BadSetting) as refusal:
+        make_policy(Plugin("newst"), known)
+    assert refusal.value.nearest == "newest"
+    names, _, broken = refusal.value.expected.partition("; ")
+    assert names == f"one of {', '.join(sorted(each for each in known if each != 'absent'))}"
+    assert broken.startswith("absent is not a policy from no_such_package:Policy that works: it")
+    assert "ModuleNotFoundError: No module named 'no_such_package'" in broken
+    with pytest.raises(BadSetting) as refusal:
+        make_policy(Plugin("absnt"), known)
+    assert refusal.value.nearest != "absent"
+
+
+def test_a_policy_that_was_installed_since_asks_for_a_restart() -> None:
+    late = offer("newest", HERE + "Newest")
+    known = Registry(SHIPPED, lambda: (), lambda: (late,))
+    with pytest.raises(BadSetting, match="was installed: restart hermesd"):
+        make_policy(Plugin("newest"), known)
+
+
+def test_what_a_policy_raises_is_one_line() -> None:
+    class Talkative(Newest):
+        def __post_init__(self) -> None:
+            raise RuntimeError("two\nlines")
+
+    known = {"newest": Talkative}
+    with pytest.raises(BadSetting) as refusal:
+        make_policy(Plugin("newest"), Registry(known.values()))
+    assert "it raised RuntimeError: two lines" in str(refusal.value)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +243,7 @@ def test_two_packages_with_one_name_are_refused() -> None:
         ({"quantum": Quantum(0.01)}, "quantum.seconds is 0.01"),
         ({"quantum": Quantum(float("inf"))}, "quantum.seconds is inf"),
         ({"quantum": Quantum("ten")}, "quantum.seconds is 'ten'"),  # type: ignore[arg-type]
-        ({"quantum": Quantum(until_step=0)}, "expected None or a step after 0"),
+        ({"quantum": Quantum(until_step=0)}, "a step after the trial's own, which is 0"),
         ({"quantum": Quantum(until_step=9.5)}, "quantum.until_step is 9.5"),  # type: ignore[arg-type]
         ({"quantum": Quantum(loss=float("nan"))}, "quantum.loss is nan"),
         ({"quantum": Quantum(exact=1)}, "quantum.exact is 1"),  # type: ignore[arg-type]
@@ -223,6 +261,43 @@ def test_a_wrong_answer_is_found_by_the_check_and_stopped_at_run_time(
     with pytest.raises(BrokenPromise) as broke:
         getattr(checked, name)(*asked)
     assert words in str(broke.value)
+
+
+def test_a_bool_in_a_score_is_the_number_that_it_is_in_python() -> None:
+    class Unseen(Newest):
+        def score(self, trial: Trial) -> Score:
+            return (trial.loss is not None, 1)
+
+    assert faults(Unseen()) == []
+    for each, score in ((trial(), (0.0, 1.0)), (trained(1, [2.0]), (1.0, 1.0))):
+        told = guarded(Unseen)().score(each)  # type: ignore[union-attr]
+        assert (told, [type(part) for part in told]) == (score, [float, float])
+
+
+def test_a_kind_of_fault_is_told_once_with_its_line_in_the_code() -> None:
+    class Careless(Newest):
+        def score(self, trial: Trial) -> Score:
+            return (trial.loss,)  # type: ignore[return-value]
+
+        def words(self, trial: Trial) -> str:
+            raise RuntimeError(f"boom:\n{trial.loss}")
+
+    words, missing, nan = faults(Careless())
+    assert re.search(
+        r"^words of trial 0: .*: RuntimeError: boom: None \(.*/test_installed\.py:\d+\) "
+        r"\(likewise for \d+ other trials\)$",
+        words,
+    )
+    assert "score is (None,): expected a tuple of numbers (likewise for 7 other trials)" in missing
+    assert nan.endswith("score is (nan,): expected no NaN: it has no place in an order")
+
+
+def test_a_kind_of_fault_is_not_taken_for_another_of_the_same_answer() -> None:
+    class Twofold(Newest):
+        def quantum(self, trial: Trial, facts: Facts) -> Quantum:
+            return Quantum(until_step=trial.step) if trial.step > 30 else Quantum(0.01)
+
+    assert len(faults(Twofold())) == 2
 
 
 def test_an_exit_is_a_broken_promise() -> None:
@@ -270,9 +345,17 @@ def test_a_check_leaves_good_answers_as_they_are() -> None:
     assert repr(checked) == repr(Newest())
 
 
-@pytest.mark.parametrize("broken", ["Exits", "Greedy"])
-def test_a_study_whose_policy_breaks_its_promise_goes_on_first_in_first_out(broken: str) -> None:
-    name = {"Exits": "newest", "Greedy": "sits"}[broken]
+@pytest.mark.parametrize(
+    ("broken", "name", "words"),
+    [
+        ("Exits", "newest", "BrokenPromise: it tried to end the process"),
+        ("Greedy", "sits", "BrokenPromise: plan is 's/0': expected candidates of the view, each o"),
+        ("Loud", "newest", "RuntimeError: two lines"),
+    ],
+)
+def test_a_study_whose_policy_breaks_its_promise_goes_on_first_in_first_out(
+    broken: str, name: str, words: str
+) -> None:
     known = registry(offer(name, HERE + broken))
     scheduler = Scheduler(State(), lambda plugin: make_policy(plugin, known), make_placement)
     members = tuple(TrialSpec(f"s/{n}", "s", n, (), (), 0) for n in range(3))
@@ -288,7 +371,7 @@ def test_a_study_whose_policy_breaks_its_promise_goes_on_first_in_first_out(brok
     assert [str(run) for run in launched] == ["s/0#1", "s/1#1"]
     (failure,) = scheduler.take_failures()
     assert isinstance(failure, PolicyFailed)
-    assert failure.detail.startswith("BrokenPromise: ")
+    assert failure.detail.startswith(words)
 
 
 @pytest.fixture
@@ -332,6 +415,10 @@ def _package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         ("unlucky", REFUSED, "unlucky: score of trial 0: waiting at step 0 of an unknown length"),
         ("gone", REFUSED, "a policy from lucky-policies that works: it cannot be imported"),
         ("luky", REFUSED, "did you mean lucky?"),
+        ("luky", REFUSED, "gone is not a policy from lucky-policies that works: it cannot be"),
+        ("asha:eta=2,min_rung=1/27", 0, "asha:eta=2,min_rung=1/27 keeps the contract"),
+        ("asha:eta=1", REFUSED, "eta = 1: expected 2 or more"),
+        ("fifo,unlucky", REFUSED, "unlucky: score of trial 0"),
     ],
 )
 def test_the_command_says_whether_a_policy_keeps_the_contract(
