@@ -12,18 +12,19 @@ import errno
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import typer
 from typer.core import TyperGroup, TyperOption
 
 from hermesctl.address import embedded_head, find_head
 from hermesctl.async_client import AsyncClient
-from hermesctl.errors import ExitCode, HermesError, NotFound, UsageError
+from hermesctl.errors import ExitCode, HermesError, NotFound, Problem, UsageError
 from hermesctl.invocation import command, named_head
 from hermesctl.records import StudyDetail, TrialState
 from hermesctl.terminal import forget_stdout, say, show_error
 from hermesctl.text import cut, printable
+from hermesd.misuse import Misuse, OneLineGroup
 
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
@@ -76,7 +77,7 @@ def _head_to_name(local: bool) -> str:
         return own
 
 
-class HermesGroup(TyperGroup):
+class HermesGroup(OneLineGroup):
     """A group whose errors are one message and a stable exit code."""
 
     def main(self, *args: Any, **settings: Any) -> Any:
@@ -89,6 +90,12 @@ class HermesGroup(TyperGroup):
             forget_stdout()
             show_error(UsageError(f"what was to be written: {error.strerror}"))
             sys.exit(ExitCode.USAGE)
+
+    def refused(self, misuse: Misuse) -> NoReturn:
+        """Say what is wrong with the command line, and leave."""
+        problem = Problem(misuse.expected, misuse.name, misuse.value, misuse.nearest)
+        show_error(UsageError("", [problem]))
+        raise typer.Exit(ExitCode.USAGE)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""

@@ -21,15 +21,28 @@ import typer
 
 from hermesd import keeping, logs
 from hermesd.config import NodeConfig, state_home
+from hermesd.misuse import Misuse, OneLineGroup
+from hermesd.refusal import FieldError, shown
 from hermesd.settings import ConfigError, load_head, load_node
-from hermesd.simulate import answers
+from hermesd.simulate import answers, checking
 
 PASSING = 1
 REFUSED = 2
 IN_THE_WAY = 4
 INTERRUPTED = 130
 
+
+class Commands(OneLineGroup):
+    """All of them; a misused one is refused as settings are."""
+
+    def refused(self, misuse: Misuse) -> NoReturn:
+        """Say what is wrong with the command line, and leave."""
+        wrong = FieldError(misuse.name, shown(misuse.value), misuse.expected, misuse.nearest)
+        _refuse(str(wrong))
+
+
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -254,33 +267,7 @@ def simulate(
 app.command()(keeping.backup)
 app.command()(answers.replay)
 app.command()(answers.forecast)
-
-
-@policies.command("check")
-def check_policy(
-    policy: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME[:SETTING=VALUE,...]",
-            help="A policy, with settings, as of `hermesd simulate`; several have commas between.",
-            show_default=False,
-        ),
-    ],
-) -> None:
-    """Try a policy out, with its defaults or these settings: all it promises, and a small study."""
-    from hermesd.policy import make_policy
-    from hermesd.policy.trying import faults
-    from hermesd.refusal import Refused
-    from hermesd.simulate.contenders import contenders
-
-    try:
-        tried = {each.label: faults(make_policy(each.policy)) for each in contenders(policy)}
-    except Refused as error:
-        _refuse(str(error))
-    if any(tried.values()):
-        _refuse("\n".join(f"{name}: {fault}" for name in tried for fault in tried[name]))
-    for name in tried:
-        typer.echo(f"{name} keeps the contract of a policy")
+policies.command("check")(checking.check)
 
 
 def _run(

@@ -54,6 +54,29 @@ def test_bad_settings_are_named_and_exit_2(arguments: tuple[str, ...], words: st
     assert words in output
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("simulate --processes 0", "--processes = 0: expected 1 or more"),
+        ("simulate --orders=many", "--orders = many: expected a whole number"),
+        ("forecast --trials 0 x", "--trials = 0: expected 1 or more"),
+        ("forecast x", "--trials: expected a value: trials of the study to come"),
+        ("forecast", "EXPORT: expected a value: what `hermesctl study export` wrote"),
+        ("head extra", "extra: expected nothing more after `hermesd head`"),
+        (
+            "head --repiar",
+            "--repiar: expected one of the options --config, --state, --socket, --listen,"
+            " --embedded, --repair, --help (did you mean --repair?)",
+        ),
+        ("policy chek x", "chek: expected one of the commands check (did you mean check?)"),
+        ("node joi", "joi: expected one of the commands join (did you mean join?)"),
+    ],
+)
+def test_what_is_wrong_with_the_command_line_is_one_line(words: str, said: str) -> None:
+    result = RUNNER.invoke(app, words.split(), prog_name="hermesd", catch_exceptions=False)
+    assert (result.exit_code, result.output) == (REFUSED, f"hermesd: {said}\n")
+
+
 def test_a_head_that_was_never_joined_is_refused_with_the_way_in(tmp_path: Path) -> None:
     code, output = run("node", "--state", str(tmp_path), "--head", "10.1.2.3:7411")
     assert code == REFUSED

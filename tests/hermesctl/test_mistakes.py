@@ -23,9 +23,10 @@ FILES = ["", ".", "/", "study", "a.txt", "none.yaml", "loop.yaml", "d.yaml"]
 
 def told(*args: str, code: ExitCode) -> str:
     """What a failing command says, in one line."""
-    result = CliRunner().invoke(app, list(args), catch_exceptions=False)
+    result = CliRunner().invoke(app, list(args), prog_name="hermesctl", catch_exceptions=False)
     assert result.exit_code == code, result.output
-    return " ".join(result.stderr.replace("│", " ").split())
+    assert "│" not in result.stderr
+    return " ".join(result.stderr.split())
 
 
 def shortened(value: object) -> str:
@@ -89,8 +90,18 @@ def test_a_file_that_is_none(
 @pytest.mark.parametrize(
     ("args", "code", "words"),
     [
-        (["best", "-n", "99999999999"], USAGE, "'-n' / '--count'"),
-        (["best", "-n", "0"], USAGE, "greater than or equal to 1"),
+        (["best", "-n", "99999999999"], USAGE, "error: --count: 99999999999: expected "),
+        (["best", "-n", "0"], USAGE, "error: --count: 0: expected 1 "),
+        (["best", "-n0"], USAGE, "error: --count: 0: expected 1 "),
+        (["study", "replay", "--devices=x"], USAGE, "--devices: x: expected a whole number"),
+        (["study", "replay", "--devics", "3"], USAGE, "did you mean --devices?"),
+        (["study", "replay", "--devices"], USAGE, "--devices: expected a value after it"),
+        (["study", "show"], USAGE, "STUDY: expected a value: a study's id, or a unique prefix"),
+        (["study", "show", "a", "b"], USAGE, "b: expected nothing more after `hermesctl study s"),
+        (["best", "-o", "yml"], USAGE, "--output: yml: expected one of table, wide, json, yaml,"),
+        (["completion", "fsh"], USAGE, "SHELL: fsh: expected one of bash, zsh, fish; did you m"),
+        (["submit", "x.py", "--local=3"], USAGE, "--local: 3: expected no value"),
+        (["--hea", "x", "status"], USAGE, "did you mean --head?"),
         (["trial", "curve", "digits/1", "--points", "99999999999"], USAGE, "--points"),
         (["tail", "--after", "99999999999999999999"], USAGE, "--after"),
         (["tail", "-o", "yaml"], USAGE, "expected table or json"),
@@ -104,7 +115,8 @@ def test_a_file_that_is_none(
         (["study", "extend", "digits", "--set", "stop=3"], USAGE, "expected stop.KEY=VALUE"),
         (["study", "pasue", "digits"], USAGE, "did you mean pause?"),
         (["study", "\udcff"], USAGE, "expected text in UTF-8"),
-        (["stauts"], USAGE, "Did you mean 'status'?"),
+        (["stauts"], USAGE, "stauts: expected one of the commands submit, preview, status, "),
+        (["stauts"], USAGE, "did you mean status?"),
         (["trial", "stop", "digits"], USAGE, "digits: expected a trial, `study/17`"),
         (["checkpoint", "none"], ExitCode.NOT_FOUND, "no study none"),
         (["--head", "", "status"], USAGE, "expected HOST:PORT"),
