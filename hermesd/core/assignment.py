@@ -6,6 +6,7 @@ came to another pool is not decided about here: it leaves (see `draining`).
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -33,14 +34,31 @@ class Assignment:
     def __init__(self, state: State, queues: Queues) -> None:
         self.state = state
         self.queues = queues
+        # None of these is launched before that time.
+        self.held: frozenset[TrialId] = frozenset()
+        self.held_until: Time = -math.inf
+
+    def hold(self, until: Time) -> None:
+        """Launch none of the unfinished trials that there are before that time."""
+        active = (trial_id for active in self.state.active.values() for trial_id in active)
+        self.held, self.held_until = frozenset(active), until
+
+    def why_held(self, trial_id: TrialId, now: Time) -> str:
+        """What to say of a trial that is held."""
+        if trial_id not in self.held or now >= self.held_until:
+            return ""
+        seconds = f"for {self.held_until - now:.0f} s more"
+        return f"; the head's state is an older copy, so that it may run somewhere {seconds}"
 
     def fill(self, issue: Issue, now: Time) -> None:
         """Fill the open devices: reserved ones first, then in the order of the policies."""
+        if now >= self.held_until:
+            self.held = frozenset()
         state, quotas = self.state, Quotas(self.state)
         for device in sorted(state.free):
             reserved = state.slots[device].reserved
             trial = state.trials.get(reserved) if reserved else None
-            if trial is None or not _ready(trial, now) or not self.queues.fits(trial, device):
+            if trial is None or not self._ready(trial, now) or not self.queues.fits(trial, device):
                 continue
             if quotas.over(trial):  # lowered since it was kept for the trial
                 continue
@@ -249,9 +267,14 @@ class Assignment:
         assert run is not None
         return run.trial
 
+    def _ready(self, trial: Trial, now: Time) -> bool:
+        """Whether the trial waits and may be launched now."""
+        waits = trial.phase is Phase.WAITING and trial.candidate and trial.not_before <= now
+        return waits and trial.id not in self.held
+
     def _available(self, trial: Trial, now: Time) -> bool:
         """Whether the trial is ready and no device is being freed for it."""
-        if not _ready(trial, now):
+        if not self._ready(trial, now):
             return False
         device = self.state.reserved.get(trial.id)
         if device is None:
@@ -287,8 +310,3 @@ class Assignment:
             if order:
                 orders[study_id] = order
         return merged(self.state, orders, {*occupants, *moves.stays}, now)
-
-
-def _ready(trial: Trial, now: Time) -> bool:
-    """Whether the trial waits and may be launched now."""
-    return trial.phase is Phase.WAITING and trial.candidate and trial.not_before <= now

@@ -116,7 +116,12 @@ class Scheduler:
         losses = [lost for _, lost in self._losses()]
         ends = [kept.until for kept in self.state.quarantined.values()]
         copies = [] if self._copy_at is None else [self._copy_at]
-        return min([*losses, *self._later.values(), *ends, *copies], default=None)
+        held = [self._assignment.held_until] if self._assignment.held else []
+        return min([*losses, *self._later.values(), *ends, *copies, *held], default=None)
+
+    def hold(self, until: Time) -> None:
+        """Launch no unfinished trial that there is before that time: it may run somewhere."""
+        self._assignment.hold(until)
 
     def _losses(self) -> list[tuple[NodeId, Time]]:
         """The nodes that are silent, and when each of them counts as lost."""
@@ -302,7 +307,8 @@ class Scheduler:
         """Why a trial runs or waits, in its policy's words, for the user who asks."""
         last = self._last.get(trial_id, "")
         asked = Question(trial_id, asker, last, trial_id in self._later, now)
-        return explain(self.state, self._queues, asked)
+        told = explain(self.state, self._queues, asked)
+        return told._replace(summary=told.summary + self._assignment.why_held(trial_id, now))
 
 
 def _patience(trial: Trial, deadline: float) -> float:

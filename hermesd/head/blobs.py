@@ -40,6 +40,8 @@ class Blobs:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         for left in directory.glob("*.partial"):
             left.unlink()
+        # Of uploads under way: each of them counts for the others.
+        self._coming = 0
 
     def path(self, sha256: str) -> Path | None:
         """Where a blob lies; None if it is not there."""
@@ -50,7 +52,8 @@ class Blobs:
 
     async def put(self, chunks: AsyncIterator[bytes]) -> Blob:
         """Store what the chunks make together. Raises TooLarge."""
-        room = min(self._limit, self._total_limit - self._total())
+        stored = self._stored()
+        room = min(self._limit, self._total_limit - stored)
         descriptor, name = tempfile.mkstemp(suffix=".partial", dir=self._directory)
         partial = Path(name)
         digest = hashlib.sha256()
@@ -59,7 +62,8 @@ class Blobs:
             with os.fdopen(descriptor, "wb") as file:
                 async for chunk in chunks:
                     size += len(chunk)
-                    if size > room:
+                    self._coming += len(chunk)
+                    if size > room or stored + self._coming > self._total_limit:
                         raise TooLarge(
                             f"more than {room} bytes: the limit is {self._limit} for one code"
                             f" snapshot and {self._total_limit} for all (a .hermesignore keeps"
@@ -68,8 +72,11 @@ class Blobs:
                     await asyncio.to_thread(_take, file.write, digest.update, chunk)
                 file.flush()
                 await asyncio.to_thread(os.fsync, file.fileno())
+                if self._stored() + size > self._total_limit:  # others came meanwhile
+                    raise TooLarge(f"the limit for all code snapshots is {self._total_limit} bytes")
             partial.rename(self._directory / digest.hexdigest())
         finally:
+            self._coming -= size
             partial.unlink(missing_ok=True)
         await asyncio.to_thread(self._sync)
         return Blob(digest.hexdigest(), size)
@@ -97,8 +104,9 @@ class Blobs:
         if path := self.path(sha256):
             path.unlink(missing_ok=True)
 
-    def _total(self) -> int:
-        return sum(path.stat().st_size for path in self._directory.iterdir())
+    def _stored(self) -> int:
+        whole = (path for path in self._directory.iterdir() if path.suffix != ".partial")
+        return sum(path.stat().st_size for path in whole)
 
     def _sync(self) -> None:
         directory = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)

@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import grpc
 import structlog
 
 import hermesd
@@ -40,19 +39,14 @@ from hermesd.head.monitor import with_usage
 from hermesd.head.ownership import foreign, its_own, unneeded
 from hermesd.head.refusals import NotFound, NotNow
 from hermesd.head.relay import Relay
-from hermesd.head.session import SILENCE_SECONDS, Session
+from hermesd.head.session import Ended, Session, watch, write
+from hermesd.head.setback import Setback
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2_grpc
 from hermesd.refusal import FieldError, Refused, shown
 from hermesd.ticket import ticket
 
-WATCH_SECONDS = 1.0
-
 log = structlog.get_logger()
-
-
-class _Ended(Exception):
-    """The stream is over, and why."""
 
 
 class Sessions:
@@ -164,6 +158,7 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
         relay: Relay,
         blobs: Blobs,
         taken: Mapping[StudyId, str],
+        setback: Setback,
         revoke: Callable[[NodeId], object],
     ) -> None:
         self._head = head
@@ -171,6 +166,7 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
         self._relay = relay
         self._blobs = blobs
         self._taken = taken
+        self._setback = setback
         self._revoke = revoke
 
     async def GetBlob(
@@ -188,15 +184,16 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
         said, joined = await hello(request_iterator)
         session = Session(joined.node, context.peer(), said.transfer_address, said.transfer_key)
         self._sessions.reserve(session)
+        self._setback.note(said)
         reason = "the stream ended"
         try:
             await self._head.tell(joined, (), lambda sent: self._welcome(session, sent))
             log.info("node attached", node=joined.node, devices=len(joined.devices))
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._read(session, request_iterator, tasks))
-                tasks.create_task(_write(session, context))
-                tasks.create_task(_watch(session))
-        except* _Ended as ended:
+                tasks.create_task(write(session, context))
+                tasks.create_task(watch(session))
+        except* Ended as ended:
             reason = str(ended.exceptions[0])
         finally:
             session.attached = False
@@ -239,7 +236,7 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
                     self._grant(session, request.heartbeat)
                 case "goodbye":
                     session.left = request.goodbye.for_good
-                    raise _Ended(f"it said goodbye: {shown(request.goodbye.reason)}")
+                    raise Ended(f"it said goodbye: {shown(request.goodbye.reason)}")
                 case "usage":
                     session.usage = {usage.device: usage.usage for usage in request.usage.devices}
                 case "file_chunk":
@@ -250,13 +247,20 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
                     raise Refused(FieldError("hello", "a second one", "one Hello a stream"))
                 case _:
                     await self._report(session, request)
-        raise _Ended("the stream ended")
+        raise Ended("the stream ended")
 
     def _grant(self, session: Session, heartbeat: pb.Heartbeat) -> None:
         state = self._head.state
         parting = state.nodes[session.node].parting
-        left = left_behind(state, session.node) if parting else None
-        session.grant(heartbeat, self._head.scheduler.lease.lease_seconds, left)
+        session.grant(
+            pb.Lease(
+                heartbeat_boottime_seconds=heartbeat.boottime_seconds,
+                lease_seconds=self._head.scheduler.lease.lease_seconds,
+                left_behind=left_behind(state, session.node) if parting else None,
+                head=self._setback.head,
+                journal_sequence=self._head.committed,
+            )
+        )
 
     async def _held(self, session: Session, holdings: pb.Holdings) -> None:
         """Have the node forget what was removed, once it is safe that it was."""
@@ -291,28 +295,3 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
             return
         series = with_usage(event, points) if isinstance(event, Reported) else ()
         session.acknowledge(sequence, await self._head.post(event, series))
-
-
-async def _write(session: Session, context: Any) -> None:
-    """The one task that writes to the stream."""
-    async for message in session.messages():
-        try:
-            await context.write(message)
-        except grpc.aio.InternalError:  # the connection broke: the reader may not have seen it yet
-            raise _Ended("the stream broke") from None
-    raise _Ended(session.closing or "closed")
-
-
-async def _watch(session: Session) -> None:
-    """End the stream of a node that is not heard, or that does not read what is left for it; time
-    that we ourselves slept does not count."""
-    while True:
-        before, closing = boottime(), session.closing
-        await asyncio.sleep(WATCH_SECONDS)
-        overslept = boottime() - before - WATCH_SECONDS
-        if overslept > WATCH_SECONDS:
-            session.heard += overslept
-        if session.silent:
-            raise _Ended(f"no heartbeat for {SILENCE_SECONDS:g} s")
-        if closing is not None:
-            raise _Ended(closing)

@@ -7,8 +7,11 @@ taken yet lies in a spool, so that nothing of it holds up the stream or fills th
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import shutil
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,19 +23,30 @@ from hermesd.pb.hermes.v1 import node_pb2 as pb
 # How far a client may be behind: with a file that ends, and with a log that is followed.
 FILE_LIMIT_BYTES = 16 * 2**30
 FOLLOW_LIMIT_BYTES = 256 * 2**20
+# What may wait for all clients together; nor may it be more than what is left of the disk, which is
+# the journal's.
+ALL_LIMIT_BYTES = 32 * 2**30
 PATIENCE_SECONDS = 30.0
 
 
 class Ticket:
     """One file transfer. Read it by `chunks`."""
 
-    def __init__(self, number: int, session: Session, folder: Path, follow: bool) -> None:
+    def __init__(
+        self,
+        number: int,
+        session: Session,
+        folder: Path,
+        follow: bool,
+        crowded: Callable[[], bool],
+    ) -> None:
         self.number = number
         self.session = session
         self.over = False
         # A program may print nothing for days; a file that is there comes at once.
         self._patience = None if follow else PATIENCE_SECONDS
         self._limit = FOLLOW_LIMIT_BYTES if follow else FILE_LIMIT_BYTES
+        self._crowded = crowded
         self._spool = Spool(folder)
         self._waiting: deque[pb.FileChunk] = deque()
         self._failure: Exception | None = None
@@ -49,9 +63,20 @@ class Ticket:
         if self._spool.unread + len(chunk.data) > self._limit:
             self.fail(TooMuch(f"more than {self._limit} bytes were not read in time"))
             return
-        self._spool.put(chunk.data)
+        try:
+            if self._crowded():
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._spool.put(chunk.data)
+        except OSError as error:
+            self.fail(TooMuch(f"too much waits to be read by clients: {error.strerror}"))
+            return
         self._waiting.append(pb.FileChunk(name=chunk.name, offset=chunk.offset, last=chunk.last))
         self._wake.set()
+
+    @property
+    def unread(self) -> int:
+        """The bytes that wait for the client."""
+        return self._spool.unread
 
     def fail(self, failure: Exception) -> None:
         """No more will come."""
@@ -92,7 +117,7 @@ class Relay:
     def ask(self, session: Session, wanted: pb.SendFile) -> Iterator[Ticket]:
         """Ask a node for a file; the ticket is good for the block."""
         self._count += 1
-        ticket = Ticket(self._count, session, self._folder, wanted.log.follow)
+        ticket = Ticket(self._count, session, self._folder, wanted.log.follow, self._is_crowded)
         self._tickets[ticket.number] = ticket
         request = pb.SendFile()
         request.CopyFrom(wanted)
@@ -106,6 +131,10 @@ class Relay:
                 session.send(pb.AttachResponse(send_file=cancel))
             del self._tickets[ticket.number]
             ticket.close()
+
+    def _is_crowded(self) -> bool:
+        unread = sum(ticket.unread for ticket in self._tickets.values())
+        return unread > min(ALL_LIMIT_BYTES, shutil.disk_usage(self._folder).free)
 
     def deliver(self, session: Session, chunk: pb.FileChunk) -> None:
         """A chunk came on a node's stream; one that nobody waits for any more is dropped."""

@@ -34,6 +34,7 @@ from hermesd.head.loop import Head
 from hermesd.head.nodes import NodeService, Sessions
 from hermesd.head.relay import Relay
 from hermesd.head.replay import replay
+from hermesd.head.setback import Setback
 from hermesd.head.statedir import owned
 from hermesd.head.users import changed_terms
 from hermesd.identity import Identity, Role
@@ -155,6 +156,9 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
         config.strike_half_life_seconds,
         none_lost_before=clock() + leasing.patience_seconds,
     )
+    silent_until = max(scheduler.none_lost_before, clock() + lease.silence_seconds)
+    path = config.state_dir / "set-back"
+    setback = Setback(path, scheduler, journal.last, silent_until, clock())
     head = Head(
         scheduler, journal, clock, sessions.carry_out, replayed.fault, replayed.snapshot_seq
     )
@@ -183,7 +187,7 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
     control_pb2_grpc.add_ControlServiceServicer_to_server(control, server)
     revoke = functools.partial(_revoke, authority)
     node_pb2_grpc.add_NodeServiceServicer_to_server(
-        NodeService(head, sessions, relay, blobs, taken, revoke), server
+        NodeService(head, sessions, relay, blobs, taken, setback, revoke), server
     )
     reception = await _reception(config, authority, sessions, clock, owners, server)
     return Running(head, sessions, server, reception, leasing)

@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any
 
+import grpc
+
 from hermesd.core.model import DeviceId, NodeId
 from hermesd.core.state import Rejected
 from hermesd.head.clock import boottime
@@ -18,7 +20,12 @@ from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 
 OUTBOX_LIMIT = 1_024
+WATCH_SECONDS = 1.0
 SILENCE_SECONDS = 5.0
+
+
+class Ended(Exception):
+    """The stream is over, and why."""
 
 
 class Session:
@@ -76,13 +83,9 @@ class Session:
             self._acknowledged = max(self._acknowledged, sequence)
             self._wake.set()
 
-    def grant(self, heartbeat: pb.Heartbeat, seconds: float, left_behind: int | None) -> None:
-        """Answer a heartbeat; `left_behind` is for a node that is parting."""
-        self._lease = pb.Lease(
-            heartbeat_boottime_seconds=heartbeat.boottime_seconds,
-            lease_seconds=seconds,
-            left_behind=left_behind,
-        )
+    def grant(self, lease: pb.Lease) -> None:
+        """Answer a heartbeat."""
+        self._lease = lease
         self._wake.set()
 
     def close(self, reason: str) -> None:
@@ -106,3 +109,28 @@ class Session:
             else:
                 self._wake.clear()
                 await self._wake.wait()
+
+
+async def write(session: Session, context: Any) -> None:
+    """The one task that writes to the stream."""
+    async for message in session.messages():
+        try:
+            await context.write(message)
+        except grpc.aio.InternalError:  # the connection broke: the reader may not have seen it yet
+            raise Ended("the stream broke") from None
+    raise Ended(session.closing or "closed")
+
+
+async def watch(session: Session) -> None:
+    """End the stream of a node that is not heard, or that does not read what is left for it; time
+    that we ourselves slept does not count."""
+    while True:
+        before, closing = boottime(), session.closing
+        await asyncio.sleep(WATCH_SECONDS)
+        overslept = boottime() - before - WATCH_SECONDS
+        if overslept > WATCH_SECONDS:
+            session.heard += overslept
+        if session.silent:
+            raise Ended(f"no heartbeat for {SILENCE_SECONDS:g} s")
+        if closing is not None:
+            raise Ended(closing)

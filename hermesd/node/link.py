@@ -71,6 +71,8 @@ class Link:
         self._stub = node_pb2_grpc.NodeServiceStub(self._channel)
         self._call: _Call | None = None
         self._heard_at = 0.0
+        # What the last lease said of its head.
+        self._heard_head, self._heard_sequence = "", 0
         self._renew_after = 0.0
         self._ended = asyncio.Event()
 
@@ -92,7 +94,7 @@ class Link:
         self._call = call = self._stub.Attach(metadata=self._metadata)
         try:
             async with asyncio.timeout(_SILENCE_SECONDS):
-                await call.write(self._hello())
+                await call.write(self._greeting())
                 welcome = await call.read()
             if not isinstance(welcome, pb.AttachResponse):
                 return
@@ -128,8 +130,17 @@ class Link:
                 return
             self._answered(response)
 
+    def _greeting(self) -> pb.AttachRequest:
+        request = self._hello()
+        request.hello.heard_head = self._heard_head
+        request.hello.heard_journal_sequence = self._heard_sequence
+        return request
+
     def _answered(self, response: pb.AttachResponse) -> None:
         self._heard_at = boottime()
+        if response.HasField("lease"):
+            self._heard_head = response.lease.head
+            self._heard_sequence = response.lease.journal_sequence
         self._heard(response)
 
     async def _write(self, call: _Call) -> None:

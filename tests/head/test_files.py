@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -192,3 +193,23 @@ async def test_what_is_never_read_has_a_limit(
         read: list[bytes] = []
         with pytest.raises(TooMuch, match="more than 10 bytes"):
             read += [piece.data async for piece in ticket.chunks()]
+
+
+@pytest.mark.parametrize("short", ["of the limit for all", "of the disk"])
+async def test_all_that_is_never_read_has_a_limit_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short: str
+) -> None:
+    """The disk is the journal's: without room there the head ends."""
+    if short == "of the disk":
+        left = shutil.disk_usage(tmp_path)._replace(free=10)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: left)
+    else:
+        monkeypatch.setattr(relay_module, "ALL_LIMIT_BYTES", 10)
+    relay, session = Relay(tmp_path), Session("box", "here")
+    wanted = node_pb2.SendFile(trial="d/1")
+    with relay.ask(session, wanted) as one, relay.ask(session, wanted) as two:
+        for ticket, data in ((one, b"12345678"), (two, b"12345678"), (two, b"1"), (one, b"")):
+            relay.deliver(session, node_pb2.FileChunk(ticket=ticket.number, data=data))
+        with pytest.raises(TooMuch, match="No space left"):
+            [piece.data async for piece in two.chunks()]
+        assert (await anext(one.chunks())).data == b"12345678"

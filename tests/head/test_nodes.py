@@ -13,7 +13,6 @@ import pytest
 
 from hermesd.core.events import NodeJoined, NodeSilent
 from hermesd.core.model import Device, Phase, RunId
-from hermesd.head import nodes as nodes_module
 from hermesd.head import session as session_module
 from hermesd.head.journal import opened
 from hermesd.head.server import _farewell
@@ -260,12 +259,12 @@ async def test_a_peer_that_stops_is_silent_after_a_while(
     head: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_module, "SILENCE_SECONDS", 0.3)
-    monkeypatch.setattr(nodes_module, "WATCH_SECONDS", 0.05)
+    monkeypatch.setattr(session_module, "WATCH_SECONDS", 0.05)
     node = Node(head)
     await node.hello()
     await silent(head)
     seen = await events(head, pb.PUBLIC_EVENT_KIND_NODE_SILENT)
-    assert seen[-1].reason == "no heartbeat for 5 s"
+    assert seen[-1].reason == "no heartbeat for 0.3 s"
     await node.ended()
 
 
@@ -274,7 +273,7 @@ async def test_time_that_the_head_itself_slept_is_not_the_nodes_silence(
 ) -> None:
     now = [0.0]
     monkeypatch.setattr(session_module, "boottime", lambda: now[0])
-    monkeypatch.setattr(nodes_module, "boottime", lambda: now[0])
+    monkeypatch.setattr(session_module, "boottime", lambda: now[0])
     slept = iter([60.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0])
     session = Session("box", "here")
 
@@ -283,7 +282,7 @@ async def test_time_that_the_head_itself_slept_is_not_the_nodes_silence(
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
     with pytest.raises(Exception, match="no heartbeat"):
-        await nodes_module._watch(session)
+        await session_module.watch(session)
     assert now[0] == pytest.approx(65.0, abs=1.0)
 
 
@@ -454,7 +453,7 @@ async def test_a_node_that_does_not_read_is_let_go(
     head: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_module, "SILENCE_SECONDS", math.inf)  # it is heard all the time
-    monkeypatch.setattr(nodes_module, "WATCH_SECONDS", 0.05)
+    monkeypatch.setattr(session_module, "WATCH_SECONDS", 0.05)
     node = Node(head)
     await node.hello()
     session = head.running.sessions.find("box")
@@ -509,5 +508,5 @@ async def test_a_connection_that_breaks_under_a_write_ends_the_stream_like_any_o
 
     session = Session("box", "ipv4:10.0.0.2:1")
     session.send(node_pb2.AttachResponse())
-    with pytest.raises(nodes_module._Ended, match="the stream broke"):
-        await nodes_module._write(session, Broken())
+    with pytest.raises(session_module.Ended, match="the stream broke"):
+        await session_module.write(session, Broken())

@@ -82,7 +82,12 @@ class Head(node_pb2_grpc.NodeServiceServicer):
                 out.put_nowait(pb.AttachResponse(welcome=welcome))
             case "heartbeat":
                 beat = request.heartbeat.boottime_seconds
-                lease = pb.Lease(heartbeat_boottime_seconds=beat, lease_seconds=self.lease_seconds)
+                lease = pb.Lease(
+                    heartbeat_boottime_seconds=beat,
+                    lease_seconds=self.lease_seconds,
+                    head="this one",
+                    journal_sequence=4711,
+                )
                 out.put_nowait(pb.AttachResponse(lease=lease))
             case "file_chunk":
                 self.chunks.append(request.file_chunk)

@@ -324,6 +324,8 @@ async def test_a_stream_that_was_cut_repeats_what_was_not_acknowledged(
     head.hang_up()
     joined = await head.hears(NodeJoined, count=2)
     assert [(live.run, live.condition) for live in joined.live] == [(run, "running")]
+    # What a head that has been set back must hear.
+    assert (head.hello.heard_head, head.hello.heard_journal_sequence) == ("this one", 4711)
     head.deaf = False
     enough.touch()
     repeated = head.sequences.index(0, before)
