@@ -42,12 +42,12 @@ from hermesd.core.model import (
     Plugin,
     Quantum,
     StudyId,
-    Tier,
     Time,
     TrialId,
     UserId,
 )
 from hermesd.core.node_messages import Upcoming
+from hermesd.core.outstanding import outstanding
 from hermesd.core.placement import Placement
 from hermesd.core.policy import Policy
 from hermesd.core.quarantine import judge, release
@@ -258,31 +258,8 @@ class Scheduler:
     # -- questions of the shell ---------------------------------------------------------------
 
     def outstanding(self, node: NodeId) -> list[Command]:
-        """What a node that said Hello again may not have received; sent, not journalled."""
-        commands: list[Command] = []
-        for device in self.state.nodes[node].devices:
-            slot = self.state.slots[device]
-            trial = self.state.trials[slot.run.trial] if slot.run else None
-            run = trial.run if trial else None
-            if trial is None or run is None:
-                continue
-            if trial.phase is Phase.STARTING:
-                parked = trial.kept.run if trial.kept and trial.kept.tier is Tier.PARK else None
-                checkpoint = trial.checkpoint.id if trial.checkpoint and not parked else None
-                commands.append(
-                    Launch(run.id, run.devices, run.quantum, "said again", parked, checkpoint)
-                )
-            elif run.asked is not None:
-                commands.append(run.asked)
-            elif run.grant:
-                commands.append(Renew(run.id, run.grant, run.quantum, "said again"))
-        return commands + self._unwritten(node)
-
-    def _unwritten(self, node: NodeId) -> list[Command]:
-        """What the node was asked to write down, and has not yet."""
-        known = (self.state.trials[t] for active in self.state.active.values() for t in active)
-        kept = [trial.kept for trial in known if self.state.parked_on(trial) == node]
-        return [WriteDown(each.run, node) for each in kept if each is not None and each.leaving]
+        """What a node that said Hello again may not have received; see `outstanding`."""
+        return outstanding(self.state, node)
 
     def next_up(self, study_id: StudyId, count: int, now: Time) -> tuple[TrialId, ...]:
         """The waiting trials that would run next, most deserving first."""

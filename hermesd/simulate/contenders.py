@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hermesd.core.model import Plugin
+from hermesd.core.model import Plugin, Setting
 from hermesd.spelling import listed, spelled
 
 ANYWHERE = Plugin("free")
@@ -36,7 +36,7 @@ def label_of(policy: Plugin, placement: Plugin) -> str:
     settings = [
         f"{name}={_worded(value)}" for name, value in (*policy.settings, *placement.settings)
     ]
-    if placement.name != DEFAULT_PLACEMENT:
+    if placement.name != ANYWHERE.name:
         settings.append(f"placement={placement.name}")
     return f"{policy.name}:{','.join(settings)}" if settings else policy.name
 
