@@ -17,6 +17,7 @@ from hermesctl.async_client import AsyncClient
 from hermesctl.errors import HermesError
 from hermesctl.likeness import Wanted, nearest
 from hermesctl.node_records import DEFAULT_POOL
+from hermesctl.replay_views import WITHIN
 from hermesctl.simulation import progress, simulated
 from hermesctl.study_writer import study_data
 from hermesctl.submission import Prepared, program_sha256
@@ -89,11 +90,15 @@ def forecast_view(forecast: Forecast) -> RenderableType:
     if not forecast.attached:
         devices += " (none is attached now)"
     earlier = f"{expected['study']} ({count(expected['trained'], 'trial')}, {forecast.likeness})"
-    table = grid("expected", ">first good trial", ">best within 2 %", ">best trained", ">all done")
+    table = grid("expected", ">first good", ">best within 2 %", ">best trained", ">all done")
     for policy in expected["policies"]:
         spans = [policy[key] for key in ("first_good", "near_best", "best", "all_done")]
         table.add_row(cell(printable(policy["policy"])), *(cell(_span(span)) for span in spans))
     lines: list[RenderableType] = [cell(f"on {devices}, going by {earlier}:"), table]
+    good = f"the {expected['good']} best of {expected['trials']} trials"
+    lines.append(cell(f"first good: the first comes to what only {good} ever come to", "dim"))
+    sooner = "where trials end close together that is sooner than the first good"
+    lines.append(cell(f"within 2 %: {WITHIN}; {sooner}", "dim"))
     if forecast.busy:
         unfinished = count(forecast.busy, "unfinished study")
         lines.append(cell(f"later, as {unfinished} will share the devices", "yellow"))

@@ -15,6 +15,8 @@ from hermesctl.text import count, duration, number, one_line, percent, printable
 Said: TypeAlias = Mapping[str, Any]
 # A pick that ends so near the best, as a share of the way from the start, is as good as it.
 NEAR = 0.02
+# What the figure `near_best` means.
+WITHIN = "the best so far is within 2 % of the way from the start of the best of all"
 
 
 def replay_view(replay: Said, study: Study, wide: bool) -> RenderableType:
@@ -82,7 +84,7 @@ def _head(replay: Said, study: Study) -> RenderableType:
 
 
 def _times(replay: Said) -> RenderableType:
-    table = grid("", ">good", ">within 2 %", ">best trained", ">all done", ">switches")
+    table = grid("", ">good, mean", ">within 2 %", ">best trained", ">all done", ">switches")
     happened = replay["happened"]
     rows = [(f"what happened ({happened['policy']})", happened["figures"], happened["switches"])]
     if happened["simulated"] is not None:
@@ -95,7 +97,12 @@ def _times(replay: Said) -> RenderableType:
             *(cell(duration(each)) for each in times),
             cell("-" if switches is None else str(switches)),
         )
-    return table
+    goal = f"{replay['signal']} {number(replay['good_loss'])}"
+    good = f"when the {replay['good']} of {replay['trials']} trials that come to {goal} do"
+    return Group(
+        table,
+        cell(f"good, mean: {good}, on average; within 2 %: {WITHIN}", "dim"),
+    )
 
 
 def _ended(replay: Said, policy: Said, wide: bool) -> list[RenderableType]:

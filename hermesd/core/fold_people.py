@@ -17,7 +17,7 @@ from hermesd.core.events import (
     Unpaused,
 )
 from hermesd.core.history import Ending
-from hermesd.core.model import Phase, StudyId, Time, TrialId
+from hermesd.core.model import Goal, Phase, StudyId, Time, TrialId
 from hermesd.core.policy import Facts
 from hermesd.core.tables import Rejected, Tables
 from hermesd.core.trial import Trial
@@ -35,8 +35,9 @@ def fold_study_event(
             state.members[study.id] = tuple(spec.id for spec in specs)
             state.active[study.id] = {}
             state.facts[study.id] = Facts()
+            up = study.signal_goal is Goal.MAXIMIZE
             for spec in specs:
-                state.put(Trial(spec=spec, submitted=now, rested=now))
+                state.put(Trial(spec=spec, submitted=now, rested=now, maximized=up))
         case Removed(study_id, request_id):
             state.study(study_id)
             if state.active[study_id]:

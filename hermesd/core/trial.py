@@ -72,7 +72,8 @@ class Trial:
     `checkpoint` is the newest; `copied` the last of which a copy came to another node, `copying`
     the copy that is under way, `copy_after` when the next may be asked for if one was not made.
     `result` is what it had come to before it was extended, until that has ended some way, and
-    `not_extended` why nothing came of that.
+    `not_extended` why nothing came of that. Where the signal is `maximized`, losses are its values
+    with the other sign.
     """
 
     spec: TrialSpec
@@ -115,6 +116,7 @@ class Trial:
     copied: Checkpoint | None = None
     copying: Copying | None = None
     copy_after: Time = 0.0
+    maximized: bool = False
 
     @property
     def id(self) -> TrialId:

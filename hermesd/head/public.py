@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from hermesd import wire
 from hermesd.core.commands import (
     Bind,
     Copy,
@@ -59,11 +58,11 @@ from hermesd.core.machine_events import (
     TermsSet,
     Yielded,
 )
-from hermesd.core.model import Phase, RunId, StudyId, TrialId
+from hermesd.core.model import Phase, RunId, Study, StudyId, TrialId
 from hermesd.core.state import State
 from hermesd.head import outcomes
 from hermesd.head.schema import Line
-from hermesd.head.views import signed
+from hermesd.head.views import quantum_view, signed
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.wire.nouns import TIERS
 
@@ -119,7 +118,7 @@ def _ended(one: outcomes.Outcome) -> Iterator[pb.PublicEvent]:
 def _entry(line: Line, state: State) -> Iterator[pb.PublicEvent]:
     match line.entry:
         case Launch() | Renew() | Suspend() | Stop():
-            yield _command(line.entry)
+            yield _command(line.entry, state.studies.get(study_of(line.entry.run.trial)))
         case Bind() | Kill() | WriteDown() | Release() | Copy() | Drop() | Look():
             return
         case Copied() | NotCopied() | Dropped() | Spoilt() | Looked():
@@ -168,15 +167,15 @@ def _entry(line: Line, state: State) -> Iterator[pb.PublicEvent]:
             yield _run_event(line.entry, state)
 
 
-def _command(command: Launch | Renew | Suspend | Stop) -> pb.PublicEvent:
+def _command(command: Launch | Renew | Suspend | Stop, study: Study | None) -> pb.PublicEvent:
     match command:
         case Launch(run, devices, quantum, reason):
             event = _of(run, pb.PUBLIC_EVENT_KIND_LAUNCHED)
             event.device = devices[0]
-            event.quantum.CopyFrom(wire.quantum_to_proto(quantum))
+            event.quantum.CopyFrom(quantum_view(study, quantum))
         case Renew(run, _, quantum, reason):
             event = _of(run, pb.PUBLIC_EVENT_KIND_RENEWED)
-            event.quantum.CopyFrom(wire.quantum_to_proto(quantum))
+            event.quantum.CopyFrom(quantum_view(study, quantum))
         case Suspend(run, successor=successor, reason=reason):
             event = _of(run, pb.PUBLIC_EVENT_KIND_SUSPEND_ASKED)
             event.successor = successor or ""

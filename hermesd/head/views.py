@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 from hermesd import wire
+from hermesd.core.change import replace
 from hermesd.core.explanation import PAUSED
 from hermesd.core.history import MetricSummary
-from hermesd.core.model import Goal, MetricMode, Phase, Study
+from hermesd.core.model import Goal, MetricMode, Milestone, Phase, Quantum, Study
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.head.notices import reported
@@ -44,6 +45,18 @@ def signed(study: Study | None, loss: float | None) -> float | None:
     if loss is None:
         return None
     return -loss if study is not None and study.signal_goal is Goal.MAXIMIZE else loss
+
+
+def quantum_view(study: Study | None, quantum: Quantum) -> types.Quantum:
+    """A quantum whose losses are values of the study's signal."""
+    shown = replace(
+        quantum,
+        loss=signed(study, quantum.loss),
+        milestones=tuple(
+            Milestone(each.percent, signed(study, each.loss) or 0.0) for each in quantum.milestones
+        ),
+    )
+    return wire.quantum_to_proto(shown)
 
 
 def trial_view(state: State, trial: Trial, measure: Measure, rank: int = 0) -> pb.Trial:
@@ -94,7 +107,7 @@ def trial_view(state: State, trial: Trial, measure: Measure, rank: int = 0) -> p
     )
     if run is not None:
         view.device = run.devices[0]
-        view.quantum.CopyFrom(wire.quantum_to_proto(run.quantum))
+        view.quantum.CopyFrom(quantum_view(study, run.quantum))
     elif kept is not None:
         view.kept_tier = TIERS[kept.tier]
         view.kept_node = state.slots[kept.device].device.node if kept.device in state.slots else ""

@@ -16,7 +16,7 @@ from hermesd.core.line import Entry, Line
 from hermesd.core.model import Quantum, Time, TrialId
 from hermesd.core.policy import Claim, Facts, Score, View, planned
 from hermesd.core.trial import Trial
-from hermesd.policy.curve import PROBE_STEPS, check_eta, check_length, loss_at
+from hermesd.policy.curve import PROBE_STEPS, check_eta, check_length, loss_at, told
 
 BELOW_FIRST = -1
 PROMOTED, NEW, HELD_BACK = 0.0, 1.0, 2.0
@@ -58,7 +58,7 @@ class Asha:
         if rung == BELOW_FIRST:
             return f"step {trial.step}, first rung at {self._step_of(0, trial.planned_steps)}"
         at, loss = self._step_of(rung, trial.planned_steps), self.loss(trial, rung)
-        return f"rung {rung} (step {at}), loss {loss:.4g}"
+        return f"rung {rung} (step {at}), {told(trial, loss)}"
 
     def until(self, trial: Trial) -> int | None:
         """The step of the next rung; None past the last."""

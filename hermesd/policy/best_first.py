@@ -24,6 +24,7 @@ from hermesd.policy.curve import (
     step_seconds,
     steps_of,
     switch_seconds,
+    told,
 )
 from hermesd.policy.good_soon import good_soon
 from hermesd.policy.pace import settled
@@ -131,8 +132,10 @@ class BestFirst:
             return "not probed yet"
         if math.isinf(value):
             return "no loss seen yet"
-        shown = "loss over its first" if self.scale == "relative" else "loss"
-        return f"{shown} {value:.4g}{', target reached' if kind == REACHED else ''}"
+        shown = told(trial, value)
+        if self.scale == "relative":
+            shown = f"loss over its first {value:.4g}"
+        return f"{shown}{', target reached' if kind == REACHED else ''}"
 
     def _loss(self, trial: Trial) -> float:
         """The loss over its unit; infinite without one."""

@@ -45,6 +45,11 @@ def finite_or_inf(loss: float | None) -> float:
     return loss if loss is not None and math.isfinite(loss) else math.inf
 
 
+def told(trial: Trial, loss: float) -> str:
+    """A loss of the trial for people: of a maximised signal the value that it stands for."""
+    return f"signal {0.0 - loss:.4g}" if trial.maximized else f"loss {loss:.4g}"
+
+
 def convergence(trial: Trial) -> float | None:
     """C_j(i), the drop of the loss per iteration over the latest quantum; None if unexplored.
 

@@ -13,7 +13,7 @@ from hermesd.core.model import Quantum, Time, TrialId
 from hermesd.core.plugins import require
 from hermesd.core.policy import Claim, Facts, Score, View, planned
 from hermesd.core.trial import Trial
-from hermesd.policy.curve import check_length, filler_seconds, loss_or_inf, steps_of
+from hermesd.policy.curve import check_length, filler_seconds, loss_or_inf, steps_of, told
 
 GOING, BEHIND = 0.0, 1.0
 # The averages at so many steps are kept up though nobody is looked at there at the moment.
@@ -52,7 +52,8 @@ class Median:
         step = self.looked_at(trial)
         if not step:
             return f"step {trial.step}, in its grace"
-        return f"lowest loss {lowest(trial, step):.4g} by step {step}"
+        best = "highest" if trial.maximized else "lowest"
+        return f"{best} {told(trial, lowest(trial, step))} by step {step}"
 
     def looked_at(self, trial: Trial) -> int:
         """The last step at which a trial is compared, 0 within its grace."""

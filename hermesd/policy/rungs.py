@@ -14,7 +14,7 @@ from hermesd.core.line import Bound, Entry, Line
 from hermesd.core.model import Phase, Quantum, Time, TrialId
 from hermesd.core.policy import Claim, Facts, Score
 from hermesd.core.trial import Trial
-from hermesd.policy.curve import check_eta, check_length, filler_seconds, loss_at, steps_of
+from hermesd.policy.curve import check_eta, check_length, filler_seconds, loss_at, steps_of, told
 
 LOST = frozenset({Phase.FAILED, Phase.CANCELLED})
 GOING, HELD_BACK = 0.0, 1.0
@@ -235,4 +235,5 @@ def describe(ladder: Ladder, trial: Trial) -> str:
         if not ladder.has(trial, 0):
             return f"step {trial.step}, no rung ahead"
         return f"step {trial.step}, first rung at {ladder.step_of(trial, 0)}"
-    return f"rung {rung} (step {ladder.step_of(trial, rung)}), loss {ladder.loss(trial, rung):.4g}"
+    at, loss = ladder.step_of(trial, rung), ladder.loss(trial, rung)
+    return f"rung {rung} (step {at}), {told(trial, loss)}"

@@ -10,7 +10,7 @@ from hermesd.core.model import Quantum
 from hermesd.core.plugins import require
 from hermesd.core.policy import Facts, Score
 from hermesd.core.trial import Trial
-from hermesd.policy.curve import fit_inverse, loss_or_inf
+from hermesd.policy.curve import fit_inverse, loss_or_inf, told
 
 UNEXPLORED, EXPLORED = 0.0, 1.0
 
@@ -48,8 +48,9 @@ class Slaq:
     def words(self, trial: Trial) -> str:
         if not trial.explored:
             return "unexplored"
-        what = "loss" if self.reading == "high_loss" else "predicted share of its drop"
-        return f"{what} {self._worth(trial):.3g}"
+        if self.reading == "high_loss":
+            return told(trial, loss_or_inf(trial))
+        return f"predicted share of its drop {self._worth(trial):.3g}"
 
     def _worth(self, trial: Trial) -> float:
         """How much a quantum is worth to this trial; less than anything if nothing is known."""

@@ -27,7 +27,7 @@ from hermesd.simulate.compare import (
 from hermesd.simulate.contenders import FIFO, contenders
 from hermesd.simulate.curves import MOST_SECONDS, Loss
 from hermesd.simulate.orders import ALL, BINS, Good
-from hermesd.simulate.report import as_json, tables
+from hermesd.simulate.report import LEGEND, as_json, tables
 from hermesd.simulate.rows import Row, rows_of, summaries_of
 
 T = TypeVar("T")
@@ -92,6 +92,7 @@ def simulate(words: Words) -> None:
     console = Console(width=max(Console().width, widest))
     for table in shown:
         console.print(table)
+    console.print(LEGEND, style="dim")
 
 
 def _draw(folder: Path, rows: Sequence[Row], results: Mapping[Case, Sequence[Result]]) -> None:

@@ -46,13 +46,14 @@ class Expected:
 @dataclass(frozen=True, slots=True)
 class Forecast:
     """What to expect of `trials` trials on so many devices, from `draws` draws of the earlier
-    study's `trained` trials."""
+    study's `trained` trials. Usually so many of a draw are `good`."""
 
     study: str
     trained: int
     trials: int
     devices: int
     draws: int
+    good: int
     policies: tuple[Expected, ...]
 
 
@@ -81,7 +82,8 @@ def forecast(
             )
         )
     study = exported.study.id
-    return Forecast(study, len(exported.trials), trials, devices, draws, tuple(expected))
+    good = round(statistics.median(len(order.good) for order in orders))
+    return Forecast(study, len(exported.trials), trials, devices, draws, good, tuple(expected))
 
 
 def drawn(curves: Curves, trials: int, number: int) -> Order:

@@ -9,7 +9,7 @@ one does: the share of a few that goes on is less than one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from hermesd.core.model import Plugin, Time
@@ -55,8 +55,12 @@ class WithoutHeldBack:
         return self._policy.words(trial)
 
 
-def courses(order: Order, devices: int, policy: Plugin, placement: Plugin) -> tuple[Course, ...]:
+def courses(
+    order: Order, devices: int, policy: Plugin, placement: Plugin, maximized: bool
+) -> tuple[Course, ...]:
     """Every trial's course, if one that is held back gets nothing, not even an idle device.
+
+    Of a signal that was `maximized` the words give its values.
 
     Raises:
         Stalled: the policy raised.
@@ -66,7 +70,12 @@ def courses(order: Order, devices: int, policy: Plugin, placement: Plugin) -> tu
     last = {stay.trial: stay.freed for stay in drive.stays}
     words = make_policy(policy).words
     return tuple(
-        Course(trial.phase.final, trial.step, last.get(place, 0.0), words(trial))
+        Course(
+            trial.phase.final,
+            trial.step,
+            last.get(place, 0.0),
+            words(replace(trial, maximized=maximized)),
+        )
         for place, trial in enumerate(trials)
     )
 

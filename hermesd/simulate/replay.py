@@ -98,7 +98,8 @@ class Replay:
     """A study under other policies. `partly` of its `trials` were trained, but not to their end;
     `untrained` others have shown no loss and are left out.
 
-    `best` ends with the best value of the signal of those that were trained.
+    `best` ends with the best value of the signal of those that were trained; so many are `good`:
+    they come to `good_loss`.
     """
 
     study: str
@@ -110,6 +111,8 @@ class Replay:
     untrained: int
     best: str
     best_loss: float
+    good: int
+    good_loss: float
     happened: Happened
     policies: tuple[Replayed, ...]
 
@@ -137,6 +140,8 @@ def replay(path: Path, chosen: Sequence[Contender], devices: int | None) -> Repl
         untrained=exported.untrained,
         best=exported.trials[best].id,
         best_loss=_sign(exported) * float(order.jobs[best].smoothed[-1]),
+        good=len(order.good),
+        good_loss=_sign(exported) * order.goal.theta,
         happened=_happened(exported, order),
         policies=tuple(_replayed(exported, order, devices, each) for each in chosen),
     )
@@ -177,7 +182,9 @@ def _simulated(order: Order, devices: int, contender: Contender) -> tuple[Outcom
 
 def _replayed(exported: Exported, order: Order, devices: int, each: Contender) -> Replayed:
     outcome, figures = _simulated(order, devices, each)
-    given = _given_up(exported, order, courses(order, devices, each.policy, each.placement))
+    up = exported.study.signal_goal is Goal.MAXIMIZE
+    ended = courses(order, devices, each.policy, each.placement, up)
+    given = _given_up(exported, order, ended)
     return Replayed(each.label, figures, outcome.switches, given)
 
 

@@ -19,6 +19,11 @@ from hermesd.simulate.rows import Row, Summary
 
 VERSION = 1
 GOOD = "to good"
+LEGEND = (
+    "to good: the good trials reach the goal, a loss that only they come to, on average (P10..P90,"
+    " won and of bound are of that); to best: the best trial is trained; to 2 %: the lowest loss so"
+    " far is within 2 % of the way from the start of the lowest of all"
+)
 OTHERS = {
     "top4": "top 4",
     "time_to_best": "to best",

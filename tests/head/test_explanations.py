@@ -26,7 +26,7 @@ WORDS = {
     "median": "lowest loss 3.267 by step 10",
     "optimus_width1": "trains, about 7.33 s left",
     "round_robin": "turns so far: 1",
-    "slaq": "loss 0.871",
+    "slaq": "loss 0.8709",
     "successive_halving": "rung 1 (step 12), loss 0.8709",
     "themis": "8.3 s alone",
     "tiresias": "queue 0 of 3, served 1.0 s",

@@ -201,11 +201,15 @@ async def test_a_failure_is_told_each_time_and_the_last_says_so(head: World) -> 
 async def test_a_maximised_signal_is_told_in_its_own_direction(head: World) -> None:
     node = Node(head)
     await node.hello()
-    await head.submit(spec(ONE, signal=types.Signal(name="acc", goal=types.GOAL_MAXIMIZE)))
+    accuracy = types.Signal(name="acc", goal=types.GOAL_MAXIMIZE)
+    median = types.Schedule(policy=types.Plugin(name="median"))
+    await head.submit(spec(ONE, signal=accuracy, schedule=median))
     launch = await node.start()
-    await node.report(launch, 1, [-0.75])
+    await node.report(launch, 1, [-0.75] * 20)
     seen = await events(head, pb.PUBLIC_EVENT_KIND_REPORTED, reports=True)
     assert seen[-1].loss == 0.75
+    told = await head.control.ExplainTrial(pb.ExplainTrialRequest(trial=launch.trial))
+    assert told.summary.endswith(": highest signal 0.75 by step 20")
     node.call.cancel()
 
 

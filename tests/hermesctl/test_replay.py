@@ -99,6 +99,7 @@ def test_the_best_of_the_leaderboard_is_named_where_it_is_another() -> None:
     happened = {"policy": "boom, then fifo", "figures": figures, "switches": 1}
     happened |= {"own": "boom", "simulated": None, "unsimulated": "policy boom raised Oops: 1"}
     replay = {"study": "digits", "trials": 2, "devices": 1, "best": "digits/2", "policies": []}
+    replay |= {"good": 1, "good_loss": 0.375}
     replay |= {"signal": "loss", "best_loss": 0.25, "untrained": 0, "partly": 0}
     replay |= {"happened": happened | {"error": None}}
     ranked = {"finished": True, "best_trial": "digits/1", "best_metric": 0.5}
@@ -107,6 +108,7 @@ def test_the_best_of_the_leaderboard_is_named_where_it_is_another() -> None:
     assert "by the signal the best is digits/2, loss 0.25, smoothed" in other
     assert "the leaderboard goes by val_loss 0.5 of digits/1" in other
     assert "what happened (boom, then fifo)" in other
+    assert "good, mean: when the 1 of 2 trials that come to loss 0.375 do, on average; w" in other
     assert "boom, simulated" not in other
     assert "the study's own policy is not simulated: policy boom raised Oops: 1" in other
     same = detail(trial(1), trial(2), **ranked | {"best_trial": "digits/2"}).study

@@ -63,6 +63,7 @@ def test_what_happened_has_the_journals_times(tmp_path: Path) -> None:
     assert (real.figures.time_to_best, real.figures.makespan) == (9.0, 39.0)
     # Only the first of four is good: it gets there with its last iteration.
     assert real.figures.time_to_good == 9.0
+    assert (told.good, told.good_loss) == (1, 2.5)
     assert real.simulated is not None
     # In virtual time nobody idles from the ninth second of ten: 9, 18, 27, 36 for 9, 19, 29, 39.
     assert real.simulated.makespan == 36.0
@@ -152,6 +153,8 @@ def test_a_maximised_signal_is_told_as_it_was(tmp_path: Path) -> None:
     assert (told.best, told.best_loss) == ("s/0", -1.0)
     given_up = told.policies[0].given_up
     assert (given_up.trials[0].loss, given_up.pick, given_up.regret) == (-9.5, "s/1", 2.0)
+    assert given_up.trials[0].words == "rung 0 (step 2), signal -9.75"
+    assert (told.good, told.good_loss) == (1, -2.5)
 
 
 def test_devices_are_those_it_ran_on_or_those_asked_for(tmp_path: Path) -> None:
