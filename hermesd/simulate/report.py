@@ -66,6 +66,7 @@ def _speeds(scene: Scene | Summary) -> dict[str, Any]:
 
 def _summary(summary: Summary) -> dict[str, Any]:
     return {
+        "files": summary.files,
         "devices": summary.devices,
         **_speeds(summary),
         "bin": summary.bin_type or "all",
@@ -77,12 +78,13 @@ def _summary(summary: Summary) -> dict[str, Any]:
 
 
 def tables(rows: Sequence[Row], summaries: Sequence[Summary]) -> list[Table]:
-    """One table for each scene, and one over all files.
+    """One table for each scene, and one over the files where there are several.
 
     P10 to P90, the orders won and the share of the bound are those of the time to good.
     """
     made = [_table(scene, rows) for scene in dict.fromkeys(row.scene for row in rows)]
-    return [*made, _overall(summaries)] if summaries else made
+    several = [summary for summary in summaries if summary.files > 1]
+    return [*made, _overall(several)] if several else made
 
 
 def bin_words(bin_type: int) -> str:

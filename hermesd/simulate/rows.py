@@ -47,8 +47,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A policy over all files: the geometric means of its ratios, figure by figure."""
+    """A policy over all `files`: the geometric means of its ratios, figure by figure."""
 
+    files: int
     devices: int
     bin_type: int
     policy: str
@@ -99,7 +100,7 @@ def compared(name: str, mine: Sequence[Result], fifo: Sequence[Result]) -> Compa
 
 
 def summaries_of(rows: Sequence[Row]) -> list[Summary]:
-    """Over all files; nothing if there is only one."""
+    """Over all files, be it only one: for each number of devices, bin and policy."""
     groups: dict[tuple[int, tuple[float, ...], int, str], list[Row]] = {}
     for row in rows:
         scene = row.scene
@@ -107,6 +108,7 @@ def summaries_of(rows: Sequence[Row]) -> list[Summary]:
         groups.setdefault(group, []).append(row)
     return [
         Summary(
+            len(group),
             devices,
             bin_type,
             policy,
@@ -116,7 +118,6 @@ def summaries_of(rows: Sequence[Row]) -> list[Summary]:
             speeds,
         )
         for (devices, speeds, bin_type, policy), group in groups.items()
-        if len(group) > 1
     ]
 
 

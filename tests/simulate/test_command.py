@@ -60,6 +60,19 @@ def test_a_row_for_each_file_number_of_devices_bin_and_policy(file: Path, tmp_pa
     assert {"switches", "overhead", "decision_us"} <= set(row)
 
 
+def test_a_summary_for_each_number_of_devices_bin_and_policy(file: Path, tmp_path: Path) -> None:
+    words = ("--policy", "asha,fifo", "--orders", "2", "--processes", "1")
+    (mine,) = (json.loads(hermesd(file, *words, "-o", "json").stdout),)
+    keys = [(each["devices"], each["bin"], each["policy"]) for each in mine["summary"]]
+    assert keys == [(row["devices"], row["bin"], row["policy"]) for row in mine["rows"]]
+    for each, row in zip(mine["summary"], mine["rows"], strict=True):
+        assert each["files"] == 1
+        assert each["time_to_good"] == pytest.approx(row["time_to_good"]["ratio"])
+    assert "all files" not in hermesd(file, *words).stdout
+    other = trainings(tmp_path / "other.npz", seed=6)
+    assert "all files: geometric means" in hermesd(file, other, *words).stdout
+
+
 def test_fifo_is_its_own_measure(file: Path) -> None:
     (row,) = rows(file, "--policy", "fifo", "--orders", "3", "--devices", "2", "--bin", "1")
     for name in ("time_to_good", "time_to_best", "top4", "auc", "near_best", "makespan", "jct"):
