@@ -36,6 +36,8 @@ _IGNORED = {
     "kind": "kind is not needed and was ignored",
     "metric.target": "metric.target was ignored: use stop.target to end a trial at a value",
 }
+# Where a key belongs that stands too high: a policy's settings are below its name.
+_BELOW = {"policy": "schedule.policy", "placement": "schedule.placement"}
 _NUMBERS_ONLY = frozenset({"hermes.v1.Parameter.min", "hermes.v1.Parameter.max"})
 # Elements of an argument list are text whatever they look like.
 _ARGUMENTS = frozenset({"hermes.v1.StudySpec.command"})
@@ -120,11 +122,16 @@ class _Builder:
                 self.setting(message, entry, child_path)
             else:
                 self.unknown(entry, child_path, fields)
+        if "settings" in fields and message.settings and not message.name:  # type: ignore[attr-defined]
+            named = "a name beside the settings, such as {name: asha, eta: 2}"
+            self.problems.append(Problem(named, f"{path}.name", place=table.place))
 
     def unknown(self, entry: Entry, path: str, known: Iterable[str]) -> None:
         names = sorted(known)
         expected = f"one of the keys {', '.join(names)}"
-        near = nearest(entry.key, names)
+        near = _BELOW.get(path) or nearest(entry.key, names)
+        if not near and path.rpartition(".")[0] == "schedule":
+            near = f"schedule.policy.{entry.key}"
         self.problems.append(Problem(expected, path, "unknown key", near, entry.place))
 
     def field(self, message: Message, field: FieldDescriptor, node: Node, path: str) -> None:

@@ -50,7 +50,10 @@ def plugin_label(policy: Plugin, placement: Plugin | None = None) -> str:
 def _worded(value: Data) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return ":".join(map(_worded, value)) + ":" if isinstance(value, list) else str(value)
+    if not isinstance(value, list):
+        return str(value)
+    # A list of one item is told from the item by a colon at its end.
+    return ":".join(map(_worded, value)) + ":" * (len(value) < 2)
 
 
 def _field(field: FieldDescriptor, value: object) -> Data:

@@ -24,16 +24,31 @@ from hermesd.core.placement import make_placement
 from hermesd.core.policy import BadSetting
 from hermesd.core.pools import Pool
 from hermesd.policy import make_policy
+from hermesd.refusal import Refused
+from hermesd.spelling import split
 
 
-def _plugin(value: object) -> object:
-    """A bare name, or a table with the name and the settings beside it, as in a study file."""
+def _plugin(value: object, info: ValidationInfo) -> object:
+    """A bare name, a policy's with its settings in it if need be, or a table with the name and the
+    settings beside it: as in a study file."""
+    if isinstance(value, str) and info.field_name == "policy":
+        return _spelled(value)
     if isinstance(value, str):
         return Plugin(value)
     if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
         raise ValueError("a name, or a table of the `name` and its settings")
     settings = ((key, _setting(one)) for key, one in value.items() if key != "name")
     return Plugin(value["name"], tuple(settings))
+
+
+def _spelled(text: str) -> Plugin:
+    try:
+        meant = split(text)
+    except Refused as error:
+        raise ValueError(f"{error.errors[0].expected}, not {error.errors[0].value}") from None
+    if meant.placement is not None:
+        raise ValueError("a policy; the pool's `placement` is a key of its own")
+    return meant.policy
 
 
 def _setting(value: Any) -> Any:

@@ -13,6 +13,8 @@ from hermesctl.address import state_directory
 from hermesd.config import HeadConfig, UserTerms
 from hermesd.core.model import Plugin
 from hermesd.core.pools import Pool
+from hermesd.policy import make_policy
+from hermesd.policy.asha import Asha
 from hermesd.pooling import configured
 from hermesd.settings import ConfigError, load_head, load_node
 from hermesd.slots import Slot
@@ -207,6 +209,14 @@ BAD_FILES = [
         r"pools\.gold\.policy = herms: expected one of .*mean hermes\?",
     ),
     (
+        "[pools.gold]\nnodes = ['n']\npolicy = 'asha:eta'\n",
+        r"pools\.gold\.policy = asha:eta: expected setting=value, not eta",
+    ),
+    (
+        "[pools.gold]\nnodes = ['n']\npolicy = 'fifo:placement=homes'\n",
+        r"expected a policy; the pool's `placement` is a key of its own",
+    ),
+    (
         "[pools.gold]\nnodes = ['n']\npolicy = {name = 'hermes', quantum_second = 1}\n",
         r"pools\.gold\.policy: expected one of .* for policy\.hermes, not quantum_second ",
     ),
@@ -293,6 +303,17 @@ def test_an_error_names_where_the_value_came_from(write) -> None:
         load_head(None, {"HERMES_HEAD_LISTN": "a:1"}, {})
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         load_head(Path("/nowhere/hermesd.toml"), {}, {})
+
+
+def test_a_pool_has_the_settings_of_its_policy_in_one_line_as_well(write) -> None:
+    path = write(
+        "[pools.gold]\nnodes = ['n']\npolicy = 'asha:eta=2,min_rung=1/27'\n"
+        "[pools.default]\npolicy = {name = 'asha', eta = 2, min_rung = '1/27'}\n"
+    )
+    gold, default = configured(load_head(path, {}, {}).pools)
+    assert gold.policy is not None
+    assert default.policy is not None
+    assert make_policy(gold.policy) == make_policy(default.policy) == Asha(2, 1 / 27)
 
 
 def test_pools_come_with_the_policy_and_the_placement_that_they_name(write) -> None:

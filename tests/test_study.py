@@ -12,8 +12,13 @@ from hypothesis import strategies as st
 
 from hermesd import study
 from hermesd.core.model import Goal, MetricMode, Plugin, StopRule, Tier
+from hermesd.core.policy import Policy
 from hermesd.core.retrying import OnThirdFailure, RetryAction, RetryRule
 from hermesd.pb.hermes.v1 import types_pb2 as pb
+from hermesd.policy import make_policy
+from hermesd.policy.asha import Asha
+from hermesd.policy.fifo import Fifo
+from hermesd.policy.hermes import Hermes
 from hermesd.refusal import Refused
 from tests.study_specs import plugin, spec, value
 
@@ -260,6 +265,28 @@ def test_what_hermes_sets_itself_is_not_taken_from_the_submitter() -> None:
 # -- W&B's early_terminate ----------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("policy", "placement", "meant", "placed"),
+    [
+        (plugin("asha:eta=2,min_rung=1/27"), None, Asha(2, 1 / 27), Plugin("free")),
+        (plugin("asha", eta=2, min_rung="1/27"), None, Asha(2, 1 / 27), Plugin("free")),
+        (plugin("asha:eta=2", eta=4), None, Asha(4), Plugin("free")),
+        (
+            plugin("hermes:placement=homes,g_thres=4,milestones=25:50"),
+            None,
+            Hermes(milestones=(25.0, 50.0)),
+            Plugin("homes", (("G_thres", 4),)),
+        ),
+        (plugin("fifo:placement=homes"), plugin("swap"), Fifo(), Plugin("swap")),
+    ],
+)
+def test_a_policy_may_have_its_settings_in_its_name(
+    policy: pb.Plugin, placement: pb.Plugin | None, meant: Policy, placed: Plugin
+) -> None:
+    study = draft(spec(schedule=pb.Schedule(policy=policy, placement=placement))).study
+    assert (make_policy(study.policy), study.placement) == (meant, placed)
+
+
 def test_early_terminate_is_asha_unless_a_policy_is_given() -> None:
     early = pb.EarlyTerminate(type="hyperband", min_iter=3, max_iter=27, eta=3)
     made = draft(spec(early_terminate=early))
@@ -393,6 +420,23 @@ BAD = [
     (spec(signal=pb.Signal(goal=pb.GOAL_MAXIMIZE)), r"^signal: expected a `name` beside goal$"),
     (spec(metric=pb.Metric(name="x", goal=7)), r"^metric\.goal = 7: expected 'minimize' or"),
     (spec(schedule=pb.Schedule(policy=plugin("fifi"))), r"^schedule\.policy = fifi: .*fifo\?"),
+    (spec(schedule=pb.Schedule(policy=plugin("fifi:a=1"))), r"^schedule\.policy = fifi: .*fifo\?"),
+    (
+        spec(schedule=pb.Schedule(policy=plugin("asha:etta=3"))),
+        r"^schedule\.policy\.etta = unknown setting: .*did you mean eta\?",
+    ),
+    (
+        spec(schedule=pb.Schedule(policy=plugin("asha:eta"))),
+        r"^schedule\.policy\.asha:eta = eta: expected setting=value",
+    ),
+    (
+        spec(schedule=pb.Schedule(policy=plugin("fifo", G_thres=3))),
+        r"^schedule\.policy\.G_thres = .*did you mean G_thres of schedule\.placement homes\?",
+    ),
+    (
+        spec(schedule=pb.Schedule(placement=plugin("free", G_thres=3))),
+        r"^schedule\.placement\.G_thres = .*did you mean G_thres of schedule\.placement homes\?",
+    ),
     (
         spec(schedule=pb.Schedule(policy=plugin("asha", etta=3))),
         r"^schedule\.policy\.etta = unknown setting: .*did you mean eta\?",

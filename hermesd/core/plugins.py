@@ -2,6 +2,8 @@
 
 A plug-in is a frozen dataclass whose fields are its settings. Fields may be bool, int, float,
 str, a `Literal` of strings, or a tuple of one of these; ranges are checked in `__post_init__`.
+A number may be written as a fraction (`1/27`), and a list with colons (`25:50:75`), wherever
+settings are written: no YAML, JSON or TOML has another meaning for these.
 """
 
 from __future__ import annotations
@@ -52,6 +54,8 @@ def typed(field: str, value: Setting, wanted: Any) -> Setting:
         return value
     if get_origin(wanted) is tuple:
         inner = get_args(wanted)[0]
+        if isinstance(value, str) and ":" in value:
+            value = read(value)
         if not isinstance(value, tuple):
             raise BadSetting(field, value, f"a list, each {WORDS[inner]}")
         return tuple(scalar(field, item, inner) for item in value)
@@ -62,11 +66,39 @@ def scalar(field: str, value: Setting, wanted: type) -> Scalar:
     """A single value in its type; True and 1 are not the same here."""
     if isinstance(value, tuple):
         raise BadSetting(field, value, WORDS[wanted])
-    if wanted is float and type(value) is int:
-        return float(value)
+    meant = read_word(value) if isinstance(value, str) and "/" in value else value
+    if wanted is float and isinstance(meant, int | float) and not isinstance(meant, bool):
+        return float(meant)
     if type(value) is not wanted:
         raise BadSetting(field, value, WORDS[wanted])
     return value
+
+
+def read(text: str) -> Setting:
+    """What the text of a setting means: a word, or a list with colons between its items.
+
+    A list of one item ends in a colon.
+    """
+    if ":" in text:
+        return tuple(read_word(item) for item in filter(None, text.split(":")))
+    return read_word(text)
+
+
+def read_word(text: str) -> Scalar:
+    """What a word means: true or false, a number, a fraction, or itself."""
+    if text in ("true", "false"):
+        return text == "true"
+    upper, slash, lower = text.partition("/")
+    try:
+        if slash:
+            return float(upper) / float(lower)
+        return int(text)
+    except (ValueError, ZeroDivisionError):
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def raised(error: BaseException) -> str:

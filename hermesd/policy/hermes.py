@@ -54,10 +54,10 @@ class Hermes:
         )
         rising = all(a < b for a, b in zip(self.milestones, self.milestones[1:], strict=False))
         require(
-            rising and all(0 < each < math.inf for each in self.milestones),
+            rising and all(0 < each <= 100 for each in self.milestones),
             "milestones",
             self.milestones,
-            "rising percentages above 0",
+            "rising percentages above 0, up to 100",
         )
 
     def score(self, trial: Trial) -> Score:

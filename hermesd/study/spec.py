@@ -100,7 +100,9 @@ class MetricSection(SignalSection):
 
 
 class PluginSection(Section):
-    name: Name
+    """A plug-in; a policy's settings may stand in its name (`hermesd.spelling`)."""
+
+    name: Annotated[Text, Field(min_length=1)]
     settings: dict[str, Setting] = Field(default_factory=dict)
 
 

@@ -13,9 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hermesd.core.model import (
-    Plugin,
     Program,
-    Setting,
     Stage,
     StopRule,
     Study,
@@ -23,16 +21,12 @@ from hermesd.core.model import (
     Time,
     TrialSpec,
 )
-from hermesd.core.placement import make_placement
-from hermesd.core.policy import BadSetting
 from hermesd.core.retrying import RetryRule
 from hermesd.pb.hermes.v1 import types_pb2 as pb
-from hermesd.policy import make_policy
 from hermesd.refusal import FieldError, Refused, shown
 from hermesd.study import argv, space
+from hermesd.study.schedule import Schedule, chosen
 from hermesd.study.spec import (
-    EarlyTerminateSection,
-    PluginSection,
     StopSection,
     StudySection,
     parameters_of,
@@ -103,26 +97,23 @@ def draft(submission: Submission) -> Draft:
         points = _points(section)
     except Refused as refused:
         errors += refused.errors
-    policy, words = _policy(section)
-    placement = _plugin(section.schedule.placement) or Plugin("free")
-    errors += _plugin_errors("policy", policy)
-    errors += _plugin_errors("placement", placement)
+    schedule = chosen(section)
+    errors += schedule.errors
     if errors:
         raise Refused(*errors)
     lines = tuple(
         argv.build(section.command, section.program, section.python, environment, point)
         for point in points
     )
-    study = _study(submission, section, policy, placement, tuple(environment.items()))
-    notes += (*words, *_notes(section))
+    study = _study(submission, section, schedule, tuple(environment.items()))
+    notes += (*schedule.notes, *_notes(section))
     return Draft(study, tuple(points), lines, section.seed, notes)
 
 
 def _study(
     submission: Submission,
     section: StudySection,
-    policy: Plugin,
-    placement: Plugin,
+    schedule: Schedule,
     environment: tuple[tuple[str, str], ...],
 ) -> Study:
     return Study(
@@ -134,8 +125,8 @@ def _study(
         mode=section.metric.mode,
         signal=section.signal.name,
         signal_goal=section.signal.goal,
-        policy=policy,
-        placement=placement,
+        policy=schedule.policy,
+        placement=schedule.placement,
         program=Program(
             argv=section.command or argv.DEFAULT,
             python=section.python,
@@ -236,58 +227,6 @@ def _environment(given: Sequence[tuple[str, str]]) -> tuple[dict[str, str], tupl
     if errors:
         raise Refused(*errors)
     return kept, tuple(f"{name} is set by Hermes for each trial" for name in dropped)
-
-
-def _plugin(section: PluginSection | None) -> Plugin | None:
-    if section is None:
-        return None
-    return Plugin(section.name, tuple(section.settings.items()))
-
-
-def _plugin_errors(noun: str, plugin: Plugin) -> list[FieldError]:
-    """Each of its settings that will not do, found by making it without those before."""
-    path = f"schedule.{noun}"
-    try:
-        make_policy(plugin) if noun == "policy" else make_placement(plugin)
-    except BadSetting as bad:
-        if bad.field == noun:
-            return [FieldError(path, shown(bad.value), bad.expected, bad.nearest)]
-        unknown = bad.field == f"{noun}.{plugin.name}"
-        name = str(bad.value) if unknown else bad.field
-        value = "unknown setting" if unknown else shown(bad.value)
-        error = FieldError(f"{path}.{name}", value, bad.expected, bad.nearest)
-        rest = tuple(each for each in plugin.settings if each[0] != name)
-        if len(rest) == len(plugin.settings):
-            return [error]
-        return [error, *_plugin_errors(noun, Plugin(plugin.name, rest))]
-    return []
-
-
-def _policy(section: StudySection) -> tuple[Plugin, tuple[str, ...]]:
-    given = _plugin(section.schedule.policy)
-    early = section.early_terminate
-    if early is None:
-        return given or Plugin("best_first"), ()
-    if given is not None:
-        return given, ("early_terminate was not used: schedule.policy is given",)
-    return asha_of(early), (
-        "early_terminate is read as schedule.policy asha: it holds trials back and ends none",
-        "rungs are shares of a trial's length in iterations; W&B counts logged values",
-    )
-
-
-def asha_of(early: EarlyTerminateSection) -> Plugin:
-    """W&B's hyperband as the asha policy.
-
-    W&B's brackets are max_iter / eta^s or min_iter * eta^s logged values; only their ratio to the
-    whole length has a meaning here, so without max_iter the policy's own first rung stands.
-    """
-    settings: dict[str, Setting] = {"eta": int(early.eta)}
-    if early.max_iter is not None and early.min_iter is not None:
-        settings["min_rung"] = min(1.0, early.min_iter / early.max_iter)
-    elif early.s is not None:
-        settings["min_rung"] = early.eta**-early.s
-    return Plugin("asha", tuple(settings.items()))
 
 
 def _notes(section: StudySection) -> Iterable[str]:

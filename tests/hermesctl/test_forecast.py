@@ -100,7 +100,7 @@ def test_a_forecast_that_takes_long_is_left_out(
 
 def test_a_policy_keeps_the_settings_of_the_study() -> None:
     asha = plugin("asha", eta=2, min_rung=0.25, winner=True, marks=[25, 50])
-    assert plugin_label(asha) == "asha:eta=2,min_rung=0.25,winner=true,marks=25:50:"
+    assert plugin_label(asha) == "asha:eta=2,min_rung=0.25,winner=true,marks=25:50"
     assert plugin_label(plugin("fifo")) == "fifo"
     homes = plugin("homes", G_thres=2)
     assert plugin_label(asha, homes).endswith(",G_thres=2,placement=homes")

@@ -143,6 +143,19 @@ REFUSED = {
     "only comments": ("# nothing\n", "", "a study (the file is empty)", ""),
     "no mapping": ("- a\n", "", "a mapping with keys", ""),
     "unknown key": ("metirc: loss", "metirc", "one of the keys", "metric"),
+    "settings of nobody": (
+        "schedule: {policy: {eta: 2}}",
+        "schedule.policy.name",
+        "a name beside the settings, such as {name: asha, eta: 2}",
+        "",
+    ),
+    "a key too high": ("policy: asha", "policy", "one of the keys", "schedule.policy"),
+    "a setting too high": (
+        "schedule: {eta: 2}",
+        "schedule.eta",
+        "one of the keys",
+        "schedule.policy.eta",
+    ),
     "duplicate key": (
         "run_cap: 1\nrun_cap: 2",
         "run_cap",

@@ -147,7 +147,14 @@ STEPS = "a share of the length up to 1, or a number of steps above 1"
         ("hermes", "growth_seconds", -1, "0 seconds or more"),
         ("hermes", "growth_on", "milestone", "one of milestones, preemptions"),
         ("hermes", "milestones", 25.0, "a list, each a number"),
-        ("hermes", "milestones", (50.0, 25.0), "rising percentages above 0"),
+        ("hermes", "milestones", (50.0, 25.0), "rising percentages above 0, up to 100"),
+        ("hermes", "milestones", (25.0, 100.1), "rising percentages above 0, up to 100"),
+        ("asha", "min_rung", "1/0", "a number"),
+        ("asha", "min_rung", "a/b", "a number"),
+        ("asha", "min_rung", "0.1", "a number"),
+        ("asha", "eta", "6/2", "a whole number"),
+        ("hermes", "milestones", "25", "a list, each a number"),
+        ("hermes", "milestones", "25:x", "a number"),
         ("hermes", "winner_may_stay", 1, "true or false"),
         ("asha", "eta", 1, "2 or more"),
         ("asha", "eta", 2.5, "a whole number"),
@@ -197,6 +204,14 @@ def test_a_wrong_value_is_refused(name: str, setting: str, value: Setting, expec
 def test_a_misspelt_choice_names_the_nearest() -> None:
     with pytest.raises(BadSetting, match="did you mean milestones"):
         make_policy(Plugin("hermes", (("growth_on", "milestone"),)))
+
+
+def test_a_fraction_is_a_number_and_colons_make_a_list_wherever_settings_are_written() -> None:
+    assert make_policy(Plugin("asha", (("min_rung", "1/27"),))) == Asha(min_rung=1 / 27)
+    written = Plugin("hermes", (("milestones", "25:50:200/3"),))
+    assert make_policy(written) == Hermes(milestones=(25.0, 50.0, 200 / 3))
+    alone = Plugin("hermes", (("milestones", ("1/2",)),))
+    assert make_policy(alone) == Hermes(milestones=(0.5,))
 
 
 def test_a_whole_number_will_do_for_seconds() -> None:
