@@ -213,7 +213,13 @@ def simulate(
         str,
         typer.Option(help="How many devices, with commas; 100:70:50 are three of unequal speeds."),
     ] = "1,4",
-    trials: Annotated[int, typer.Option(help="Trials in an order.")] = 16,
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            help="Trials in an order. Default: 16; an exported study is run whole.",
+            show_default=False,
+        ),
+    ] = None,
     bins: Annotated[
         str | None,
         typer.Option(

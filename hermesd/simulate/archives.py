@@ -19,6 +19,8 @@ from hermesd.core.model import Scalar
 from hermesd.refusal import FieldError, Refused, nearest
 from hermesd.simulate.curves import Curves, Floats, Job, Loss, Switch, until_broken
 
+# How an archive begins: it is one of zip.
+ZIP = b"PK"
 JOB_ITERATIONS = 1_000
 SMOOTHED_ITERATIONS = 20
 SMOOTHED_HALF_STEPS = 8

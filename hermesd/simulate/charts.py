@@ -172,10 +172,15 @@ def incumbents(
     figure = Figure(figsize=(7, 3.6), layout="constrained")
     axis = figure.subplots()
     last = 0
+    lines: dict[tuple[float, ...], list[str]] = {}
     for policy, results in curves.items():
         mean = np.mean([result.incumbent for result in results], axis=0)
-        axis.step(SAMPLED, mean, where="post", color=paint[policy], label=policy)
+        lines.setdefault(tuple(mean.tolist()), []).append(policy)
         last = max(last, *np.flatnonzero(mean > SETTLED).tolist(), 0)
+    for line, policies in lines.items():
+        # Of two that are the same one would hide the other: it bears both names.
+        label = " = ".join(policies)
+        axis.step(SAMPLED, line, where="post", color=paint[policies[0]], label=label)
     axis.set_xlim(0, float(SAMPLED[min(last + 1, len(SAMPLED) - 1)]))
     axis.set_ylim(0, 1)
     axis.set_xlabel("time, as a share of the least time for all trials")
@@ -196,9 +201,9 @@ def gantt(title: str, cases: Sequence[Case]) -> Figure:
     for axis, case in zip(axes, cases, strict=True):
         _stays(axis, case, order, paint)
         axis.set_ylim(devices - 0.5, -0.5)
-        axis.set_yticks(range(devices), [str(device) for device in range(devices)])
+        axis.set_yticks(range(devices), device_names(cases[0].scene))
         axis.set_title(case.contender.label)
-        axis.set_ylabel("device")
+        axis.set_ylabel("device: speed" if case.scene.speeds else "device")
         axis.margins(x=0.01)
     axes[-1].set_xlim(left=0)
     axes[-1].set_xlabel("seconds")
@@ -211,6 +216,12 @@ def gantt(title: str, cases: Sequence[Case]) -> Figure:
     handles.append(Patch(color=SWITCHING, label="switching"))
     figure.legend(handles=handles, loc="outside lower center", ncols=4)
     return figure
+
+
+def device_names(scene: Scene) -> list[str]:
+    """What devices are called beside their rows: unequal ones by their speeds, too."""
+    speeds = [f": {100 * speed:g}" for speed in scene.speeds] or [""] * scene.devices
+    return [f"{device}{speed}" for device, speed in enumerate(speeds)]
 
 
 def _stays(axis: Any, case: Case, order: Order, paint: Mapping[int, str]) -> None:

@@ -34,7 +34,7 @@ T = TypeVar("T")
 LOSSES: tuple[str, ...] = get_args(Loss)
 GOODS: tuple[str, ...] = get_args(Good)
 OUTPUTS = ("table", "json")
-BOTH = "1,2"
+BOTH, DRAWN = "1,2", 16
 NO_CHARTS = "matplotlib, which draws them: install hermes-scheduler[plots]"
 # A table is never cut, however long its policies' settings: figures that people copy are whole.
 MOST_COLUMNS = 1_000
@@ -44,14 +44,15 @@ MOST_COLUMNS = 1_000
 class Words:
     """The options as they were written.
 
-    Without `bins`, a stock of curves is drawn from in both and an exported study is run whole.
+    Without `bins`, a stock of curves is drawn from in both and an exported study is run whole: so
+    many `trials` are drawn, by default 16.
     """
 
     curves: Sequence[Path]
     policy: str
     devices: str
     bins: str | None
-    trials: int
+    trials: int | None
     orders: int
     switch_cost: str
     metric_loss: str
@@ -124,7 +125,8 @@ def _scenes(words: Words) -> list[Scene]:
     switch = None if words.switch_cost == "paper" else _seconds(words.switch_cost)
     if not words.curves:
         raise Refused(FieldError("curves", "", "at least one file of recorded curves"))
-    for field, value in (("trials", words.trials), ("orders", words.orders)):
+    trials = DRAWN if words.trials is None else words.trials
+    for field, value in (("trials", trials), ("orders", words.orders)):
         if value < 1:
             raise Refused(FieldError(field, str(value), "1 or more"))
     if words.seed < 0:
@@ -132,15 +134,19 @@ def _scenes(words: Words) -> list[Scene]:
     scenes = []
     for path in dict.fromkeys(words.curves):
         recorded = Recorded(path, loss, switch, good)
-        whole = opened(recorded)[0].whole
-        bins = [ALL] if words.bins is None and whole else _list("bin", words.bins or BOTH, _bin)
+        stock = opened(recorded)[0]
+        drawn = words.bins is not None or not stock.whole
+        bins = _list("bin", words.bins or BOTH, _bin) if drawn else [ALL]
+        if words.trials is not None and set(bins) == {ALL}:
+            told = f"--trials {trials} has no effect on {path}, which is run whole"
+            print(f"hermesd: note: {told}: {len(stock.jobs)} trials", file=sys.stderr)
         for devices in _list("devices", words.devices, _devices):
             for bin_type in bins:
                 scene = Scene(
                     recorded,
                     devices if isinstance(devices, int) else len(devices),
                     bin_type,
-                    words.trials,
+                    trials,
                     words.orders,
                     words.seed,
                     () if isinstance(devices, int) else devices,
@@ -163,7 +169,8 @@ def _one_of(field: str, value: str, choices: Sequence[str]) -> str:
 
 
 def _list(field: str, text: str, read: Callable[[str, str], T]) -> list[T]:
-    return list(dict.fromkeys(read(field, part.strip()) for part in text.split(",")))
+    """What is read of each part; where one is missing, the whole text is what will not do."""
+    return list(dict.fromkeys(read(field, part.strip() or text) for part in text.split(",")))
 
 
 def _devices(field: str, text: str) -> int | tuple[float, ...]:

@@ -24,7 +24,7 @@ from hermesd.core.model import Goal, Study, Time
 from hermesd.core.trial import Trial
 from hermesd.record import Entry, Form, Unreadable, decode
 from hermesd.refusal import FieldError, Refused
-from hermesd.simulate.archives import OTHERWISE
+from hermesd.simulate.archives import OTHERWISE, ZIP
 from hermesd.simulate.curves import MOST_SECONDS, Curves, Floats, Job, Switch, until_broken
 from hermesd.simulate.paces import ending, paces
 
@@ -136,7 +136,10 @@ def _sorted(path: Path) -> _Lines:
 
 def _text(path: Path) -> Iterable[str]:
     try:
-        return path.read_text(encoding="utf-8").splitlines()
+        data = path.read_bytes()
+        if data.startswith(ZIP):
+            raise _refused(path, "an exported study (`hermesctl study export`), not an archive")
+        return data.decode("utf-8").splitlines()
     except OSError as error:
         raise _refused(path, f"a file that can be read ({error.strerror})") from None
     except UnicodeDecodeError:

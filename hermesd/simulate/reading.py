@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from hermesd.refusal import FieldError, Refused
-from hermesd.simulate.archives import JOB_ITERATIONS, read_archive
+from hermesd.simulate.archives import JOB_ITERATIONS, ZIP, read_archive
 from hermesd.simulate.curves import Curves, Loss
 from hermesd.simulate.exports import read_export
-
-ZIP = b"PK"
 
 
 def read(path: Path, loss: Loss = "base", iterations: int | None = JOB_ITERATIONS) -> Curves:

@@ -161,6 +161,8 @@ def test_the_table_is_whole_wherever_it_goes(file: Path) -> None:
         (["--policy", "bestfirst"], "policy = bestfirst: expected one of"),
         (["--devices", "0"], "devices = 0: expected whole numbers above 0"),
         (["--devices", "1,x"], "devices = x: expected whole numbers above 0"),
+        (["--devices", "1,,2"], "devices = 1,,2: expected whole numbers above 0"),
+        (["--bin", "1,"], "bin = 1,: expected one of 1, 2, all"),
         (["--bin", "3"], "bin = 3: expected one of 1, 2, all"),
         (["--orders", "0"], "orders = 0: expected 1 or more"),
         (["--trials", "0"], "trials = 0: expected 1 or more"),
@@ -239,6 +241,17 @@ def test_charts_are_called_by_stems_and_by_paths_where_these_agree() -> None:
         "d2-spirals": "d2-spirals-2",
         "d2/spirals.npz": "d2-spirals-3",
     }
+
+
+def test_charts_name_what_looks_the_same(file: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    words = (file, "--policy", "fifo,fifo:speeds=equal", "--orders", "1", "--bin", "1")
+    unequal = ("--devices", "100:50", "--processes", "1", "--charts", tmp_path)
+    assert hermesd(*words, *unequal).exit_code == 0
+    slug = "small-bin1-2dev-100-50.svg"
+    assert ">fifo = fifo:speeds=equal<" in (tmp_path / f"incumbent-{slug}").read_text()
+    devices = (tmp_path / f"devices-{slug}").read_text()
+    assert all(f">{device}<" in devices for device in ("0: 100", "1: 50"))
 
 
 def test_charts_need_a_folder_that_can_be_written_to(file: Path) -> None:

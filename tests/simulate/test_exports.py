@@ -15,9 +15,11 @@ from hermesd.core.model import Goal, RunId, Tier
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.refusal import Refused
 from hermesd.simulate.curves import Switch
+from hermesd.simulate.exports import open_export
 from hermesd.simulate.reading import read
 from tests.core.playbook import study
 from tests.head.heads import Node, world
+from tests.simulate.small import trainings
 from tests.simulate.study_exports import entry, exported, points, started, trial, with_stages
 from tests.study_specs import spec
 
@@ -137,6 +139,23 @@ def test_what_is_no_export_is_refused(text: str, why: str, tmp_path: Path) -> No
     with pytest.raises(Refused, match=why) as refused:
         read(path)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("flags", "noted"), [([], False), (["--trials", "4"], True)])
+def test_trials_that_are_not_drawn_are_noted(flags: list[str], noted: bool, tmp_path: Path) -> None:
+    trials = [with_stages(trial(n, 3, busy=3.0)) for n in range(5)]
+    curves = [points(n, 1, [1, 2, 3], [3.0, 2.0, 1.0 + n]) for n in range(5)]
+    file = exported(tmp_path / "s.jsonl", study(), trials, *curves)
+    words = ["simulate", str(file), "--policy", "fifo", "--orders", "1", "--processes", "1"]
+    result = CliRunner().invoke(app, [*words, *flags])
+    assert result.exit_code == 0, result.output
+    note = f"hermesd: note: --trials 4 has no effect on {file}, which is run whole: 5 trials\n"
+    assert result.stderr == note * noted
+
+
+def test_an_archive_is_no_export(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=r"expected an exported study .*, not an archive"):
+        open_export(trainings(tmp_path / "small.npz"))
 
 
 def test_a_study_that_reported_nothing_is_refused(tmp_path: Path) -> None:
