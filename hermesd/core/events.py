@@ -108,7 +108,8 @@ class NodeJoined:
 
     `yields` are the places that it leaves to others now (see `Yielded`, also for `parting`), and
     why. `disk` is of its state directory: another one has none of the files of the one before.
-    `shared` is the directory that it has in common with all nodes that name the same.
+    `shared` is the directory that it has in common with all nodes that name the same. `machine` are
+    marks of the machine: one that has none of these is another one.
     """
 
     node: NodeId
@@ -121,6 +122,7 @@ class NodeJoined:
     disk: str = ""
     parting: bool = False
     shared: str = ""
+    machine: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,7 @@ def _joined(state: Tables, event: NodeJoined, now: Time) -> None:
         disk=event.disk,
         parting=event.parting,
         shared=event.shared,
+        machine=event.machine,
     )
     if before is not None and before.disk and event.disk not in ("", before.disk):
         disk_lost(state, event.node)

@@ -298,6 +298,7 @@ class Node:
     parting: bool = False
     left: bool = False
     shared: str = ""
+    machine: tuple[str, ...] = ()
 
     @property
     def open(self) -> bool:

@@ -183,6 +183,7 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
     ) -> None:
         said, joined = await hello(request_iterator)
         session = Session(joined.node, context.peer(), said.transfer_address, said.transfer_key)
+        self._see_who_was_there(joined)
         self._sessions.reserve(session)
         self._setback.note(said)
         reason = "the stream ended"
@@ -204,6 +205,23 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
                 if session.left:
                     self._head.push(NodeLost(joined.node, left=True))
                     self._revoke(joined.node)
+
+    def _see_who_was_there(self, joined: NodeJoined) -> None:
+        """See that it is not another machine than the one that may still run trials under the name:
+        that one is no more when it counts as lost. Raises NotNow."""
+        state = self._head.state
+        known = state.nodes.get(joined.node)
+        if known is None or known.lost or self._sessions.find(joined.node) is not None:
+            return
+        if not (known.machine and joined.machine) or set(known.machine) & set(joined.machine):
+            return
+        if count := len(state.trials_on({joined.node})):
+            trials = "trial" if count == 1 else "trials"
+            raise NotNow(
+                f"another machine of the name {joined.node} has {count} {trials}, and is only"
+                " silent: give this one another name, or wait until that one counts as lost"
+                f" (`hermesctl node lost {joined.node}` if it is off)"
+            )
 
     def _welcome(self, session: Session, sent: Sequence[Command]) -> None:
         """The Hello is safe: grants first, then what the node may have missed."""

@@ -17,6 +17,7 @@ import structlog
 from hermesd.config import NodeConfig
 from hermesd.enrolment import channel_options
 from hermesd.node.clock import boottime
+from hermesd.node.marks import marks_of_machine
 from hermesd.node.outbox import Outbox
 from hermesd.node.token import read_token
 from hermesd.pb.hermes.v1 import node_pb2 as pb
@@ -73,6 +74,7 @@ class Link:
         self._heard_at = 0.0
         # What the last lease said of its head.
         self._heard_head, self._heard_sequence = "", 0
+        self._machine = marks_of_machine()
         self._renew_after = 0.0
         self._ended = asyncio.Event()
 
@@ -134,6 +136,7 @@ class Link:
         request = self._hello()
         request.hello.heard_head = self._heard_head
         request.hello.heard_journal_sequence = self._heard_sequence
+        request.hello.machine.extend(self._machine)
         return request
 
     def _answered(self, response: pb.AttachResponse) -> None:

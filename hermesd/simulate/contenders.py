@@ -43,7 +43,7 @@ def label_of(policy: Plugin, placement: Plugin) -> str:
 
 def _worded(value: Setting) -> str:
     if isinstance(value, tuple):
-        return ":".join(map(_worded, value)) + ":" * (len(value) == 1)
+        return ":".join(map(_worded, value)) + ":" * (len(value) < 2)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

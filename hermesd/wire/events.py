@@ -67,6 +67,7 @@ def hello_to_proto(joined: NodeJoined) -> pb.AttachRequest:
             disk=joined.disk,
             shared=joined.shared,
             parting=joined.parting,
+            machine=joined.machine,
         )
     )
 
@@ -95,6 +96,7 @@ def hello_from_proto(message: pb.Hello) -> NodeJoined:
         disk=message.disk,
         shared=message.shared,
         parting=message.parting,
+        machine=tuple(message.machine),
     )
 
 

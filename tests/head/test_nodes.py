@@ -442,6 +442,35 @@ async def test_the_first_message_is_a_hello(head: World) -> None:
     assert (await status(closed.expect("welcome")))[0] is CODE.INVALID_ARGUMENT
 
 
+async def test_another_machine_of_the_name_waits_while_the_first_may_run_trials(
+    head: World,
+) -> None:
+    """Such as has a copy of its state directory: what runs on the first was launched anew."""
+    first = Node(head)
+    await first.hello(machine=["id-1", "card-1"])
+    await head.submit(spec(ONE))
+    launch = await first.start()
+    await first.settle()
+    first.call.cancel()
+    await silent(head)
+    copied = {"boot_id": "boot-2", "machine": ["id-2", "card-2"]}
+    code, words = await status(Node(head).hello(**copied))
+    assert code is CODE.FAILED_PRECONDITION
+    assert "another machine of the name box has 1 trial" in words
+    run = node_pb2.LiveRun(trial=launch.trial, attempt=1, condition=node_pb2.RUN_CONDITION_RUNNING)
+    again = Node(head)  # the very same, with another network card
+    await again.hello(machine=["id-1", "card-3"], runs=[run])
+    assert head.state.trials["digits/1"].phase is Phase.RUNNING
+    again.call.cancel()
+    await silent(head)
+    lose = pb.LoseNodeRequest(request_id=request_id(), node="box")
+    await head.control.LoseNode(lose)
+    other = Node(head)
+    await other.hello(**copied)
+    assert (await other.expect("launch")).launch.attempt == 2
+    other.call.cancel()
+
+
 async def test_a_second_hello_on_the_stream_ends_it(head: World) -> None:
     node = Node(head)
     await node.hello()

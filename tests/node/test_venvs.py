@@ -18,8 +18,9 @@ from hermesd.core.events import RunCompleted, RunFailed
 from hermesd.core.file_events import Looked
 from hermesd.core.model import Goal, Program, Quantum, RunId, Venv
 from hermesd.core.node_messages import Assignment, Work
+from hermesd.node import processes
 from hermesd.node.venvs import BEING_MADE, NotMade, Venvs
-from tests.node.conftest import CPU0, Head, Node, blob
+from tests.node.conftest import CPU0, Head, Node, becomes, blob
 
 OFFLINE = {"PIP_NO_INDEX": "1", "UV_OFFLINE": "1", "UV_NO_CONFIG": "1"}
 UV = Path(sys.executable).with_name("uv")
@@ -110,6 +111,73 @@ async def test_what_was_left_half_made_is_made_anew(tmp_path: Path) -> None:
     (tmp_path / "venvs" / venv.name / "bin").mkdir(parents=True)
     (tmp_path / "venvs" / venv.name / "bin" / "python").symlink_to("/nowhere")
     assert await imported(await made.interpreter(venv)) == b"made for it\n"
+
+
+SLOW = """#!/bin/sh
+# An interpreter of which `-m venv` never ends, and writes on and on where it is.
+echo $$ > %(begun)s
+while :; do date > written; sleep 0.01; done
+"""
+
+
+def slow(tmp_path: Path) -> tuple[Venv, Path]:
+    """An environment that takes for ever, and a file with the number of the process that tries."""
+    begun, python = tmp_path / "begun", tmp_path / "slow-python"
+    python.write_text(SLOW % {"begun": begun})
+    python.chmod(0o755)
+    return Venv(str(python), "x"), begun
+
+
+async def test_one_that_takes_for_ever_keeps_nobody_waiting(tmp_path: Path) -> None:
+    made, said = venvs(tmp_path, without_uv())
+    stuck, begun = slow(tmp_path)
+    broken = Venv("/no/such/python", "x")
+    async with asyncio.TaskGroup() as tasks:
+        making = tasks.create_task(made.run())
+        made.want([stuck])
+        assert (await said.get()).sights == ((stuck.name, BEING_MADE),)
+        await becomes(begun.exists)
+        made.want([broken])
+        assert (await said.get()).sights == ((broken.name, BEING_MADE),)
+        assert "No such file" in (await said.get()).sights[0][1]
+        making.cancel()
+
+
+async def test_what_an_earlier_daemon_left_at_work_does_not_write_into_it(tmp_path: Path) -> None:
+    """Such as was killed itself: its installer is nobody's child, and goes on."""
+    stuck, begun = slow(tmp_path)
+    orphaned = f"""
+import asyncio, pathlib
+from hermesd.core.model import Venv
+from hermesd.node.venvs import Venvs
+made = Venvs("n1", pathlib.Path({str(tmp_path / "venvs")!r}), {without_uv()!r}, print)
+asyncio.run(made.interpreter(Venv({stuck.python!r}, "x")))
+"""
+    daemon = await asyncio.create_subprocess_exec(sys.executable, "-c", orphaned)
+    await becomes(lambda: begun.exists() and bool(begun.read_text().strip()))
+    daemon.kill()
+    await daemon.wait()
+    installer = int(begun.read_text())
+    Path(stuck.python).write_text("#!/bin/sh\necho it ends; exit 1\n")
+    made, _ = venvs(tmp_path, without_uv())
+    try:
+        with pytest.raises(NotMade, match="it ends"):
+            await made.interpreter(stuck)
+        assert processes.session(installer) == set()
+        assert not (tmp_path / "venvs" / stuck.name / "written").exists()
+    finally:
+        processes.kill(processes.session(installer))
+
+
+async def test_of_what_an_installer_prints_the_end_is_told(tmp_path: Path) -> None:
+    made, _ = venvs(tmp_path, without_uv())
+    python = tmp_path / "loud-python"
+    python.write_text("#!/bin/sh\nyes no | head -c 5000000\necho the end\nexit 3\n")
+    python.chmod(0o755)
+    with pytest.raises(NotMade) as caught:
+        await made.interpreter(Venv(str(python), "x"))
+    assert str(caught.value).endswith("the end")
+    assert len(str(caught.value)) <= 600
 
 
 @pytest.fixture
