@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from hermesd.core.commands import Stop, Suspend
 from hermesd.core.history import (
+    Abandoned,
     Copying,
     Ending,
     Failure,
@@ -72,7 +73,8 @@ class Trial:
     `checkpoint` is the newest; `copied` the last of which a copy came to another node, `copying`
     the copy that is under way, `copy_after` when the next may be asked for if one was not made.
     `result` is what it had come to before it was extended, until that has ended some way, and
-    `not_extended` why nothing came of that.
+    `not_extended` why nothing came of that. `abandoned` is what was heard of its last run, if that
+    was given up and none has begun since.
     """
 
     spec: TrialSpec
@@ -115,6 +117,7 @@ class Trial:
     copied: Checkpoint | None = None
     copying: Copying | None = None
     copy_after: Time = 0.0
+    abandoned: Abandoned | None = None
 
     @property
     def id(self) -> TrialId:
