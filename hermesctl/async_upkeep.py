@@ -37,13 +37,16 @@ class AsyncUpkeep(AsyncReader):
         answer = await self.connection.call(self.connection.stub.UndrainNode, request)
         return from_wire.node(answer.node)
 
-    async def lose(self, node: str) -> Node:
+    async def lose(self, node: str, for_good: bool = False) -> Node:
         """Have a silent node's trials go on elsewhere now, instead of when its lease is out.
 
         Only for a machine that is off: what runs there still would run a second time elsewhere
-        until its own lease ends it. Raises NotFound, and Refused for a node that is connected.
+        until its own lease ends it. With `for_good` it is not expected back: its files count as
+        gone, and it is listed no more. Raises NotFound, and Refused for a node that is connected.
         """
-        request = asked(pb.LoseNodeRequest, request_id=new_request_id(), node=node)
+        request = asked(
+            pb.LoseNodeRequest, request_id=new_request_id(), node=node, for_good=for_good
+        )
         answer = await self.connection.call(self.connection.stub.LoseNode, request)
         return from_wire.node(answer.node)
 

@@ -251,9 +251,9 @@ class Client:
         """See AsyncClient.undrain."""
         return self._run(self._client.undrain(node))
 
-    def lose(self, node: str) -> Node:
+    def lose(self, node: str, for_good: bool = False) -> Node:
         """See AsyncClient.lose."""
-        return self._run(self._client.lose(node))
+        return self._run(self._client.lose(node, for_good))
 
     def release(self, place: str) -> Node:
         """See AsyncClient.release."""

@@ -112,8 +112,13 @@ run_node() {{
     --name "${{name//[^a-z0-9._-]/-}}" {resources}
 }}
 export -f run_node
-# The tasks hear each signal themselves: nothing stands between Slurm and them.
-exec srun --label --kill-on-bad-exit=0 --no-kill --wait=0{cpus} bash -c run_node
+# The tasks hear each signal themselves: nothing stands between Slurm and them. Here one tells that
+# the job is cut short, and may be requeued: then the token is needed again.
+trap cut=1 TERM
+srun --label --kill-on-bad-exit=0 --no-kill --wait=0{cpus} bash -c run_node
+status=$?
+[ -n "$cut" ] || rm -f "$LAUNCH/token"
+exit $status
 """
 
 

@@ -126,6 +126,12 @@ def undrain(
 @app.command()
 def lost(
     node: NodeArgument,
+    for_good: Annotated[
+        bool,
+        typer.Option(
+            "--for-good", help="It does not come back, nor do its files: list it no more."
+        ),
+    ] = False,
     yes: YesOption = False,
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,
@@ -133,14 +139,16 @@ def lost(
     """Say that a silent node's machine is off: its trials go on elsewhere at once.
 
     Without this they wait until its lease, and a margin, are over. What still runs there, if the
-    machine is not off, runs twice until then; only what is trained elsewhere counts.
+    machine is not off, runs twice until then; only what is trained elsewhere counts. With
+    `--for-good` its certificate ends, and what only its disk had is trained again.
 
     Example: hermesctl node lost gpu2
     """
-    confirm(f"Is the machine of {printable(node)} off, with all that ran there?", yes=yes)
+    asked = "off for good, with its disk" if for_good else "off, with all that ran there"
+    confirm(f"Is the machine of {printable(node)} {asked}?", yes=yes)
 
     async def body(client: AsyncClient) -> None:
-        _emit_state(await client.lose(node), output)
+        _emit_state(await client.lose(node, for_good), output)
 
     run(body, head=head)
 

@@ -25,8 +25,8 @@ class CopyIndex:
     """All of it follows from the trials and nodes: nothing of it is kept anywhere.
 
     `lying` are the trials whose newest checkpoint lies on each node, `wanting` those that have too
-    few copies, by the node that would give it; `givers` says under which node each of these is
-    found. `giving` and `taking` are the nodes with a copy under way.
+    few copies, by the node that would give it, who has waited longest first; `givers` says under
+    which node each of these is found. `giving` and `taking` are the nodes with a copy under way.
     """
 
     lying: dict[NodeId, dict[TrialId, None]] = field(default_factory=dict)
@@ -61,6 +61,9 @@ def note(state: Tables, before: Trial | None, trial: Trial) -> None:
         if trial.copying is not None:
             state.copies.giving[trial.copying.source] = trial.id
             state.copies.taking[trial.copying.target] = trial.id
+        else:
+            # What has had its turn waits behind the others, though it has a newer one by now.
+            _forget_wish(state.copies, trial.id)
     _index(state, trial)
 
 
@@ -70,12 +73,16 @@ def _index(state: Tables, trial: Trial) -> None:
     known = copies.givers.get(trial.id)
     if giver == known:
         return
-    if known is not None:
-        _take_out(copies.wanting, known, trial.id)
-        del copies.givers[trial.id]
+    _forget_wish(copies, trial.id)
     if giver is not None:
         copies.givers[trial.id] = giver
         copies.wanting.setdefault(giver, {})[trial.id] = None
+
+
+def _forget_wish(copies: CopyIndex, trial: TrialId) -> None:
+    known = copies.givers.pop(trial, None)
+    if known is not None:
+        _take_out(copies.wanting, known, trial)
 
 
 def _take_out(table: dict[NodeId, dict[TrialId, None]], node: NodeId, trial: TrialId) -> None:

@@ -15,6 +15,7 @@ from hermesd.core.fold_yields import fold_yields
 from hermesd.core.model import LiveRun, Node, NodeId, Phase, RunId, Slot, Time
 from hermesd.core.placement import prospects
 from hermesd.core.pools import pool_of
+from hermesd.core.recovery import fallen_back
 from hermesd.core.tables import Rejected, Tables
 
 
@@ -141,8 +142,8 @@ def _forget_runs(
                 continue
             lost = RunFailed(run.id, "lost", reason, "", trial.step)
             study, left = state.studies[trial.spec.study], prospects(state, trial)
-            trial = progress.fall_back(blamed(trial, lost, study, left, now))
+            trial = fallen_back(blamed(trial, lost, study, left, now), run.id)
             state.put(progress.released(trial, now))
             settle(state, state.trials[name], now)
         elif run is None and kept and kept.run not in live and state.parked_on(trial) == node_id:
-            state.put(progress.fall_back(replace(trial, reason=reason)))
+            state.put(fallen_back(replace(trial, reason=reason), kept.run))

@@ -25,6 +25,7 @@ from hermesd.core.fold_copies import with_places
 from hermesd.core.history import Ending
 from hermesd.core.model import Phase, RunId, Tier, Time
 from hermesd.core.placement import prospects
+from hermesd.core.recovery import heard_late, may_return, recovered
 from hermesd.core.speeds import learned
 from hermesd.core.tables import Rejected, Tables
 from hermesd.core.trial import Trial
@@ -43,6 +44,8 @@ def fold_run_event(state: Tables, event: RunEvent, now: Time) -> None:
             _park_lost(state, trial, event, now)
         case RunSuspended(tier=Tier.CHECKPOINT) if kept and not current:
             _demoted(state, trial, event)
+        case Reported() if may_return(trial, event.run):
+            state.put(heard_late(trial, event))
         case _ if not current:
             raise Rejected(f"{event.run} is not the present run of {trial.id}")
         case RunStarted():
@@ -85,6 +88,9 @@ def _learn(state: Tables, trial: Trial, event: Checkpointed | FidelityKnown) -> 
         case Checkpointed(run, checkpoint):
             if trial.phase.final and checkpoint.step > trial.step:
                 return  # of an extension that came to nothing
+            if may_return(trial, run):
+                state.put(recovered(trial, checkpoint))
+                return
             if checkpoint.step > _heard_of(trial, run):
                 return  # what was reported up to there was refused: its curve would have a gap
             state.put(progress.with_checkpoint(trial, checkpoint))

@@ -170,6 +170,17 @@ class Copying:
     target: NodeId
 
 
+@dataclass(frozen=True, slots=True)
+class Abandoned:
+    """What was heard of a run that was given up, before its trial fell back: the truth about all
+    steps up to a checkpoint of it that may still turn up."""
+
+    attempt: int
+    step: int
+    curve: tuple[Chunk, ...]
+    metrics: dict[str, MetricSummary]
+
+
 class Ending(NamedTuple):
     """A final phase that awaits the release of the device, and why."""
 

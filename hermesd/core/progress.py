@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 
 from hermesd.core.blame import Prospects, blamed, set_back
@@ -52,17 +53,13 @@ def started(trial: Trial, event: RunStarted, tier: Tier | None, now: Time) -> Tr
         costs=costs,
         use=use,
         kept=None,
+        abandoned=None,
         planned_steps=event.planned_steps or trial.planned_steps,
     )
 
 
 def reported(trial: Trial, event: Reported, kind: str) -> Trial:
     """Progress on a device of `kind`."""
-    metrics = dict(trial.metrics)
-    ranges = {name: (low, high) for name, low, high in event.ranges}
-    for name, value in event.metrics:
-        low, high = ranges.get(name, (value, value))
-        metrics[name] = _with_values(metrics.get(name), event.step, value, low, high)
     gained = event.step - trial.step
     step_seconds = trial.step_seconds
     run = trial.run
@@ -94,11 +91,21 @@ def reported(trial: Trial, event: Reported, kind: str) -> Trial:
         planned_steps=event.planned_steps or trial.planned_steps,
         curve=extend(trial.curve, event.chunks),
         current=trial.current.with_chunks(event.chunks),
-        metrics=metrics,
+        metrics=with_metrics(trial.metrics, event),
         not_finite=trial.not_finite or event.not_finite,
         step_seconds=step_seconds,
         use=use,
     )
+
+
+def with_metrics(known: Mapping[str, MetricSummary], event: Reported) -> dict[str, MetricSummary]:
+    """The metrics with those of a report."""
+    metrics = dict(known)
+    ranges = {name: (low, high) for name, low, high in event.ranges}
+    for name, value in event.metrics:
+        low, high = ranges.get(name, (value, value))
+        metrics[name] = _with_values(metrics.get(name), event.step, value, low, high)
+    return metrics
 
 
 def _with_values(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from hermesd.core.commands import Stop, Suspend
 from hermesd.core.history import (
+    Abandoned,
     Copying,
     Ending,
     Failure,
@@ -73,7 +74,8 @@ class Trial:
     the copy that is under way, `copy_after` when the next may be asked for if one was not made.
     `result` is what it had come to before it was extended, until that has ended some way, and
     `not_extended` why nothing came of that. Where the signal is `maximized`, losses are its values
-    with the other sign.
+    with the other sign. `abandoned` is what was heard of its last run, if that was given up and
+    none has begun since.
     """
 
     spec: TrialSpec
@@ -117,6 +119,7 @@ class Trial:
     copying: Copying | None = None
     copy_after: Time = 0.0
     maximized: bool = False
+    abandoned: Abandoned | None = None
 
     @property
     def id(self) -> TrialId:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import hermesd
-from hermesd.core.model import StudyId, Time
+from hermesd.core.model import NodeId, StudyId, Time
 from hermesd.core.placement import PLACEMENTS
 from hermesd.head.blobs import Blobs
 from hermesd.head.files import Files
@@ -36,6 +37,7 @@ class ControlService(
         cluster_id: str,
         taken: dict[StudyId, str],
         owners: dict[StudyId, str],
+        revoke: Callable[[NodeId], object],
     ) -> None:
         self.head = head
         self.sessions = sessions
@@ -44,6 +46,7 @@ class ControlService(
         self.cluster_id = cluster_id
         self.taken = taken
         self.owners = owners
+        self.revoke = revoke
         self.started: Time = head.clock()
 
     async def ServerInfo(

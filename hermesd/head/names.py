@@ -17,9 +17,12 @@ def study_id(state: State, text: str, asker: Asker) -> StudyId:
     return _one("study", text, asker.studies(state))
 
 
-def node_id(state: State, text: str) -> NodeId:
-    """The node that is meant. Raises NotFound, Refused for an ambiguous prefix."""
-    return _one("node", text, {name: node for name, node in state.nodes.items() if not node.left})
+def node_id(state: State, text: str, left: bool = False) -> NodeId:
+    """The node that is meant, of those that have left if that is meant. Raises NotFound, Refused
+    for an ambiguous prefix."""
+    return _one(
+        "node", text, {name: node for name, node in state.nodes.items() if node.left is left}
+    )
 
 
 def place(state: State, node: str, device: str) -> Place:

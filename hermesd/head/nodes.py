@@ -36,7 +36,7 @@ from hermesd.head.foresight import Foresight
 from hermesd.head.greeting import hello
 from hermesd.head.loop import Head
 from hermesd.head.monitor import with_usage
-from hermesd.head.ownership import foreign, its_own, unneeded
+from hermesd.head.ownership import passed_over, unneeded
 from hermesd.head.refusals import NotFound, NotNow
 from hermesd.head.relay import Relay
 from hermesd.head.session import Ended, Session, watch, write
@@ -303,12 +303,7 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
             log.error("implausible message dropped", node=session.node, error=wrong)
             session.acknowledge(sequence)
             return
-        if foreign(self._head.state, request.identity, event):
-            log.info("said of another study of that name", node=session.node)
-            session.acknowledge(sequence)
-            return
-        if not its_own(self._head.state, session.node, event):
-            log.error("a node spoke of another's run", node=session.node, kind=type(event).__name__)
+        if passed_over(self._head.state, session.node, request.identity, event):
             session.acknowledge(sequence)
             return
         series = with_usage(event, points) if isinstance(event, Reported) else ()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import structlog
+
 from hermesd import wire
 from hermesd.core.events import Checkpointed, DeviceFailed, FidelityKnown
 from hermesd.core.file_events import CopyEvent, Looked
@@ -16,6 +18,8 @@ from hermesd.core.model import NodeId, StudyId, TrialId
 from hermesd.core.state import State
 from hermesd.head.public import study_of
 from hermesd.pb.hermes.v1 import node_pb2 as pb
+
+log = structlog.get_logger()
 
 
 def unneeded(holdings: pb.Holdings, state: State, taken: Mapping[StudyId, str]) -> list[TrialId]:
@@ -28,7 +32,25 @@ def unneeded(holdings: pb.Holdings, state: State, taken: Mapping[StudyId, str]) 
     ]
 
 
-def foreign(state: State, identity: str, event: wire.NodeEvent) -> bool:
+def passed_over(state: State, node: NodeId, identity: str, event: wire.NodeEvent) -> bool:
+    """Whether what a node said is not to reach the core; the log says why.
+
+    Only the second is a fault. The first a node says that has files of another head; the last, one
+    that was away, of a stay of which nobody knows any more on which node it was.
+    """
+    kind = type(event).__name__
+    if _foreign(state, identity, event):
+        log.info("said of another study of that name", node=node, kind=kind)
+    elif not _its_own(state, node, event):
+        log.error("a node spoke of another's run", node=node, kind=kind)
+    elif _is_stale(state, event):
+        log.debug("said of a stay that is over", node=node, kind=kind)
+    else:
+        return False
+    return True
+
+
+def _foreign(state: State, identity: str, event: wire.NodeEvent) -> bool:
     """Whether the event is about a run of another study that bore this name at another head."""
     if isinstance(event, DeviceFailed | Yielded | Reclaimed | Looked) or not identity:
         return False
@@ -36,7 +58,7 @@ def foreign(state: State, identity: str, event: wire.NodeEvent) -> bool:
     return trial is not None and state.studies[trial.spec.study].identity != identity
 
 
-def its_own(state: State, node: NodeId, event: wire.NodeEvent) -> bool:
+def _its_own(state: State, node: NodeId, event: wire.NodeEvent) -> bool:
     """Whether the event is about this node: it or its device, or a run that is not another's."""
     if isinstance(event, DeviceFailed):
         return event.device.startswith(f"{node}/")
@@ -48,9 +70,14 @@ def its_own(state: State, node: NodeId, event: wire.NodeEvent) -> bool:
     if checkpoint is not None and checkpoint.trial != event.run.trial:
         return False
     trial = state.trials.get(event.run.trial)
-    if trial is None:
-        return True
-    if (device := trial.device_of(event.run)) is not None:
-        return state.slots[device].device.node == node
-    # Of a stay that was over long ago the core takes nothing but what might help the next one.
-    return not isinstance(event, Checkpointed | FidelityKnown)
+    device = trial.device_of(event.run) if trial is not None else None
+    return device is None or state.slots[device].device.node == node
+
+
+def _is_stale(state: State, event: wire.NodeEvent) -> bool:
+    """Whether the event is of a stay that was over long ago, of which the core would take it, since
+    it might help the next one: nobody knows any more on which node that was."""
+    if not isinstance(event, Checkpointed | FidelityKnown):
+        return False
+    trial = state.trials.get(event.run.trial)
+    return trial is not None and trial.device_of(event.run) is None

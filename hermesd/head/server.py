@@ -175,6 +175,7 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
     authority = Authority(config.state_dir / "authority") if config.enrol_address else None
     server = await make_server(config, authority)
     relay = Relay(config.state_dir)
+    revoke = functools.partial(_revoke, authority)
     control = ControlService(
         head,
         sessions,
@@ -183,9 +184,9 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
         cluster_id=_cluster_id(config.state_dir / "cluster-id"),
         taken=taken,
         owners=owners,
+        revoke=revoke,
     )
     control_pb2_grpc.add_ControlServiceServicer_to_server(control, server)
-    revoke = functools.partial(_revoke, authority)
     node_pb2_grpc.add_NodeServiceServicer_to_server(
         NodeService(head, sessions, relay, blobs, taken, setback, revoke), server
     )

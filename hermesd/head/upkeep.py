@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from hermesd.core.events import Event, NodeLost
@@ -27,6 +28,8 @@ class Upkeep:
 
     head: Head
     sessions: Sessions
+    # Ends the certificate of a node, if it has one.
+    revoke: Callable[[NodeId], object]
 
     async def ListNodes(self, request: pb.ListNodesRequest, context: Any) -> pb.ListNodesResponse:
         return pb.ListNodesResponse(
@@ -58,19 +61,22 @@ class Upkeep:
         return pb.UndrainNodeResponse(node=self._named(request.node))
 
     async def LoseNode(self, request: pb.LoseNodeRequest, context: Any) -> pb.LoseNodeResponse:
-        key = key_of(request, asker())
+        key, gone = key_of(request, asker()), request.for_good
 
         def compose(state: State, now: Time) -> Event:
             node = names.node_id(state, request.node)
             if state.nodes[node].connected:
                 empties = f"`hermesctl node drain {node}` empties it"
                 raise NotNow(f"node {node} is connected, so it is not off; {empties}")
-            if state.nodes[node].lost:
+            if state.nodes[node].lost and not gone:
                 raise NotNow(f"node {node} is lost already")
-            return NodeLost(node, key)
+            return NodeLost(node, key, left=gone)
 
         await carry_out(self.head, key, compose)
-        return pb.LoseNodeResponse(node=self._named(request.node))
+        node = names.node_id(self.head.state, request.node, left=gone)
+        if gone:
+            self.revoke(node)
+        return pb.LoseNodeResponse(node=self._view(node))
 
     async def ReleaseNode(
         self, request: pb.ReleaseNodeRequest, context: Any

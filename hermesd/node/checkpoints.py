@@ -3,7 +3,7 @@
 Rule: only manifests are parsed (size-limited JSON); the files are hashed and never opened as
 what they are. A directory that does not verify is passed over, never removed as if it were
 superseded, unless two newer ones verify. One that a program could not go on from twice is set
-aside.
+aside; one that another node asks for stays until that node asks for the next.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ MANIFEST = "manifest.json"
 MANIFEST_LIMIT_BYTES = 16 << 20
 KEPT = 2
 _REFUSED = ".refused"  # in a checkpoint that a program could not go on from once
+LENT = ".lent"  # in the checkpoint that another node asked for last
 _SET_ASIDE = "unusable"
 
 
@@ -110,14 +111,28 @@ def newest(folder: Path) -> Iterator[Found]:
 
 
 def prune(folder: Path, held: str = "") -> None:
-    """Remove what is older than the two furthest checkpoints that verify, except that `held`."""
+    """Remove what is older than the two furthest checkpoints that verify, except the one that is
+    `held` and the one that is lent."""
     kept = [found.path for _, found in zip(range(KEPT), newest(folder), strict=False)]
     if len(kept) < KEPT:
         return
     order = _by_progress(folder)
     for path in order[order.index(kept[-1]) + 1 :]:
-        if path.name != held:
+        if path.name != held and not (path / LENT).exists():
             shutil.rmtree(path, ignore_errors=True)
+
+
+def lend(path: Path) -> None:
+    """Another node asks for this checkpoint: it stays, however long that takes, until one of the
+    trial's others is asked for.
+
+    Copies that take longer than two intervals between checkpoints would else never be whole.
+    Raises OSError.
+    """
+    if not (path / LENT).exists():
+        for other in path.parent.glob(f"*/{LENT}"):
+            other.unlink(missing_ok=True)
+        (path / LENT).touch()
 
 
 def is_as_far(path: Path, other: Path) -> bool:

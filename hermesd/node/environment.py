@@ -60,11 +60,23 @@ def program_environment(
         folders = [os.path.dirname(work.program.python), env.get("PATH", os.defpath)]
         env["PATH"] = os.pathsep.join(folders)
     env.update(work.program.environment)
+    _see_to_folders(env, mine)
     env.update(device)
     if cores:
         env["HERMES_CPU_CORES"] = ",".join(map(str, cores))
     env[OWNER] = str(owner.absolute())
     return env
+
+
+def _see_to_folders(env: dict[str, str], mine: Mapping[str, str]) -> None:
+    """What the submitter has as home and for temporary files, where it can be written here; else
+    what the node daemon has: the submitter may be of another machine."""
+    for name, goes_with in (("HOME", ("USER", "LOGNAME")), ("TMPDIR", ())):
+        if name in env and not os.access(env[name], os.W_OK | os.X_OK):
+            for each in (name, *goes_with):
+                env.pop(each, None)
+                if each in mine:
+                    env[each] = mine[each]
 
 
 def host_environment(program: Mapping[str, str], shim: Path) -> dict[str, str]:

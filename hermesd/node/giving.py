@@ -7,6 +7,7 @@ is not there any more, or not as it was, is looked into at once.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -18,7 +19,7 @@ import structlog
 from hermesd import ticket
 from hermesd.config import NodeConfig
 from hermesd.core.model import CheckpointId, TrialId
-from hermesd.node import files
+from hermesd.node import checkpoints, files
 from hermesd.node.folder import BadTrial, TrialFolder
 from hermesd.node.shared import Shared
 from hermesd.pb.hermes.v1 import transfer_pb2 as pb
@@ -94,7 +95,10 @@ class Giving(transfer_pb2_grpc.TransferServiceServicer):
         if not ticket.is_good(request.ticket, self.key, request.trial, request.checkpoint):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "not a ticket for this")
         try:
-            file = files.within(self._directory(request), request.file)
+            directory = self._directory(request)
+            file = files.within(directory, request.file)
+            with contextlib.suppress(OSError):  # a full disk gives what it has all the same
+                checkpoints.lend(directory)
             async with self._turns:
                 async for data in files.rest(file, request.offset):
                     async with asyncio.timeout(PATIENCE_SECONDS):

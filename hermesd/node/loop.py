@@ -13,19 +13,11 @@ import structlog
 
 from hermesd import __version__, wire
 from hermesd.config import NodeConfig
-from hermesd.core.commands import Release
-from hermesd.core.events import (
-    DeviceFailed,
-    NodeJoined,
-    ParkLost,
-    RunCompleted,
-    RunFailed,
-    RunSuspended,
-)
-from hermesd.core.model import DeviceId, Tier, TrialId
+from hermesd.core.events import DeviceFailed, NodeJoined
+from hermesd.core.model import DeviceId, TrialId
 from hermesd.core.node_actions import Action, Bring, Clear, Forget, Tell, Watch
 from hermesd.core.node_machine import NodeMachine, NodeTerms
-from hermesd.core.node_messages import Attached, Input, Known, Leased, Leave, Series
+from hermesd.core.node_messages import Attached, Input, Leave, Series
 from hermesd.node.alarm import Alarm
 from hermesd.node.checkpoints import disk_fact
 from hermesd.node.clock import boot_id, boottime
@@ -39,6 +31,7 @@ from hermesd.node.folder import TrialFolder
 from hermesd.node.giving import Giving
 from hermesd.node.holdings import tell_holdings
 from hermesd.node.link import Link
+from hermesd.node.listening import Listening
 from hermesd.node.lookout import Lookout
 from hermesd.node.manners import Manners
 from hermesd.node.outbox import Outbox
@@ -72,7 +65,9 @@ class NodeLoop:
         self._rack = rack
         self._given = given
         self._outbox = Outbox()
-        self._link = Link(config, self._outbox, self._hello, self._heard)
+        self._link = Link(
+            config, self._outbox, self._hello, lambda said: self._listening.hear(said)
+        )
         self._shelf = Shelf(
             config.state_dir, config.runtime_path, config.disk_budget_bytes, self._link.blob
         )
@@ -88,7 +83,6 @@ class NodeLoop:
         self._lookout = Lookout(config.name, config.state_dir / "venvs", environ, self._tell)
         self._fetching = Fetching(config.membership, given.shared)
         self._excess = Excess()
-        self._lease_grace = 120.0
         self._changed = asyncio.Event()
         self._alarm = Alarm(self._tick)
 
@@ -119,6 +113,11 @@ class NodeLoop:
                 self._machine.forgot, self._tell, self._given.shared,
             )  # fmt: skip
             self._errands = Errands(tasks, self._outbox, self._folder, self._ended)
+            self._listening = Listening(
+                self._config, tasks, self._outbox, self._say, self._machine.forgot,
+                self._crew, self._lookout, self._departure, self._errands,
+                lambda: tell_holdings(shelf.trials, sockets, self._outbox),
+            )  # fmt: skip
             await self._giving.start(self._config)
             await self._crew.adopt()
             # Twice: who is on a GPU is believed when seen again.
@@ -157,7 +156,7 @@ class NodeLoop:
             say=self._say,
             room=self._outbox.room,
             lease=lambda: self._machine.lease,
-            lease_grace=lambda: self._lease_grace,
+            lease_grace=lambda: self._listening.lease_grace,
         )
 
     # -- the machine -----------------------------------------------------------------------------
@@ -251,53 +250,6 @@ class NodeLoop:
         hello.hello.transfer_address = self._giving.address
         hello.hello.transfer_key = self._giving.key
         return hello
-
-    def _heard(self, response: pb.AttachResponse) -> None:
-        """One message of the head; what makes no sense is logged and passed over."""
-        match response.WhichOneof("message"):
-            case "welcome":
-                self._lease_grace = response.welcome.lease_grace_seconds
-                log.info("attached", head=self._config.head)
-                self._lookout.forget()
-                trials, sockets = self._shelf.trials, self._config.runtime_path
-                self._tasks.create_task(tell_holdings(trials, sockets, self._outbox))
-            case "acknowledged":
-                self._acknowledged(response.acknowledged.sequence)
-            case "lease":
-                lease = response.lease
-                self._departure.hear(lease)
-                self._say(Leased(lease.heartbeat_boottime_seconds + lease.lease_seconds))
-            case "going_away":
-                log.info("the head is going away", reason=response.going_away.reason)
-            case "forget":
-                for trial in response.forget.trials:
-                    self._say(Release(trial, self._config.name, forget=True))
-            case "send_file":
-                self._errands.take(response.send_file)
-            case _:
-                try:
-                    order = wire.command_from_proto(response, self._config.name)
-                except wire.Malformed as error:
-                    log.error("the head makes no sense", error=str(error))
-                    return
-                if order is not None:
-                    self._say(order)
-
-    def _acknowledged(self, sequence: int) -> None:
-        settled = []
-        for entry in self._outbox.acknowledge(sequence):
-            match entry.event:
-                case RunSuspended(tier=Tier.PARK):
-                    continue
-                case RunSuspended(run) | RunCompleted(run) | RunFailed(run) | ParkLost(run):
-                    self._say(Known(run))
-                    settled.append(run.trial)
-                case _:
-                    continue
-        self._crew.acknowledged(sequence)
-        for trial in settled:
-            if self._machine.forgot(trial):
-                self._crew.settle(trial)
 
     # -- devices, files --------------------------------------------------------------------
 

@@ -163,6 +163,7 @@ class Replicas:
         trial, path = folder.trial, folder.checkpoints / names[0]
         if directory_of(order.checkpoint.id) is None or not path.is_dir():
             raise NotFetched(f"{path} is here no more", way=False)
+        checkpoints.lend(path)
         try:
             await asyncio.to_thread(self._shared.put, path, trial, order.identity, names)
         except SharedAway as error:

@@ -127,7 +127,7 @@ def _marked(root: Path) -> str:
 
 def _copied(source: Path, target: Path) -> None:
     """All files, each on the disk when this returns."""
-    shutil.copytree(source, target)
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns(checkpoints.LENT))
     for folder, _, names in os.walk(target):
         for name in (".", *names):
             descriptor = os.open(os.path.join(folder, name), os.O_RDONLY)

@@ -113,6 +113,16 @@ def test_a_copy_rather_goes_where_the_trial_can_go_on() -> None:
     book.tell(saved("s/0#1", 9)).expect("copy s/0#1@9 from n to k")
 
 
+def test_each_trial_has_its_turn_however_soon_another_has_a_newer_checkpoint() -> None:
+    book = Playbook().tell(submitted(2, replicas=1), joined(2), joined(0, node="m"))
+    book.tell(started("s/0#1"), started("s/1#1")).heard()
+    book.tell(saved("s/0#1", 9)).expect("copy s/0#1@9 from n to m")
+    book.tell(saved("s/1#1", 7), saved("s/0#1", 20)).expect()
+    book.tell(copied("s/0#1", 9)).expect("copy s/1#1@7 from n to m")
+    book.tell(saved("s/1#1", 8), not_copied("s/1#1", 7)).expect("copy s/0#1@20 from n to m")
+    book.tell(copied("s/0#1", 20)).expect("copy s/1#1@8 from n to m")
+
+
 def test_a_newer_checkpoint_waits_for_the_copy_under_way() -> None:
     book = pool("m").tell(saved("s/0#1", 9)).expect("copy s/0#1@9 from n to m")
     book.tell(saved("s/0#1", 20)).expect()

@@ -28,6 +28,28 @@ def test_the_only_node_is_lost_like_any_other() -> None:
     book.tell(joined(1, node="m")).expect("launch s/0#1 on n/0", "launch s/0#2 on m/0")
 
 
+def test_a_node_that_is_back_before_its_trial_goes_on_has_lost_nothing_that_it_tells() -> None:
+    book = play().tell(started("s/0#1"))
+    book.tell(reported("s/0#1", 9, [0.5] * 8 + [0.1], metrics=(("loss", 0.1),)))
+    book.tell(checkpointed("s/0#1", 5), NodeSilent("n", "cut")).at(FOREVER)
+    assert (book.trial().step, book.trial().metrics) == (5, {})
+    book.tell(joined(0))  # its device is for others now
+    book.tell(checkpointed("s/0#1", 15))
+    assert book.trial().step == 5, "of steps 10 to 15 there are no losses yet"
+    late = reported("s/0#1", 20, [0.2] * 11, metrics=(("loss", 0.2),))
+    book.tell(late).refuses(late, "reported before")
+    book.tell(checkpointed("s/0#1", 15))
+    trial = book.trial()
+    assert (trial.step, trial.checkpoint.step, trial.curve[-1].last_step) == (15, 15, 15)
+    assert (trial.metrics["loss"].low, trial.metrics["loss"].low_step) == (0.1, 9)
+    book.tell(joined(1, node="m")).expect(
+        "launch s/0#1 on n/0", "launch s/0#2 on m/0 from s/0#1@15"
+    )
+    book.tell(checkpointed("s/0#1", 20), started("s/0#2", 15))
+    assert book.trial().abandoned is None
+    book.refuses(reported("s/0#1", 30, [0.2] * 10), "present run")
+
+
 def test_a_checkpoint_beyond_what_was_heard_of_a_node_that_was_given_up_is_not_used() -> None:
     book = play().tell(joined(1, node="m")).tell(started("s/0#1"), reported("s/0#1", 9, [0.5] * 9))
     book.tell(NodeSilent("n", "cut")).at(FOREVER)

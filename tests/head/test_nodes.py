@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
+from structlog.testing import capture_logs
 
 from hermesd.core.events import NodeJoined, NodeSilent
 from hermesd.core.model import Device, Phase, RunId
@@ -169,6 +170,31 @@ async def test_a_node_speaks_only_of_its_own_runs(head: World) -> None:
     trial = head.state.trials["digits/1"]
     assert (trial.attempt, trial.checkpoint, str(trial.fidelity)) == (2, None, "unknown")
     honest.call.cancel()
+    liar.call.cancel()
+
+
+async def test_only_a_word_of_what_is_anothers_is_an_error(head: World) -> None:
+    """A node that was away may speak of stays that nobody remembers."""
+    node, liar = Node(head), Node(head, "liar", slots=0)
+    await node.hello()
+    await liar.hello()
+    await head.submit(spec(ONE))
+    await node.start()
+    run = {"trial": "digits/1", "attempt": 1}
+    await node.say(run_suspended=node_pb2.RunSuspended(**run, tier=types.TIER_PARK, step=3))
+    await node.start()
+    await node.settle()
+    word = node_pb2.FidelityKnown(**run, fidelity=types.FIDELITY_EXACT)
+    with capture_logs() as said:
+        await node.say(fidelity_known=word)
+        await node.settle()
+        assert [entry["log_level"] for entry in said] == ["debug"]
+        word.attempt = 2
+        await liar.say(fidelity_known=word)
+        await liar.settle()
+    assert [entry["log_level"] for entry in said] == ["debug", "error"]
+    assert str(head.state.trials["digits/1"].fidelity) == "unknown"
+    node.call.cancel()
     liar.call.cancel()
 
 

@@ -219,8 +219,8 @@ async def test_the_third_failure_may_end_the_study(head: World) -> None:
     node.call.cancel()
 
 
-async def lose(head: World, node: str = "box", name: str = "") -> pb.Node:
-    request = pb.LoseNodeRequest(request_id=name or request_id(), node=node)
+async def lose(head: World, node: str = "box", name: str = "", for_good: bool = False) -> pb.Node:
+    request = pb.LoseNodeRequest(request_id=name or request_id(), node=node, for_good=for_good)
     return (await head.control.LoseNode(request)).node
 
 
@@ -244,6 +244,38 @@ async def test_a_node_that_a_person_says_is_off_is_not_waited_for(head: World) -
     seen = await events(head, pb.PUBLIC_EVENT_KIND_NODE_LOST)
     assert seen[-1].device == "box"
     other.call.cancel()
+
+
+async def test_a_node_that_is_off_for_good_is_listed_no_more_until_it_joins_anew(
+    head: World,
+) -> None:
+    node = Node(head)
+    await node.hello()
+    await head.submit(spec(ONE))
+    await node.start()
+    run = {"trial": "digits/1", "attempt": 1}
+    kept = types.Checkpoint(id="digits/1@5", trial="digits/1", attempt=1, step=5, nodes=["box"])
+    await node.say(checkpointed=node_pb2.Checkpointed(**run, checkpoint=kept))
+    await node.settle()
+    assert await status(lose(head, for_good=True)) == (
+        CODE.FAILED_PRECONDITION,
+        "node box is connected, so it is not off; `hermesctl node drain box` empties it",
+    )
+    node.call.cancel()
+    await events(head, pb.PUBLIC_EVENT_KIND_NODE_SILENT)
+    await lose(head)
+    assert (await lose(head, "bo", name="r1", for_good=True)).id == "box", (
+        "though it is lost already"
+    )
+    assert (await lose(head, "bo", name="r1", for_good=True)).id == "box", "the same request again"
+    assert (await head.control.ListNodes(pb.ListNodesRequest())).nodes == []
+    assert (await status(lose(head)))[0] is CODE.NOT_FOUND
+    assert head.state.trials["digits/1"].checkpoint is None, "its disk is gone"
+    again = Node(head)
+    await again.hello()
+    (listed,) = (await head.control.ListNodes(pb.ListNodesRequest())).nodes
+    assert (listed.id, listed.connected) == ("box", True)
+    again.call.cancel()
 
 
 def test_users_do_not_see_to_nodes() -> None:

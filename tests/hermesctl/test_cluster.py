@@ -86,6 +86,23 @@ def test_bash_can_read_the_script_whatever_the_directory_is_called(tmp_path: Pat
     assert told.stdout == str(odd / "LAUNCH")
 
 
+@pytest.mark.parametrize(("signal", "is_kept"), [("", False), ("kill -TERM $PPID", True)])
+def test_the_token_goes_with_the_job_unless_that_may_be_requeued(
+    tmp_path: Path, signal: str, is_kept: bool
+) -> None:
+    (tmp_path / "LAUNCH").mkdir()
+    token = tmp_path / "LAUNCH" / "token"
+    token.write_text(SECRET)
+    srun = tmp_path / "srun"
+    srun.write_text(f"#!/bin/sh\ntest -e {token} || exit 1\n{signal}\nexit 7\n")
+    srun.chmod(0o755)
+    text = "\n".join(lines(*ASK, "--share", str(tmp_path)))
+    done = subprocess.run(
+        ["bash"], input=text, text=True, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    )
+    assert (done.returncode, token.exists()) == (7, is_kept)
+
+
 def test_the_token_is_in_a_file_of_the_user_alone_and_nowhere_else(
     head: FakeHead,
     sbatch: Callable[[str], None],

@@ -86,7 +86,9 @@ def test_a_node_is_lost_once_that_is_confirmed(head: FakeHead) -> None:
     assert head.of(pb.LoseNodeRequest) == []
     assert "silent" in hermesctl("node", "lost", "box", "--yes").stdout
     (request,) = head.of(pb.LoseNodeRequest)
-    assert (request.node, bool(request.request_id)) == ("box", True)
+    assert (request.node, bool(request.request_id), request.for_good) == ("box", True, False)
+    hermesctl("node", "lost", "box", "--for-good", "--yes")
+    assert [each.for_good for each in head.of(pb.LoseNodeRequest)] == [False, True]
 
 
 class Changing(list[pb.Node]):

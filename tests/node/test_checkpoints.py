@@ -113,6 +113,17 @@ def test_the_last_good_one_is_never_removed(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s10", "s15", "s5"]
 
 
+def test_what_another_node_asks_for_stays_until_it_asks_for_another(tmp_path: Path) -> None:
+    slow, *later = [build(tmp_path, f"s{step}", step) for step in (5, 6, 7, 8)]
+    checkpoints.lend(slow)
+    checkpoints.prune(tmp_path)
+    assert [path.exists() for path in (slow, *later)] == [True, False, True, True]
+    assert checkpoints.verified(slow).step == 5
+    checkpoints.lend(later[2])
+    checkpoints.prune(tmp_path)
+    assert [path.exists() for path in (slow, *later)] == [False, False, True, True]
+
+
 def test_the_checkpoint_of_a_result_stays_however_far_the_trial_gets(tmp_path: Path) -> None:
     result, *later = [build(tmp_path, f"s{step}", step) for step in (5, 6, 7, 8)]
     checkpoints.prune(tmp_path, "s5")

@@ -79,6 +79,26 @@ async def test_it_is_what_the_other_node_has(giver: Giver, tmp_path: Path) -> No
     await bring(giver, tmp_path / "b")  # it is there: nobody is asked
 
 
+async def test_a_checkpoint_stays_for_as_long_as_it_takes_to_bring_it(
+    giver: Giver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a trial that has written two more before the second file is asked for."""
+    folder, read = giver.folder.checkpoints, giving.files.rest
+
+    async def slowly(path: Path, offset: int) -> AsyncIterator[bytes]:
+        async for data in read(path, offset):
+            yield data
+        for step in (6, 7):
+            if not (folder / f"s{step}").exists():
+                build(folder, f"s{step}", step)
+        checkpoints.prune(folder)
+
+    monkeypatch.setattr(giving.files, "rest", slowly)
+    await bring(giver, tmp_path / "b")
+    assert checkpoints.verified(tmp_path / "b" / "s5").sha256 == giver.checkpoint.sha256
+    assert (folder / "s7").exists()
+
+
 async def test_an_address_that_has_no_effect_is_told(tmp_path: Path) -> None:
     giving = Giver(tmp_path / "a").giving
     (tmp_path / "a" / "run").mkdir()

@@ -101,6 +101,8 @@ def test_a_study_goes_on_when_the_job_that_it_ran_in_ends(site: Site) -> None:
         site.slurm.until(job, "COMPLETED")
         assert site.nodes() == {"stays"}
         assert list(site.tmp.glob("hermes-*")) == [], "they leave nothing behind"
+        [folder] = site.share.iterdir()
+        assert not (folder / "token").exists(), "nor what would let another in"
         site.until(lambda: any(t.state == "running" for t in site.client.trials("train")))
         ends.touch()
         assert site.client.wait("train").study.finished

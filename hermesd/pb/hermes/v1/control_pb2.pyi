@@ -518,12 +518,14 @@ class UndrainNodeResponse(_message.Message):
     def __init__(self, node: _Optional[_Union[Node, _Mapping]] = ...) -> None: ...
 
 class LoseNodeRequest(_message.Message):
-    __slots__ = ("request_id", "node")
+    __slots__ = ("request_id", "node", "for_good")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
+    FOR_GOOD_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     node: str
-    def __init__(self, request_id: _Optional[str] = ..., node: _Optional[str] = ...) -> None: ...
+    for_good: bool
+    def __init__(self, request_id: _Optional[str] = ..., node: _Optional[str] = ..., for_good: bool = ...) -> None: ...
 
 class LoseNodeResponse(_message.Message):
     __slots__ = ("node",)
