@@ -107,7 +107,7 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         how = f"`hermesctl {'node token --name' if node else 'user token'} {name}`"
         there = f"a node {name}" if node else f"somebody called {name}"
         return (
-            f"there is {there} already, and the token is for a new name: give another one, or redeem"
+            f"there is {there} already, and the token is for a new name: give another, or redeem"
             f" a token for that name, which {how} makes"
         )
 
