@@ -18,7 +18,7 @@ from pathlib import Path
 from hermesctl.address import state_directory
 from hermesctl.async_client import AsyncClient
 from hermesctl.errors import HermesError, Refused, Unreachable, UsageError
-from hermesctl.idle import waiting
+from hermesctl.idle import more_machines, waiting
 from hermesctl.invocation import command
 from hermesctl.node_views import quarantined
 from hermesctl.records import Study
@@ -101,7 +101,7 @@ async def _nodes(client: AsyncClient) -> list[Check]:
     except HermesError as error:
         return [Check("nodes", Verdict.FAILED, str(error))]
     if not nodes:
-        return [Check("nodes", Verdict.FAILED, "none", "start one: hermesd node")]
+        return [Check("nodes", Verdict.FAILED, "none", more_machines(client.connection.address))]
     checks = []
     for node in nodes:
         name = f"node {node.id}"

@@ -75,7 +75,7 @@ def login(environment: Mapping[str, str], head: str, token: str, name: str, user
     if not name or not all(c.isalnum() or c in "._-" for c in name) or name.startswith("."):
         raise UsageError(f"--name: {printable(name)!r}: expected letters, digits, ., _ and -")
     try:
-        membership = enrol(head, token, user, _folder(environment) / name)
+        membership = enrol(head, token, user, _folder(environment) / name, machine=False)
     except NotEnrolled as error:
         raise UsageError(printable(str(error))) from None
     use(environment, name)

@@ -1,12 +1,14 @@
-"""Why nothing runs, or not everywhere: no machine, one in quarantine, or other studies on them.
+"""Why nothing runs, or not everywhere: no machine, one that is silent or in quarantine, or other
+studies on them.
 
 Rule: each is one line, said beside what was asked for, with the command that changes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from hermesctl.address import Address
 from hermesctl.async_client import AsyncClient
 from hermesctl.errors import HermesError
 from hermesctl.invocation import command
@@ -17,7 +19,8 @@ from hermesctl.text import count, one_line, printable
 
 
 async def hindrances(client: AsyncClient, study: Study | None = None) -> list[str]:
-    """What to say of a head whose nodes are away or in quarantine, and of a study that waits."""
+    """What to say of a head whose nodes are away, silent or in quarantine, and of a study that
+    waits."""
     try:
         nodes = await client.nodes()
     except HermesError:
@@ -25,7 +28,8 @@ async def hindrances(client: AsyncClient, study: Study | None = None) -> list[st
     if reason := _without_nodes(client, nodes):
         return [reason]
     waits = waiting(study) if study is not None else ""
-    return [*([waits] if waits else []), *map(printable, quarantines(nodes))]
+    told = [*_silences(nodes), *quarantines(nodes)]
+    return [*([waits] if waits else []), *map(printable, told)]
 
 
 def waiting(study: Study) -> str:
@@ -33,6 +37,18 @@ def waiting(study: Study) -> str:
     if not study.waits_for:
         return ""
     return printable(f"{study.id} waits for a device: {study.waits_for}")
+
+
+def _silences(nodes: Sequence[Node]) -> Iterator[str]:
+    """The nodes that are not heard, as long as there are trials on them; the same words each time,
+    as `follow` says what is new."""
+    for node in nodes:
+        if not node.connected and any(device.trial or device.others for device in node.devices):
+            how = command(f"node lost {node.id}")
+            yield (
+                f"{node.id} is silent: what is there goes on elsewhere once it counts as lost; if"
+                f" its machine is off, {how} has it do so at once"
+            )
 
 
 def _without_nodes(client: AsyncClient, nodes: Sequence[Node]) -> str:
@@ -53,8 +69,17 @@ def _without_nodes(client: AsyncClient, nodes: Sequence[Node]) -> str:
         what = "it has no node"
     if client.local:
         how = f"{command('local stop')} and {command('local start')} begin it anew"
-    elif address.origin.startswith("your own"):
-        how = "hermesd node adds this machine"
+    elif nodes:
+        how = "they attach by themselves once their daemons run and reach it: their logs say more"
     else:
-        how = f"hermesd node --head {one_line(address.target)} adds the machine that it is run on"
+        how = more_machines(address)
     return f"nothing runs on the head at {address}: {what}; {how}"
+
+
+def more_machines(address: Address) -> str:
+    """How a machine becomes a node of the head at this address."""
+    if address.origin.startswith("your own"):
+        return "hermesd node adds this machine"
+    if address.membership is not None:
+        return f"{command('node token')} prints what has another machine join it"
+    return f"hermesd node --head {one_line(address.target)} adds the machine that it is run on"

@@ -10,6 +10,8 @@ import datetime
 import json
 import os
 import pwd
+import socket
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,11 +100,14 @@ def channel_options(name: str = SERVER_NAME) -> list[tuple[str, str]]:
     return [("grpc.ssl_target_name_override", name)]
 
 
-def enrol(head: str, token: str, name: str, folder: Path) -> Membership:
+def enrol(
+    head: str, token: str, name: str, folder: Path, machine: bool | None = None
+) -> Membership:
     """Redeem an invitation to the head at HOST:PORT `head`; what comes of it lies in `folder`.
 
-    Raises NotEnrolled: where the folder cannot be had, before the invitation is used up. No file is
-    written before the head has said yes.
+    `machine` says whether one for a node or one for a person will do; None: either. Raises
+    NotEnrolled: where the folder cannot be had or `head` is not where the head listens, before the
+    invitation is used up. No file is written before the head has said yes.
     """
     invitation = Invitation.of(token)
     host = head.rpartition(":")[0]
@@ -114,7 +119,10 @@ def enrol(head: str, token: str, name: str, folder: Path) -> Membership:
     request = pb.EnrolRequest(
         secret=invitation.secret, name=name, signing_request=_signing_request(key)
     )
+    if machine is not None:
+        request.machine = machine
     try:
+        _find(head, invitation.port, authority)
         response = _ask(f"{host}:{invitation.port}", authority, request)
     except NotEnrolled:
         with contextlib.suppress(OSError):
@@ -154,6 +162,32 @@ def _user(number: int) -> str:
         return pwd.getpwuid(number).pw_name
     except KeyError:
         return str(number)
+
+
+def _find(head: str, reception: int, authority: bytes) -> None:
+    """See that the head of this authority listens at `head`: what joins there finds it again.
+
+    Raises NotEnrolled.
+    """
+    host, _, port = head.rpartition(":")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cadata=authority.decode())
+    try:
+        if int(port) == reception:
+            raise NotEnrolled(
+                f"{head}: that is where tokens are redeemed; expected the address that the head's"
+                " `listen` has, as in the command that was printed; the token was not used"
+            )
+        with (
+            socket.create_connection((host.strip("[]"), int(port)), CALL_SECONDS) as plain,
+            context.wrap_socket(plain, server_hostname=SERVER_NAME),
+        ):
+            pass  # it has shown its certificate; ours is still to come
+    except (OSError, ValueError, OverflowError) as error:
+        raise NotEnrolled(
+            f"{head}: no head answers there, or not the one that the token is from: {error};"
+            " expected the address that its `listen` has; the token was not used"
+        ) from None
 
 
 def _ask(address: str, authority: bytes, request: pb.EnrolRequest) -> pb.EnrolResponse:

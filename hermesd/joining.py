@@ -49,5 +49,5 @@ def join(head: str, token: str | None, token_file: Path | None, settings: NodeCo
         except UnicodeDecodeError:
             raise NotEnrolled(f"{token_file}: holds no token") from None
     assert token is not None
-    enrol(head, token, settings.name, settings.state_dir / "membership")
+    enrol(head, token, settings.name, settings.state_dir / "membership", machine=True)
     return f"{settings.name} has joined {head}; its key is in {settings.state_dir}"

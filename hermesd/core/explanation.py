@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from hermesd.core.draining import stuck
-from hermesd.core.model import (
-    DEFAULT_POOL,
-    Device,
-    Node,
-    Phase,
-    Place,
-    StudyId,
-    Time,
-    TrialId,
-    UserId,
-)
+from hermesd.core.model import Device, NodeId, Phase, Place, StudyId, Time, TrialId, UserId
+from hermesd.core.obstacles import no_devices, silence
 from hermesd.core.placement import avoided, cramped, starved
 from hermesd.core.queue import Standing
 from hermesd.core.queues import Queues, Unanswered
@@ -48,13 +39,17 @@ class LeftOut(NamedTuple):
 
 
 class Question(NamedTuple):
-    """Which trial, who asks, what was last decided of it, and whether it waits for its machine."""
+    """Which trial, who asks, what was last decided of it, and whether it waits for its machine.
+
+    `losses` says of silent nodes when they count as lost, if nothing is heard of them.
+    """
 
     trial: TrialId
     asker: UserId
     last_decision: str
     waits: bool
     now: Time
+    losses: Mapping[NodeId, Time]
 
 
 def explain(state: State, queues: Queues, asked: Question) -> Explanation:
@@ -94,7 +89,8 @@ def explain(state: State, queues: Queues, asked: Question) -> Explanation:
             summary += f"; it waits: {_quota(state, trial, asked.asker)} is in use"
         elif trial.phase is Phase.WAITING:
             summary += _turns(state, trial, asked)
-        summary += trouble + _no_devices(state, trial)
+        summary += trouble + no_devices(state, trial)
+        summary += silence(state, trial, asked.losses, asked.now)
     rows = tuple(
         (each.trial.id, f"{'left out: ' * each.left_out}{each.words}", each.trial.phase)
         for each in ranking
@@ -121,30 +117,6 @@ def _quota(state: State, trial: Trial, asker: UserId) -> str:
     devices = "device" if most == 1 else "devices"
     whose = "your" if asker == owner else f"{owner}'s"
     return f"{whose} quota of {most} {devices}"
-
-
-def _no_devices(state: State, trial: Trial) -> str:
-    """What to say if the pool of a waiting trial has no device for it at all."""
-    pool = state.studies[trial.spec.study].pool
-    if trial.phase is not Phase.WAITING:
-        return ""
-    if pool != DEFAULT_POOL and pool not in state.pools:
-        there = ", ".join(sorted({DEFAULT_POOL, *state.pools}))
-        return f"; its pool {pool} is not in the head's configuration any more (there: {there})"
-    nodes = [node for node in state.nodes.values() if node.pool == pool and not node.left]
-    slots = [slot for slot in state.slots.values() if state.nodes[slot.device.node] in nodes]
-    if any(slot.sound and state.nodes[slot.device.node].open for slot in slots):
-        return ""
-    away = [f"{node.id} {_away(node)}" for node in nodes if not node.open]
-    away += [f"{slot.device.id}: {slot.yielded}" for slot in slots if slot.yielded]
-    return f"; no device of its pool {pool} can be used now ({', '.join(away) or 'it has none'})"
-
-
-def _away(node: Node) -> str:
-    """Why a node is not open."""
-    if node.resting:
-        return f"rests: {node.resting}"
-    return "is draining" if node.draining else "is silent"
 
 
 def _left_out(state: State, trial: Trial) -> Iterator[LeftOut]:

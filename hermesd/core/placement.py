@@ -23,11 +23,15 @@ from hermesd.core.tables import Tables
 from hermesd.core.trial import Trial
 
 
+def asked_for(study: Study, device: Device) -> bool:
+    """Whether the device is of the kind, and has the memory, that the study asks for."""
+    kind = study.device_kind in ("", device.kind)
+    return kind and study.memory_bytes <= device.memory_bytes
+
+
 def fits(trial: Trial, study: Study, device: Device, kept_on: str | None) -> bool:
     """Whether the device can take the trial at all; `kept_on` is the node that has it parked."""
-    if study.device_kind and study.device_kind != device.kind:
-        return False
-    if study.memory_bytes > device.memory_bytes:
+    if not asked_for(study, device):
         return False
     return kept_on is None or kept_on == device.node
 

@@ -282,8 +282,8 @@ class Scheduler:
 
     def explain(self, trial_id: TrialId, now: Time, asker: UserId = "") -> Explanation:
         """Why a trial runs or waits, in its policy's words, for the user who asks."""
-        last = self._last.get(trial_id, "")
-        asked = Question(trial_id, asker, last, trial_id in self._later, now)
+        last, later = self._last.get(trial_id, ""), trial_id in self._later
+        asked = Question(trial_id, asker, last, later, now, dict(self._losses()))
         told = explain(self.state, self._queues, asked)
         return told._replace(summary=told.summary + self._assignment.why_held(trial_id, now))
 

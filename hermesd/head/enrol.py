@@ -15,7 +15,8 @@ from hermesd.core.model import StudyId
 from hermesd.head.access import asker
 from hermesd.head.authority import Authority
 from hermesd.head.guard import LOCAL, caller
-from hermesd.head.invitations import Invitations
+from hermesd.head.invitations import Invitations, Invited
+from hermesd.head.listen import reached_at
 from hermesd.head.nodes import Sessions
 from hermesd.head.refusals import NotFound, NotNow, TooMuch
 from hermesd.identity import ROLES, Identity, Invitation, Role
@@ -74,24 +75,41 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         der = authority.certificate.public_bytes(serialization.Encoding.DER)
         log.info("invited", role=role, name=request.name or "any", uses=uses)
         token = Invitation(secret, self._port, der).token()
-        return pb.InviteResponse(token=token, address=self._address)
+        return pb.InviteResponse(token=token, address=reached_at(self._address))
 
     async def Enrol(self, request: pb.EnrolRequest, context: Any) -> pb.EnrolResponse:
         authority = self._needed()
         name = _checked(request.name)
         signing_request = _signing_request(request.signing_request)
-        invited = self._invitations.redeem(
-            request.secret, name, lambda role: self._taken(authority, role, name)
-        )
+        invited = self._invitations.find(request.secret)
         if invited is None:
-            raise NotNow(
-                f"the invitation was used, is too old, or is not for {shown(name)} (a name that is"
-                " enrolled needs one of its own): ask for another"
-            )
+            raise NotNow("the token was used, or is too old: ask for another")
+        if why := self._hindrance(authority, invited, request):
+            raise NotNow(f"{why}; the token was not used")
+        self._invitations.use(request.secret)
         identity = Identity(invited.role, name)
         certificate = authority.issue(identity, signing_request)
         log.info("enrolled", role=invited.role, name=name, peer=context.peer())
         return pb.EnrolResponse(certificate=certificate, role=_NUMBERS[invited.role], name=name)
+
+    def _hindrance(self, authority: Authority, invited: Invited, request: pb.EnrolRequest) -> str:
+        """Why who asks is not who was invited, for the holder of the secret alone; "" if it is."""
+        node, name = invited.role is Role.NODE, shown(request.name)
+        whom = f"the {invited.role} {invited.name}" if invited.name else f"a new {invited.role}"
+        if request.HasField("machine") and request.machine is not node:
+            how = "hermesd node join" if node else "hermesctl login"
+            return f"the token is for {whom}: `{how}` redeems it"
+        if invited.name not in ("", request.name):
+            option = "--name" if node else "--user"
+            return f"the token is for {whom}, not for {name}: say {option} {invited.name}"
+        if invited.name or not self._taken(authority, invited.role, request.name):
+            return ""
+        how = f"`hermesctl {'node token --name' if node else 'user token'} {name}`"
+        there = f"a node {name}" if node else f"somebody called {name}"
+        return (
+            f"there is {there} already, and the token is for a new name: give another, or redeem"
+            f" a token for that name, which {how} makes"
+        )
 
     def _taken(self, authority: Authority, role: Role, name: str) -> bool:
         """Whether somebody is known by the name: of a person that is who owns what, in any role."""

@@ -47,24 +47,20 @@ class Invitations:
         self._write()
         return secret
 
-    def redeem(self, secret: bytes, name: str, taken: Callable[[Role], bool]) -> Invited | None:
-        """Whom it was for; None for a secret that is unknown, used up, too old, another's.
-
-        A name that is `taken` in its role is given anew only by an invitation that says it.
-        """
+    def find(self, secret: bytes) -> Invited | None:
+        """Whom it is for; None for a secret that is unknown, used up or too old."""
         self._forget_ended()
+        return self._open.get(_digest(secret))
+
+    def use(self, secret: bytes) -> None:
+        """Count one use of a secret that was found."""
         digest = _digest(secret)
-        found = self._open.get(digest)
-        if found is None or found.name not in ("", name):
-            return None
-        if not found.name and taken(found.role):
-            return None
+        found = self._open[digest]
         if found.uses > 1:
             self._open[digest] = replace(found, uses=found.uses - 1)
         else:
             del self._open[digest]
         self._write()
-        return found
 
     def _forget_ended(self) -> None:
         now = self._now()

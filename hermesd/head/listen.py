@@ -41,6 +41,24 @@ def loopback(address: str) -> bool:
     return bool(found) and all(ipaddress.ip_address(one).is_loopback for one in found)
 
 
+def reached_at(listen: str) -> str:
+    """Where other machines reach what listens on host:port. For all addresses of this machine that
+    is the one by which it speaks to others itself, or its name where there is none."""
+    host, _, port = listen.rpartition(":")
+    try:
+        every = ipaddress.ip_address(host.strip("[]")).is_unspecified
+    except ValueError:
+        return listen
+    if not every:
+        return listen
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", int(port)))  # RFC 5737: nobody's; nothing is sent
+            return f"{probe.getsockname()[0]}:{port}"
+        except OSError:
+            return f"{socket.gethostname()}:{port}"
+
+
 async def make_server(config: HeadConfig, authority: Authority | None) -> grpc.aio.Server:
     """A server bound to everything that is configured; services are still to be added.
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hermesd.core.model import DEFAULT_POOL, Plugin, Study
+from hermesd.core.obstacles import unfit
+from hermesd.core.placement import asked_for
 from hermesd.core.state import State
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.refusal import FieldError, Refused, nearest, one_of, shown
@@ -37,13 +39,11 @@ def notes(state: State, study: Study) -> Iterator[str]:
     """What is not as the study has it, and which devices its pool lacks."""
     yield from _overruled(state, study)
     slots = [slot for slot in state.slots.values() if state.serves(slot.device, study)]
-    kinds = {slot.device.kind for slot in slots}
     where = "" if study.pool == DEFAULT_POOL else f" in the pool {study.pool}"
-    if study.device_kind and study.device_kind not in kinds:
-        there = ", ".join(sorted(kinds)) or "none at all"
-        yield f"no device of kind {study.device_kind} is attached now{where} (there: {there})"
-    elif where and not slots:
+    if not slots and (where or study.device_kind):
         yield f"no device is attached now{where}"
+    elif slots and not any(asked_for(study, slot.device) for slot in slots):
+        yield f"{unfit(study, [slot.device for slot in slots])}{where}: its trials wait"
 
 
 def _overruled(state: State, study: Study) -> Iterator[str]:

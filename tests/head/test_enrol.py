@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import os
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ from hermesd.config import NodeConfig
 from hermesd.enrolment import Membership, channel_options, enrol
 from hermesd.head import authority
 from hermesd.head.authority import Authority
+from hermesd.head.listen import reached_at
 from hermesd.identity import Identity, Invitation, NotEnrolled, Role, identity_of, uri_of
 from hermesd.node import link
 from hermesd.node.outbox import Outbox
@@ -128,7 +130,7 @@ async def test_an_invitation_is_good_once_for_whom_and_as_long_as_it_says(
     head: Open, tmp_path: Path
 ) -> None:
     token = await head.invite(pb.IDENTITY_ROLE_NODE, "box")
-    with pytest.raises(NotEnrolled, match="not for other"):
+    with pytest.raises(NotEnrolled, match="for the node box, not for other: say --name box"):
         await asyncio.to_thread(enrol, head.address, token, "other", tmp_path / "a")
     assert not (tmp_path / "a").exists()
     await asyncio.to_thread(enrol, head.address, token, "box", tmp_path / "b")
@@ -180,7 +182,9 @@ async def test_nobody_takes_the_name_of_another_by_an_open_invitation(
 ) -> None:
     box = await head.member(pb.IDENTITY_ROLE_NODE, "box", tmp_path / "box")
     token = await head.invite(pb.IDENTITY_ROLE_NODE)
-    with pytest.raises(NotEnrolled, match="a name that is enrolled"):
+    with pytest.raises(
+        NotEnrolled, match=r"is a node box already.*`hermesctl node token --name box`"
+    ):
         await asyncio.to_thread(enrol, head.address, token, "box", tmp_path / "thief")
     async with connected(box) as channel:
         (await attached(channel, "box")).call.cancel()
@@ -200,6 +204,48 @@ async def test_a_token_leads_to_its_own_head_alone(head: Open, tmp_path: Path) -
     with pytest.raises(NotEnrolled, match="not the one that the token is from"):
         await asyncio.to_thread(enrol, head.address, other, "box", tmp_path / "a")
     await asyncio.to_thread(enrol, head.address, token, "box", tmp_path / "a")
+
+
+async def test_a_token_is_not_used_up_at_an_address_where_the_head_does_not_listen(
+    head: Open, tmp_path: Path
+) -> None:
+    token = await head.invite(pb.IDENTITY_ROLE_NODE, "box")
+    read = Invitation.of(token)
+    for port, why in (
+        (free_port(), "no head answers there, or not the one"),
+        (read.port, "where tokens are redeemed; expected the address that the head's `listen` has"),
+        (70_000, "no head answers there"),
+    ):
+        with pytest.raises(NotEnrolled, match=f"127.0.0.1:{port}: .*{why}.*token was not used"):
+            await asyncio.to_thread(enrol, f"127.0.0.1:{port}", token, "box", tmp_path / "a")
+    await asyncio.to_thread(enrol, head.address, token, "box", tmp_path / "a")
+
+
+async def test_a_machines_token_is_no_persons_and_the_other_way_round(
+    head: Open, tmp_path: Path
+) -> None:
+    node = await head.invite(pb.IDENTITY_ROLE_NODE)
+    person = await head.invite(pb.IDENTITY_ROLE_USER, "alice")
+    with pytest.raises(NotEnrolled, match="for a new node: `hermesd node join` redeems it; the to"):
+        await asyncio.to_thread(enrol, head.address, node, "alice", tmp_path / "a", False)
+    with pytest.raises(NotEnrolled, match="for the user alice: `hermesctl login` redeems it"):
+        await asyncio.to_thread(enrol, head.address, person, "box", tmp_path / "a", True)
+    with pytest.raises(NotEnrolled, match="for the user alice, not for root: say --user alice"):
+        await asyncio.to_thread(enrol, head.address, person, "root", tmp_path / "a", False)
+    await asyncio.to_thread(enrol, head.address, person, "alice", tmp_path / "a", False)
+    await asyncio.to_thread(enrol, head.address, node, "alice", tmp_path / "b", True)
+
+
+@pytest.mark.parametrize("listen", ["10.0.0.1:7411", "gpu1.example.org:7411", "[fd00::1]:7411"])
+def test_a_head_that_names_an_address_is_reached_there(listen: str) -> None:
+    assert reached_at(listen) == listen
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:7411", "[::]:7411"])
+def test_a_head_that_listens_everywhere_names_an_address_that_leads_to_it(listen: str) -> None:
+    host, _, port = reached_at(listen).rpartition(":")
+    assert (host not in ("0.0.0.0", "[::]"), port) == (True, "7411")
+    assert socket.getaddrinfo(host, None), "of an address, or a name"
 
 
 async def test_a_token_is_not_used_up_where_there_is_no_place_for_what_it_brings(

@@ -366,5 +366,5 @@ async def test_an_open_invitation_gives_nobody_the_studies_of_another(
     people: People, tmp_path: Path
 ) -> None:
     token = await people.head.invite(IDENTITY_ROLE_OPERATOR)
-    with pytest.raises(NotEnrolled, match="a name that is enrolled"):
+    with pytest.raises(NotEnrolled, match="already, and the token is for a new name"):
         await asyncio.to_thread(enrol, people.head.address, token, "alice", tmp_path / "eve")

@@ -63,9 +63,11 @@ async def test_what_the_pool_decides_otherwise_and_lacks_is_said(tmp_path: Path)
         await Node(head, "gpu-1").hello()
         asked = of_gold(resources=types.Resources(device_kind="H200"))
         (note,) = (await head.submit(asked, validate_only=True)).notes
-        assert note.startswith(
-            "no device of kind H200 is attached now in the pool gold (there: cpu"
-        )
+        assert note.startswith("there is no device of kind H200 (there: cpu")
+        assert note.endswith(" in the pool gold: its trials wait")
+        asked = of_gold(resources=types.Resources(memory_bytes=1 << 50))
+        (note,) = (await head.submit(asked, validate_only=True)).notes
+        assert note.startswith("there is no device with 1048576.0 GiB of memory (at most: ")
 
 
 async def test_a_pool_that_is_gone_makes_its_studies_wait_until_it_is_back(tmp_path: Path) -> None:

@@ -11,9 +11,12 @@ import pytest
 from rich.console import Console
 
 from hermesctl import async_upkeep, live
+from hermesctl.address import Address
 from hermesctl.errors import ExitCode
 from hermesctl.explanations import Explanation, LeftOut
+from hermesctl.idle import more_machines
 from hermesctl.views import explanation_view
+from hermesd.enrolment import Membership
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from tests.hermesctl.fake_head import FakeHead, event, trial
@@ -249,3 +252,35 @@ def test_pool_is_a_flag_of_submit_and_preview(head: FakeHead, project: Path) -> 
     requests = head.of(pb.SubmitStudyRequest)
     assert [request.spec.pool for request in requests] == ["gold", "gold"]
     assert "2 trials, pool gold, policy best_first" in result.stdout
+
+
+def test_a_silent_node_with_trials_on_it_is_said_wherever_a_study_is_looked_at(
+    head: FakeHead,
+) -> None:
+    head.add_study("digits", trial(1, state=types.TRIAL_STATE_RUNNING))
+    head.nodes = [busy_box(), pb.Node(id="old", silent_seconds=9000.0)]
+    assert "silent" not in hermesctl("status", "digits").output, "nothing was on it"
+    gone = busy_box()
+    gone.connected = False
+    head.nodes = [gone, pb.Node(id="other", connected=True)]
+    said = " ".join(hermesctl("status", "digits").output.split())
+    assert "note: box is silent: what is there goes on elsewhere once it counts as lost" in said
+    assert "hermesctl node lost box has it do so at once" in said
+    head.nodes = [gone]
+    said = " ".join(hermesctl("status", "digits").output.split())
+    assert "none of its 1 node is connected (box); they attach by themselves" in said
+
+
+@pytest.mark.parametrize(
+    ("address", "how"),
+    [
+        (Address("unix:/s", "your own hermesd head"), "hermesd node adds this machine"),
+        (Address("127.0.0.1:7411", "--head"), "hermesd node --head 127.0.0.1:7411 adds the"),
+        (
+            Address("lab:7411", "context lab", membership=Membership(Path("/x"))),
+            "hermesctl node token prints what has another machine join it",
+        ),
+    ],
+)
+def test_how_a_machine_is_added_goes_by_the_address(address: Address, how: str) -> None:
+    assert more_machines(address).startswith(how), "a head that was logged in to takes no other"

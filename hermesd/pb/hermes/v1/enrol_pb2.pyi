@@ -41,14 +41,16 @@ class InviteResponse(_message.Message):
     def __init__(self, token: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
 
 class EnrolRequest(_message.Message):
-    __slots__ = ("secret", "name", "signing_request")
+    __slots__ = ("secret", "name", "signing_request", "machine")
     SECRET_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     SIGNING_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    MACHINE_FIELD_NUMBER: _ClassVar[int]
     secret: bytes
     name: str
     signing_request: bytes
-    def __init__(self, secret: _Optional[bytes] = ..., name: _Optional[str] = ..., signing_request: _Optional[bytes] = ...) -> None: ...
+    machine: bool
+    def __init__(self, secret: _Optional[bytes] = ..., name: _Optional[str] = ..., signing_request: _Optional[bytes] = ..., machine: bool = ...) -> None: ...
 
 class EnrolResponse(_message.Message):
     __slots__ = ("certificate", "role", "name")
