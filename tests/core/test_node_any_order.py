@@ -86,6 +86,8 @@ class AnyOrder(RuleBasedStateMachine):
                 assert all(self.rebuilt.values()), "one is rebuilt at a time"
                 self.processes[assignment.run.trial] = assignment.run
                 self.rebuilt[assignment.run.trial] = False
+            case Discard(trial) if trial not in self.processes:
+                pass  # it died before: what is left of it goes
             case Discard(trial):
                 assert trial in self.rebuilt, "only what trained nothing is ended so"
                 self.leave(trial)
