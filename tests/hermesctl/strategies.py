@@ -88,7 +88,8 @@ def _fill(draw: st.DrawFn, message: Message, field: FieldDescriptor) -> None:
             target.append(item)
     elif kind is not None:
         target.SetInParent()
-        target.CopyFrom(draw(messages(kind)))
+        # Settings are a policy's or a placement's, which then has a name.
+        target.CopyFrom(draw(messages(kind, named="settings" in kind.DESCRIPTOR.fields_by_name)))
         target.SetInParent()
     elif field.is_repeated:
         target.extend(draw(st.lists(_scalars(field), max_size=3)))

@@ -43,7 +43,7 @@ async def test_a_preview_goes_by_the_curves_of_an_earlier_study(
         assert f", going by {earlier}:" in told.stdout
         lines = told.stdout.splitlines()
         heading = next(at for at, line in enumerate(lines) if line.startswith("expected"))
-        assert [line.split()[0] for line in lines[heading + 1 :]] == ["asha", "fifo"]
+        assert [line.split()[0] for line in lines[heading + 1 : heading + 3]] == ["asha", "fifo"]
 
         wanted = await hermesctl(head, "preview", file, "-o", "json")
         expected = json.loads(wanted.stdout)["forecast"]["expected"]
