@@ -62,9 +62,11 @@ class Agent:
         self.ends_otherwise = False  # the end is more than its last step, so it is saved anyway
         self.framework = "none"
         self.level, self.reason = "park-only", "no boundaries seen yet"
-        # Run again from its first line, the program has not come to its checkpoint's place yet.
+        # Run again from its first line, the program has not come to its checkpoint's place yet:
+        # the adapter that knows the checkpoint says so.
         self.is_returning = False
         self._began = False
+        self._doubt: str | None = None
         self._lacking: dict[str, str | None] = {}
         self._words32, self._words64 = page.words32, page.words64
         self._mailbox = Mailbox(channel)
@@ -80,9 +82,18 @@ class Agent:
 
     def fidelity(self, level: str, reason: str) -> None:
         """Say how true a resume from a checkpoint is, when that is new."""
+        if level == "exact" and self._doubt is not None:
+            level, reason = "exact-if-deterministic", self._doubt
         if (level, reason) != (self.level, self.reason):
             self.level, self.reason = level, reason
             self._say_fidelity()
+
+    def doubt(self, reason: str) -> None:
+        """Whatever else is known of it, a resume is exact under a condition that nobody checks."""
+        if self._doubt is None:
+            self._doubt = reason
+            if self.level == "exact":
+                self.fidelity("exact", reason)
 
     def lacks(self, what: str, why: str | None) -> None:
         """Say beside the fidelity what there will not be, though the trial itself is well; None
@@ -108,6 +119,7 @@ class Agent:
 
     def restored(self) -> None:
         """The program is where its checkpoint was taken: its output is new from here on."""
+        self.is_returning = False
         _flush_output()
         self._mailbox.send({"kind": "restored"})
         # The host answers when it has read what was printed before: only then may more come.

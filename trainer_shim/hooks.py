@@ -11,6 +11,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
+import threading
 import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Callable
@@ -62,7 +63,7 @@ def _torch_imported(agent: Agent) -> None:
     import trainer_shim.adapters.torch as torch
 
     torch.install(agent)
-    seeds.seed_torch(agent)
+    seeds.seed_torch()
     writers.freeze()
 
 
@@ -82,6 +83,7 @@ _ACTIONS: dict[str, Action] = {
     "pytorch_lightning": functools.partial(_torch_trainer_imported, "pytorch_lightning"),
     "transformers.trainer": functools.partial(_torch_trainer_imported, "transformers.trainer"),
 }
+_ORDER = ("numpy", *_ACTIONS)
 
 
 def install(agent: Agent) -> None:
@@ -96,7 +98,7 @@ def watch(seed: int | None, claim: Claim) -> None:
     actions = {name: functools.partial(_act, action, claim) for name, action in _ACTIONS.items()}
     actions["numpy"] = functools.partial(_numpy_imported, seed)
     waited_for = {}
-    for name in ("numpy", *_ACTIONS):
+    for name in _ORDER:
         if name in sys.modules:
             actions[name]()
         else:
@@ -111,10 +113,16 @@ def _act(action: Action, claim: Claim) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds a watched module where the others would, and adds the action to its loading."""
+    """Finds a watched module where the others would, and adds the action to its loading.
+
+    To be found is not to be loaded: TensorFlow asks where Keras is long before it imports it.
+    """
 
     def __init__(self, actions: dict[str, functools.partial[None]]) -> None:
         self._actions = actions
+        self._asking: set[tuple[int, str]] = set()
+        self._loading: list[str] = []
+        self._loaded: list[str] = []
 
     def find_spec(
         self,
@@ -122,21 +130,40 @@ class _Finder(importlib.abc.MetaPathFinder):
         path: Sequence[str] | None,
         target: types.ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
-        action = self._actions.pop(fullname, None)
-        if action is None:
+        asked = (threading.get_ident(), fullname)
+        if fullname not in self._actions or asked in self._asking:
             return None
-        spec = importlib.util.find_spec(fullname)
-        if spec is None or spec.loader is None:
-            self._actions[fullname] = action
-            return spec
-        spec.loader = _Loader(spec.loader, action)
+        self._asking.add(asked)
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._asking.discard(asked)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader, self)
         return spec
+
+    def begins(self, name: str) -> None:
+        """A module is being loaded."""
+        self._loading.append(name)
+
+    def ended(self, name: str, well: bool) -> None:
+        """It was, or could not be. What it needs hooked first may still be under way: TensorFlow
+        imports Keras before it is there itself."""
+        self._loading.remove(name)
+        if well:
+            self._loaded.append(name)
+        for each in [one for one in _ORDER if one in self._loaded]:
+            if not any(_ORDER.index(other) < _ORDER.index(each) for other in self._loading):
+                self._loaded.remove(each)
+                action = self._actions.pop(each, None)
+                if action is not None:
+                    action()
 
 
 class _Loader(importlib.abc.Loader):
-    def __init__(self, loader: importlib.abc.Loader, action: Callable[[], None]) -> None:
+    def __init__(self, loader: importlib.abc.Loader, finder: _Finder) -> None:
         self._loader = loader
-        self._action = action
+        self._finder = finder
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:
         return self._loader.create_module(spec)
@@ -145,5 +172,10 @@ class _Loader(importlib.abc.Loader):
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         module.__loader__ = self._loader
-        self._loader.exec_module(module)
-        self._action()
+        self._finder.begins(module.__name__)
+        well = False
+        try:
+            self._loader.exec_module(module)
+            well = True
+        finally:
+            self._finder.ended(module.__name__, well)

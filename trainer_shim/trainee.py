@@ -38,7 +38,7 @@ class Trainee(Agent):
             except snapshot.SnapshotError as error:
                 self.failed("restore", str(error), "")  # no error of the program's own
                 os._exit(1)
-        sown.begin(told)
+        sown.begin(told, self.doubt)
         self.files.begin(self.restore)
 
     def loop(self, inside: bool) -> None:
@@ -55,6 +55,7 @@ class Trainee(Agent):
     def restored(self) -> None:
         """The program is where its checkpoint was taken: its files are put back first."""
         self.files.put_back()
+        sown.returned()
         super().restored()
 
 

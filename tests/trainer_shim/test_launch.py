@@ -85,6 +85,31 @@ def test_forms_of_a_command(make_trial: MakeTrial, words: list[str], printed: st
     assert f"RAN {printed}" in suspended_and_resumed(trial)
 
 
+THROUGH_TENSORFLOW = """
+import tensorflow as tf
+import numpy as np
+tf.keras.utils.set_random_seed(3)
+x = np.random.rand(40, 3).astype("float32")
+model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+model.compile("adam", "mse")
+model.fit(x, x.sum(1), batch_size=10, epochs=2, verbose=0)
+"""
+
+
+@pytest.mark.tensorflow
+@pytest.mark.timeout(300)
+def test_keras_is_seen_though_tensorflow_imports_it(make_trial: MakeTrial) -> None:
+    """Nothing is imported before the program: TensorFlow asks where Keras is, long before that."""
+    trial = make_trial(THROUGH_TENSORFLOW, seed=7).launch()
+    trial.start(limit=5)
+    trial.until("parked")
+    trial.suspend("checkpoint")
+    trial.start(restore=trial.until("suspended")["checkpoint"]["path"])
+    trial.until("completed")
+    assert [event["level"] for event in trial.events if event["kind"] == "fidelity"][-1] == "exact"
+    assert sorted(trial.losses()) == list(range(1, 9))
+
+
 @pytest.mark.parametrize("ends", ["before", "after"])
 def test_a_program_that_is_over_without_its_checkpoint_has_not_completed(
     make_trial: MakeTrial, ends: str

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from tests.trainer_shim.conftest import MakeTrial
 from tests.trainer_shim.driving import Trial
+from trainer_shim import sown
 
 DRAWING = """
-import random, time
+import copy, importlib.util, os, pickle, random, time
+assert importlib.util.find_spec("numpy"), "to ask for it is not to import it"
 import numpy as np
 import trainer_shim
 unseeded, clock = {}, {}
@@ -29,6 +33,15 @@ np.random.seed(now())
 clock["global"] = np.random.rand()
 clock["default"] = np.random.default_rng(now()).random()
 clock["own"] = random.Random(now()).random()
+clock["bytes"] = random.Random(os.urandom(8)).random()
+clock["old"] = np.random.RandomState(now()).rand()
+clock["array"] = np.random.RandomState(np.array([now(), 1])).rand()
+clock["bits"] = np.random.Generator(np.random.Philox(now())).random()
+clock["sequence"] = np.random.default_rng([now(), 1]).random()
+again = np.random.RandomState(1)
+again.seed(now())
+clock["again"] = again.rand()
+assert pickle.loads(pickle.dumps(again)).rand() == copy.deepcopy(again).rand() == again.rand()
 {more}
 trial = trainer_shim.attach()
 step = trial.resume.step if trial.resume else 0
@@ -36,7 +49,8 @@ while step < 3:
     step += 1
     if step == 1:
         random.seed(now())  # it is passed by when this is run again
-    trial.report(step, **unseeded, **clock, save=lambda path: None)
+    body = random.Random(step).random()
+    trial.report(step, body=body, **unseeded, **clock, save=lambda path: None)
 random.seed(5)
 trial.report(4, last=random.random(), save=lambda path: None)
 """
@@ -46,11 +60,23 @@ torch.seed()
 unseeded["torch seed"] = torch.rand(1).item()
 torch.manual_seed(now())
 clock["torch"] = torch.rand(1).item()
+own = torch.Generator()
+own.seed()
+unseeded["torch own"] = torch.rand(1, generator=own).item()
+own.manual_seed(now())
+clock["torch generator"] = torch.rand(1, generator=own).item()
 """
 TENSORFLOW = """
 import tensorflow as tf
 tf.random.set_seed(now())
 clock["tensorflow"] = tf.random.normal([]).numpy().item()
+clock["operation"] = tf.random.normal([], seed=now() % 2**31).numpy().item()
+clock["data"] = next(iter(tf.data.Dataset.range(1 << 20).shuffle(1 << 20, now() % 2**31))).numpy()
+clock["generator of tf"] = tf.random.Generator.from_seed(now()).normal([]).numpy().item()
+unseeded["generator of tensorflow"] = (
+    tf.random.Generator.from_non_deterministic_state().normal([]).numpy().item())
+import keras
+clock["keras"] = keras.random.normal([], seed=keras.random.SeedGenerator(now())).numpy().item()
 """
 
 
@@ -81,9 +107,113 @@ def drawn(trial: Trial) -> dict[int, dict[str, float]]:
 def test_each_process_of_a_trial_draws_the_same(make_trial: MakeTrial, more: str) -> None:
     program = DRAWING.replace("{more}", more)
     one = drawn(make_trial(program, seed=7))
+    bodies = [one[step].pop("body") for step in (1, 2, 3)]
+    assert bodies == [random.Random(step).random() for step in (1, 2, 3)]
     assert one[1] == one[2] == one[3]
     assert one[4]["last"] == 0.6229016948897019  # a seed of the program's own is what it says
     if not more:
         other = drawn(make_trial(program, seed=7))
         same = {name for name in one[1] if one[1][name] == other[1][name]}
         assert same == {"state", "generator", "modern", "python", "legacy", "global python"}
+
+
+BETWEEN_FITS = """
+import time
+import keras
+import numpy as np
+x = np.arange(60, dtype="float32").reshape(60, 1) / 60
+layers = [keras.layers.Input((1,)), keras.layers.Dense(1, kernel_initializer="ones")]
+model = keras.Sequential(layers)
+model.compile(keras.optimizers.SGD(0.0), "mse")
+for _ in range(2):
+    keras.utils.set_random_seed(time.time_ns() % 2**31)
+    model.fit(x, x * 2, batch_size=10, verbose=0)
+"""
+BETWEEN_PASSES = """
+import time
+import torch
+x = torch.arange(60.0).reshape(60, 1) / 60
+model = torch.nn.Linear(1, 1, bias=False)
+model.weight.data.fill_(1.0)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+for _ in range(2):
+    generator = torch.Generator().manual_seed(time.time_ns())
+    order = torch.randperm(60, generator=generator).tolist()
+    for batch in torch.utils.data.DataLoader(x, batch_size=10, sampler=order):
+        loss = ((model(batch) - batch * 2) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+"""
+BETWEEN_STEPS = """
+import time
+import numpy as np
+import tensorflow as tf
+x = np.arange(60, dtype="float32").reshape(60, 1) / 60
+weight = tf.Variable([[1.0]])
+@tf.function
+def step(batch):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((batch @ weight - batch * 2) ** 2)
+    weight.assign_sub(0.0 * tape.gradient(loss, weight))
+    return loss
+for _ in range(2):
+    order = np.random.RandomState(time.time_ns() % 2**32).permutation(60)
+    for begin in range(0, 60, 10):
+        step(x[order[begin : begin + 10]])
+"""
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(BETWEEN_FITS, id="fits", marks=pytest.mark.tensorflow),
+        pytest.param(BETWEEN_PASSES, id="passes", marks=pytest.mark.torch),
+        pytest.param(BETWEEN_STEPS, id="steps", marks=pytest.mark.tensorflow),
+    ],
+)
+@pytest.mark.timeout(300)
+def test_a_seed_of_the_clock_after_the_first_step_is_the_same_again(
+    make_trial: MakeTrial, program: str
+) -> None:
+    """Each row is read once in each half, whatever order the clock has drawn."""
+    trial = make_trial(program, seed=7).launch()
+    trial.start(limit=9)
+    trial.until("parked")
+    trial.suspend("checkpoint")
+    trial.start(restore=trial.until("suspended")["checkpoint"]["path"])
+    trial.until("completed")
+    losses = trial.losses()
+    rows = [(row / 60) ** 2 for row in range(60)]
+    for half in (range(1, 7), range(7, 13)):
+        assert sum(losses[step] for step in half) == pytest.approx(sum(rows) / 10, rel=1e-5)
+
+
+SOWING = """
+import random, trainer_shim
+for turn in range({turns}):
+    random.seed(turn)
+import tensorflow as tf
+weight = tf.Variable(1.0)
+@tf.function
+def step():
+    with tf.GradientTape() as tape:
+        loss = weight * weight
+    weight.assign_sub(0.1 * tape.gradient(loss, weight))
+    return loss
+for _ in range(2):
+    step()
+"""
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("turns", [sown.MOST // 2, sown.MOST + 1])
+def test_what_sets_more_seeds_than_are_kept_is_not_called_exact(
+    make_trial: MakeTrial, turns: int
+) -> None:
+    trial = make_trial(SOWING.replace("{turns}", str(turns)), seed=7).launch()
+    trial.start()
+    trial.until("completed")
+    (told,) = [event for event in trial.events if event["kind"] == "fidelity"][-1:]
+    many = turns > sown.MOST
+    assert told["level"] == ("exact-if-deterministic" if many else "exact")
+    assert ("sets more than 10000 seeds" in told["reason"]) == many

@@ -166,6 +166,29 @@ def test_other_data_than_at_the_checkpoint_are_refused(zygote: Zygote, tmp_path:
             trial.until("completed")
 
 
+def test_a_loop_that_ends_before_its_checkpoint_was_not_restored(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    """Also where Keras is imported, which has nothing to go on from."""
+    mark = tmp_path / "mark"
+    once = f"import pathlib\nfor epoch in range(0 if pathlib.Path({str(mark)!r}).exists() else 2):"
+    body = programs.ITERATOR
+    assert "for epoch in range(2):" in body
+    runs = Runs(
+        zygote,
+        tmp_path,
+        programs.program(body.replace("for epoch in range(2):", once), seeded=True),
+    )
+    with runs.trial("ends") as trial:
+        trial.start(limit=2)
+        trial.until("parked")
+        restore = suspend(trial)["checkpoint"]["path"]
+        mark.touch()
+        trial.start(restore=restore)
+        with pytest.raises(AssertionError, match="before it came to where its checkpoint"):
+            trial.until("completed")
+
+
 def asked_for_epochs(body: str, loop: str) -> str:
     """The program, with the number of its epochs on the command line, all of it in a function
     whose variables are gone when it ends."""

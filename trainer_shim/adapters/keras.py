@@ -12,8 +12,9 @@ import functools
 import inspect
 from typing import Any, Callable
 
+from trainer_shim import sown
 from trainer_shim.adapters import keras_graph as graph
-from trainer_shim.adapters import keras_plain
+from trainer_shim.adapters import keras_plain, seeds
 from trainer_shim.adapters import keras_private as private
 from trainer_shim.adapters.keras_session import Session, is_seeded
 from trainer_shim.agent import Agent
@@ -29,7 +30,9 @@ def install(agent: Agent) -> None:
             keras_plain.install(agent)
         return
     agent.hello(private.framework())
+    seeds.seed_keras()
     session = Session(agent)
+    sown.leave_out(lambda: session.fit is not None)
     graph.hook_losses()
     _hook_functions(session)
     _hook_data(session)

@@ -46,7 +46,8 @@ class Session:
             with self.restoring():
                 past = files.load(agent.restore)
             self._past = Past(past or NOTHING)
-            agent.is_returning = past is not None
+            if past is not None:
+                agent.is_returning = True
 
     # -- what a resume promises
 
@@ -198,7 +199,6 @@ class Session:
     def restored(self) -> None:
         """The process is where the checkpoint was taken."""
         self.agent.page.step = self.steps
-        self.agent.is_returning = False
         self.agent.restored()
 
     @contextmanager

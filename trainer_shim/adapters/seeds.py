@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 import random
 import sys
 import tempfile
@@ -20,12 +21,14 @@ from typing import Any, Callable
 from trainer_shim import sown
 from trainer_shim.agent import Agent
 
+_trials: int | None = None
 _made = 0  # generators that were made, or seeded anew, without a seed
 
 
 def seed_python(seed: int | None) -> None:
     """Seed Python's global generator, and each that the program leaves to the system to seed."""
-    original = random.Random.seed
+    global _trials
+    _trials, original = seed, random.Random.seed
     if seed is not None:
         random.seed(seed)
         # Names of temporary files are meant to be other ones in each process.
@@ -51,25 +54,58 @@ def seed_numpy(seed: int | None) -> None:
         np.random.seed(seed % 2**32)
         # Whatever has no seed asks this for one, by the way of a SeedSequence.
         bit_generator.randbits = functools.partial(_drawn, seed)  # type: ignore[attr-defined]
-    for name in ("seed", "default_rng"):
-        _tell_again(np.random, name, f"numpy.{name}")
+    _tell_again(np.random, "seed", "numpy.seed")
+    _tell_bits(bit_generator)
+    _tell_states(np.random.mtrand)
 
 
-def seed_torch(agent: Agent) -> None:
+def _tell_bits(module: Any) -> None:
+    """Whatever is seeded in the new way takes its numbers by this function."""
+    original: Callable[[Any], Any] = module._coerce_to_uint32_array
+
+    def coerced(x: Any) -> Any:
+        return original(sown.seed("numpy bits", x) if isinstance(x, int) else x)
+
+    module._coerce_to_uint32_array = coerced
+
+
+def _tell_states(module: Any) -> None:
+    """A `RandomState` makes this generator, and seeds it in the old way."""
+    original = module._MT19937
+
+    class Kind(type):
+        def __instancecheck__(cls, one: Any) -> bool:
+            return isinstance(one, original)
+
+    class MT19937(original, metaclass=Kind):  # type: ignore[misc, valid-type]
+        def _legacy_seeding(self, seed: Any) -> None:
+            super()._legacy_seeding(sown.seed("numpy state", seed))
+
+        def __reduce__(self) -> Any:
+            make, given, *state = super().__reduce__()
+            return (make, tuple(original if one is MT19937 else one for one in given), *state)
+
+    MT19937.__module__ = original.__module__
+    module._MT19937 = MT19937
+
+
+def seed_torch() -> None:
     """Have `torch.seed()` take the trial's seed; the global generator has it already."""
     import torch
 
     _tell_again(torch, "manual_seed", "torch")
     torch.random.manual_seed = torch.manual_seed
-    trials = agent.seed
-    if trials is None:
-        return
+    for name in ("manual_seed", "manual_seed_all"):
+        _tell_again(torch.cuda, name, f"torch.cuda.{name}")
+    original = torch.seed
 
-    @functools.wraps(torch.seed)
+    @functools.wraps(original)
     def seed() -> int:
-        drawn = _drawn(trials, 63)
-        torch.random.manual_seed(drawn)
-        return drawn
+        chosen = drawn(63)
+        if chosen is None:
+            return int(original())
+        torch.random.manual_seed(chosen)
+        return chosen
 
     torch.seed = torch.random.seed = seed
 
@@ -79,29 +115,49 @@ def seed_tensorflow(agent: Agent) -> None:
     import tensorflow as tf
     from tensorflow.python.eager import context
     from tensorflow.python.framework import ops, random_seed
+    from tensorflow.python.ops import stateful_random_ops
 
     _tell_again(random_seed, "set_random_seed", "tensorflow")
+    _tell_again(stateful_random_ops, "create_rng_state", "tensorflow generator")
     tf.compat.v1.set_random_seed = tf.compat.v1.random.set_random_seed = random_seed.set_random_seed
     if agent.seed is None:
         return
     seed = agent.seed % 2**31
     context.context()._rng = random.Random(seed)
     original = random_seed.get_seed
-    drawn: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+    numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
     def get_seed(op_seed: Any) -> Any:
         if op_seed is not None:
-            return original(op_seed)
+            return original(sown.seed("tensorflow operation", op_seed, early=True))
         if context.executing_eagerly():
             if context.global_seed() is None:
                 return seed, context.internal_operation_seed()
         elif ops.get_default_graph().seed is None:
             graph = ops.get_default_graph()
-            drawn[graph] = drawn.get(graph, 0) + 1
-            return seed, drawn[graph]
+            numbers[graph] = numbers.get(graph, 0) + 1
+            return seed, numbers[graph]
         return original(op_seed)
 
+    def drawn_state(shape: Any, dtype: Any = tf.int64) -> Any:
+        state = [_drawn(seed, 63) for _ in range(math.prod(shape))]
+        return tf.cast(tf.reshape(tf.constant(state, tf.int64), shape), dtype)
+
     random_seed.get_seed = get_seed
+    stateful_random_ops.non_deterministic_ints = drawn_state
+
+
+def seed_keras() -> None:
+    """Have the seeds of Keras' own generators be what they were before the checkpoint."""
+    import keras
+
+    original = keras.random.SeedGenerator.__init__
+
+    @functools.wraps(original)
+    def made(self: Any, seed: Any = None, *args: Any, **kwargs: Any) -> None:
+        original(self, sown.seed("keras", seed), *args, **kwargs)
+
+    keras.random.SeedGenerator.__init__ = made
 
 
 def _tell_again(owner: Any, name: str, kind: str) -> None:
@@ -113,6 +169,11 @@ def _tell_again(owner: Any, name: str, kind: str) -> None:
         return original(sown.seed(kind, seed), *args, **kwargs)
 
     setattr(owner, name, function)
+
+
+def drawn(bits: int) -> int | None:
+    """A number in place of one that the system would draw; None if the trial has no seed."""
+    return None if _trials is None else _drawn(_trials, bits)
 
 
 def _drawn(seed: int, bits: int) -> int:

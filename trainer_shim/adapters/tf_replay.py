@@ -121,7 +121,6 @@ class Replay(ABC):
             raise store.OtherProgram("the data of the last step differ from those before")
         self._put_back(position["variables"], iter(self._arrays[2:]))
         self._position, self._arrays = None, []
-        self.agent.is_returning = False
         self.agent.page.step = self.steps
         self.agent.restored()
         self.standing.begin(self.steps)

@@ -78,6 +78,7 @@ class Session:
         self.ran = False
         self._records: list[State] = []
         self._inside: list[Pass] = []
+        self._is_opening = False
         self._end = End()
         self.standing = Standing(agent, self._capture, self._end.newest)
         self.obstacle = self.standing.obstacle
@@ -92,7 +93,7 @@ class Session:
                 if past is not None:
                     self._past = self.left.load(past)
                     self.between.load(self._past["records"])
-                    self._return(True)
+                    self.is_returning = agent.is_returning = True
 
     @property
     def is_aside(self) -> bool:
@@ -102,8 +103,12 @@ class Session:
     # -- passes
 
     def is_in_a_pass(self) -> bool:
-        """Whether what is done now is left out when the program is run again."""
+        """Whether the body of a loop over a loader is run now."""
         return bool(self._inside)
+
+    def is_left_out(self) -> bool:
+        """Whether what is done now is left out when the program is run again."""
+        return self.is_in_a_pass() or self._is_opening or bool(self.run and self.run.has_begun)
 
     def open(self, loader: Any, make: Any, frame: types.FrameType) -> Any:
         """An iterator over `loader`, where `make` would make one."""
@@ -127,7 +132,11 @@ class Session:
         else:
             past = None
         opened = Pass(self, loader, number, past)
-        iterator = make(loader)
+        self._is_opening = True
+        try:
+            iterator = make(loader)  # workers are given their first batches here
+        finally:
+            self._is_opening = False
         opened.watch(iterator)
         self.passes[iterator] = opened
         self._records.append({"kind": "other", "site": site})
@@ -283,7 +292,7 @@ class Session:
         past = self._past
         whole.put_back(frame, self.objects, past, self.unpacker, put, until)
         self.steps = self.agent.page.step = past["steps"]
-        self._return(False)
+        self.is_returning = False
         self._past = {"records": [], "parameters": {}}
         self.standing.look()
         self.agent.restored()
@@ -294,10 +303,6 @@ class Session:
         then, now = self._past["parameters"], self.agent.parameters
         raised = [(then[name], now[name]) for name in then if name in now]
         return Unpacker(tensors, [(one, other) for one, other in raised if one != other])
-
-    def _return(self, is_returning: bool) -> None:
-        """Run again from its first line, the program comes to its checkpoint's place, or has."""
-        self.is_returning = self.agent.is_returning = is_returning
 
     def restoring(self) -> AbstractContextManager[None]:
         """End the process if the checkpoint turns out not to be this program's."""

@@ -15,6 +15,8 @@ import weakref
 from contextlib import suppress
 from typing import Any, Callable
 
+from trainer_shim import sown
+from trainer_shim.adapters import seeds
 from trainer_shim.adapters.torch_pack import Unplain, pack_generator
 from trainer_shim.adapters.torch_program import of_program
 from trainer_shim.adapters.torch_state import State
@@ -75,7 +77,7 @@ def install(is_inside: Callable[[], bool]) -> None:
             _inside.add(one)
 
     _hook_random(add)
-    torch.Generator = _replaced("torch", torch.Generator, add)
+    torch.Generator = _replaced("torch", torch.Generator, add, _seeding(torch.Generator))
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         _hook_numpy(numpy.random, add)
@@ -115,7 +117,24 @@ def _hook_numpy(module: Any, add: Callable[[Any], None]) -> None:
     module.default_rng = made
 
 
-def _replaced(module: str, kind: Any, add: Callable[[Any], None]) -> Any:
+def _seeding(kind: Any) -> dict[str, Any]:
+    def manual_seed(self: Any, seed: Any) -> Any:
+        is_its_own = _package(sys._getframe(1)) in _OTHERS
+        return kind.manual_seed(self, seed if is_its_own else sown.seed("torch.Generator", seed))
+
+    def reseed(self: Any) -> int:
+        drawn = seeds.drawn(63)
+        if drawn is None:
+            return int(kind.seed(self))
+        kind.manual_seed(self, drawn)
+        return drawn
+
+    return {"manual_seed": manual_seed, "seed": reseed}
+
+
+def _replaced(
+    module: str, kind: Any, add: Callable[[Any], None], more: dict[str, Any] | None = None
+) -> Any:
     meta: Any = type(kind)
 
     class Made(meta):  # type: ignore[misc]
@@ -128,6 +147,6 @@ def _replaced(module: str, kind: Any, add: Callable[[Any], None]) -> Any:
             own = bool(super().__instancecheck__(one))
             return own or (cls is replaced and isinstance(one, kind))
 
-    names = {"__module__": module, "__doc__": kind.__doc__}
+    names = {"__module__": module, "__doc__": kind.__doc__, **(more or {})}
     replaced = Made(kind.__name__, (kind,), names)
     return replaced

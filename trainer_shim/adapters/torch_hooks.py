@@ -9,6 +9,7 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Any, Callable
 
+from trainer_shim import sown
 from trainer_shim.adapters import torch_generators
 from trainer_shim.adapters import torch_private as private
 from trainer_shim.adapters.torch_loop import exists_already
@@ -25,6 +26,7 @@ def install(session: Session) -> None:
     _hook_loaders(session)
     _hook_files(session)
     torch_generators.install(session.is_in_a_pass)
+    sown.leave_out(session.is_left_out)
 
 
 def _after(owner: Any, name: str, tell: Callable[..., None]) -> None:

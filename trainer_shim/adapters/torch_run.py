@@ -117,6 +117,11 @@ class Run:
 
     # -- its boundaries
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether its first epoch has."""
+        return self._began_with is not None
+
     def loop_begins(self) -> None:
         """Its first epoch begins, all that it trains is made."""
         if self._began_with is not None:
