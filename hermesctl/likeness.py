@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hermesctl.records import Study, TrialState
-from hermesctl.text import count
+from hermesctl.text import count, printable
 
 # As few curves as these say nothing of a leaderboard.
 FEWEST_TRIALS = 3
@@ -68,7 +68,7 @@ def nearest(studies: Sequence[Study], wanted: Wanted) -> Found:
     """The study most like the one to come, among those that read the same signal.
 
     The program counts most, then how many names of parameters are the same, then where trials
-    stop, then how many were trained, then what is newer.
+    stop and the constants, then how many were trained, then what is newer.
     """
     best: tuple[tuple[Any, ...], Found] | None = None
     of_others: dict[str, str] = {}
@@ -87,7 +87,8 @@ def nearest(studies: Sequence[Study], wanted: Wanted) -> Found:
             continue
         ends = target(study.spec) == target(wanted.spec)
         command = study.spec.get("command") == wanted.spec.get("command")
-        rank = (kin, command, shared, ends, trained, study.submitted_unix_seconds)
+        others = -len(constants(study.spec, wanted.spec))
+        rank = (kin, command, shared, ends, others, trained, study.submitted_unix_seconds)
         if best is None or rank > best[0]:
             words = [what, _named(shared), *_differences(study, wanted, kin)]
             best = rank, Found(study, ", ".join(words))
@@ -142,6 +143,25 @@ def target(spec: Mapping[str, Any]) -> float | None:
     return stop.get("target") if isinstance(stop, Mapping) else None
 
 
+def constants(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """The parameters that have one value in either spec, and not the same: both in words."""
+    mine, theirs = one.get("parameters") or {}, other.get("parameters") or {}
+    values = {name: (_constant(mine.get(name)), _constant(theirs[name])) for name in theirs}
+    return [
+        printable(f"{name} {value} instead of {wanted}")
+        for name, (value, wanted) in values.items()
+        if None not in (value, wanted) and value != wanted
+    ]
+
+
+def _constant(parameter: Any) -> Any:
+    """The one value that a parameter has; None if it has several."""
+    if not isinstance(parameter, Mapping):
+        return None
+    values = parameter.get("values") or [parameter.get("value")]
+    return values[0] if len(values) == 1 else None
+
+
 def _place(directory: str, spec: Mapping[str, Any]) -> str:
     return os.path.normpath(os.path.join(directory, str(spec.get("program") or "")))
 
@@ -159,7 +179,10 @@ def _differences(study: Study, wanted: Wanted, kin: Kin) -> list[str]:
         found.append("another command")
     if (stopped := target(study.spec)) != target(wanted.spec):
         found.append("no stop.target" if stopped is None else f"stop.target {stopped:g}")
-    return found
+    others = constants(study.spec, wanted.spec)
+    if len(others) > NAMED:
+        others[NAMED:] = [f"{count(len(others) - NAMED, 'more constant')} differ"]
+    return found + others
 
 
 def _of_other_signals(signals: Mapping[str, str], wanted: Wanted) -> str:

@@ -129,6 +129,24 @@ def test_a_study_that_never_reported_the_signal_has_no_curve_of_it() -> None:
     assert said(silent, earlier("told", 3, reported=("acc", "loss")))[0] == "told"
 
 
+def test_constants_that_differ_are_said_and_count_before_the_number_of_trials() -> None:
+    def steps(value: int, **others: Any) -> dict[str, Any]:
+        return {"lr": {"values": [0.1, 0.2]}, "steps": {"values": [value]}, **others}
+
+    wanted = {**WANTED.spec, "parameters": {"lr": {"value": 0.1}, "steps": {"value": 500}}}
+    short, long = (
+        earlier("short", 9, parameters=steps(300)),
+        earlier("long", 3, parameters=steps(500)),
+    )
+    assert said(short, long, spec=wanted) == ("long", "the same script, the same parameters")
+    assert said(short, spec=wanted)[1].endswith(", the same parameters, steps 300 instead of 500")
+    many = {name: {"value": 1} for name in "abcde"}
+    wanted = {**WANTED.spec, "parameters": steps(500, **{name: {"value": 2} for name in "abcde"})}
+    assert said(earlier("other", parameters=steps(300, **many)), spec=wanted)[1].endswith(
+        ", steps 300 instead of 500, a 1 instead of 2, b 1 instead of 2, 3 more constants differ"
+    )
+
+
 def test_where_trials_stop_is_said_where_it_differs() -> None:
     stopped = earlier("stopped", 9, stop=types.Stop(target=0.5))
     assert said(stopped, earlier("whole", 3))[0] == "whole"
