@@ -15,6 +15,8 @@ from hermesd.core.trial import Trial
 
 # Seconds per step on a device kind: the newest report weighs this much.
 STEP_SECONDS_WEIGHT = 0.2
+# A program may name its metrics by its steps; each report would take longer than the one before.
+METRICS_KEPT = 1_000
 
 
 def close_quantum(trial: Trial) -> Trial:
@@ -61,6 +63,8 @@ def reported(trial: Trial, event: Reported, kind: str) -> Trial:
     metrics = dict(trial.metrics)
     ranges = {name: (low, high) for name, low, high in event.ranges}
     for name, value in event.metrics:
+        if name not in metrics and len(metrics) >= METRICS_KEPT:
+            continue
         low, high = ranges.get(name, (value, value))
         metrics[name] = _with_values(metrics.get(name), event.step, value, low, high)
     gained = event.step - trial.step
