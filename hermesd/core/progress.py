@@ -16,6 +16,8 @@ from hermesd.core.trial import Trial
 
 # Seconds per step on a device kind: the newest report weighs this much.
 STEP_SECONDS_WEIGHT = 0.2
+# A program may name its metrics by its steps; each report would take longer than the one before.
+METRICS_KEPT = 1_000
 
 
 def close_quantum(trial: Trial) -> Trial:
@@ -103,6 +105,8 @@ def with_metrics(known: Mapping[str, MetricSummary], event: Reported) -> dict[st
     metrics = dict(known)
     ranges = {name: (low, high) for name, low, high in event.ranges}
     for name, value in event.metrics:
+        if name not in metrics and len(metrics) >= METRICS_KEPT:
+            continue
         low, high = ranges.get(name, (value, value))
         metrics[name] = _with_values(metrics.get(name), event.step, value, low, high)
     return metrics

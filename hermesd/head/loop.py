@@ -31,6 +31,7 @@ from hermesd.core.state import Rejected, State
 from hermesd.head import outcomes
 from hermesd.head.clock import Clock
 from hermesd.head.journal import Journal, JournalBroken
+from hermesd.head.monitor import kept
 from hermesd.head.points import Points
 from hermesd.head.snapshots import Snapshots
 from hermesd.record import Entry
@@ -258,7 +259,7 @@ class Head:
             self.counters.rejected += 1
             batch.answers.append((item, reason))
             return
-        batch.points += item.points
+        batch.points += kept(self.state, item.points)
         batch.answers.append((item, self.state.requests.get(item.request_id, ())))
 
     def _observe(self, event: Event, batch: _Batch) -> None:

@@ -11,15 +11,21 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import structlog
+
 from hermesd.config import NodeConfig
-from hermesd.node import cgroups, quotas
+from hermesd.node import cgroups, processes, quotas
+from hermesd.node.burial import BURIAL_SECONDS
 from hermesd.node.devices.cpu import CpuSlots
 from hermesd.node.devices.nvml import Gpus
 from hermesd.node.devices.rack import Rack
+from hermesd.node.environment import OWNER
 from hermesd.node.loop import NodeLoop
 from hermesd.node.provisions import Provisions
 from hermesd.node.shared import Shared
 from hermesd.notify import keep_watchdog_fed, notify
+
+log = structlog.get_logger()
 
 
 class AlreadyRunning(Exception):
@@ -61,6 +67,8 @@ async def run_node(
     for folder in (state, sockets):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with _locked(state / "lock"):
+        if not (state / "trials").exists():
+            await _end_those_before(state)
         _expose_shim(state / "shim")
         slots = CpuSlots(config.cpu_slots)
         rack = Rack([slots, Gpus(config.visible_gpus)] if config.gpus else [slots])
@@ -70,6 +78,28 @@ async def run_node(
         held = quotas.detect(name, slots.percents, groups)
         given = Provisions(groups, held, await _shared(config))
         await NodeLoop(config, environ, rack, given).run(stop, ready, soon or asyncio.Event())
+
+
+async def _end_those_before(state: Path) -> None:
+    """End what still runs of a state directory that was removed: to the head its runs are over, and
+    go on elsewhere."""
+    root, ours = state.absolute(), os.readlink("/proc/self/ns/pid")
+
+    def belongs(pid: int) -> bool:
+        owner = processes.started_with(pid, OWNER)
+        if owner is None or not Path(owner).is_relative_to(root):
+            return False
+        # In a container of this machine the same path may be another directory.
+        return os.readlink(f"/proc/{pid}/ns/pid") == ours
+
+    try:
+        async with asyncio.timeout(BURIAL_SECONDS):
+            while pids := await asyncio.to_thread(processes.kill_those, belongs):
+                log.warning("ended what ran of a state directory that is gone", pids=sorted(pids))
+                for pid in pids:
+                    await processes.exited(pid)
+    except TimeoutError:
+        log.error("processes of a state directory that is gone will not die", state=str(root))
 
 
 async def _shared(config: NodeConfig) -> Shared | None:

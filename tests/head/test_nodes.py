@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 
 from hermesd.core.events import NodeJoined, NodeSilent
 from hermesd.core.model import Device, Phase, RunId
+from hermesd.core.progress import METRICS_KEPT
 from hermesd.head import session as session_module
 from hermesd.head.journal import opened
 from hermesd.head.server import _farewell
@@ -253,6 +254,23 @@ async def test_a_node_that_says_what_none_does_neither_ends_the_head_nor_reaches
     assert "other" not in head.state.nodes
     await node.report(node_pb2.Launch(**run), 1, [0.5])
     await node.settle()
+    node.call.cancel()
+
+
+async def test_of_ever_new_metrics_the_first_thousand_are_kept(head: World) -> None:
+    node = Node(head)
+    await node.hello()
+    await head.submit(spec(ONE))
+    launch = await node.start()
+    for step in range(1, 12):
+        names = {f"loss_{step}_{each}": float(step) for each in range(100)}
+        await node.report(launch, step, [1.0], **names)
+    await node.settle()
+    known = head.state.trials["digits/1"].metrics
+    assert len(known) == METRICS_KEPT
+    assert (known["loss"].step, "loss_1_0" in known, "loss_11_0" in known) == (11, True, False)
+    stored = await head.running.head.journal.metrics("digits/1")
+    assert {one for one in stored if not one.startswith("hermes/")} == set(known)
     node.call.cancel()
 
 

@@ -118,6 +118,30 @@ async def test_what_outlived_daemon_and_host_is_ended_before_the_device_is_given
                 assert others() == []
 
 
+async def test_what_runs_of_a_state_directory_that_was_removed_is_ended_first(
+    head: Head,
+    config: NodeConfig,
+    bystanders: Callable[..., Awaitable[int]],
+    no_survivors: None,
+    tmp_path: Path,
+) -> None:
+    """To the head its runs are over with the next Hello, and they go on elsewhere."""
+    trial = config.state_dir / "trials" / "digits" / "1"
+    left = [await bystanders(owner, Path("/")) for owner in (trial, config.state_dir)]
+    others = [await bystanders(owner, Path("/")) for owner in (None, tmp_path / "other")]
+    with watched(left) as gone, watched(others) as strangers:
+        async with Node(config):
+            await head.hears(NodeJoined)
+            assert sorted(gone()) == sorted(left)
+            assert strangers() == []
+        trial.mkdir(parents=True, exist_ok=True)
+    mine = await bystanders(trial, Path("/"))
+    with watched([mine]) as ended:
+        async with Node(config):
+            await head.hears(NodeJoined, count=2)
+            assert ended() == [], "nobody removed anything"
+
+
 async def test_the_mark_is_read_of_the_process_as_it_was_started(
     bystanders: Callable[..., Awaitable[int]], tmp_path: Path
 ) -> None:
