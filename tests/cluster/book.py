@@ -6,8 +6,7 @@ that all machines share, and holds the trial's lock while it takes one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
@@ -43,8 +42,7 @@ while step < arguments.steps:
         raise
     time.sleep({PACE_SECONDS})
     state, step = state * (1 - arguments.rate), step + 1
-    now = time.clock_gettime(time.CLOCK_BOOTTIME)
-    os.write(page, f"{{me}} {{step}} {{now}}\\n".encode())
+    os.write(page, f"{{me}} {{step}}\\n".encode())
     fcntl.flock(lock, fcntl.LOCK_UN)
     trial.report(step, loss=state, save=save)
 """
@@ -57,15 +55,6 @@ def expected(rate: float, steps: int) -> dict[int, float]:
         state *= 1 - rate
         losses[step] = state
     return losses
-
-
-@dataclass(frozen=True, slots=True)
-class Stay:
-    """The steps that one process of a trial took before another went on; when, by boot time."""
-
-    process: str
-    first: int
-    times: Sequence[float]
 
 
 class Book:
@@ -84,36 +73,14 @@ class Book:
         had gone on from a checkpoint of it."""
         assert not list(self.folder.glob("*.twice")), "a trial ran twice at once"
         for page in self.trials():
-            processes = [stay.process for stay in stays(page)]
+            processes = list(_writers(page))
             assert len(processes) == len(set(processes)), f"{page.stem}: one went on after another"
 
-    def most_lost_seconds(self, cut: Sequence[tuple[float, float]]) -> float:
-        """The most training that a trial had to repeat at one time, but for what it trained while
-        its node was cut off: nobody could know of that."""
-        lost = [
-            sum(not any(begin <= at <= end for begin, end in cut) for at in times)
-            for page in self.trials()
-            for times in _repeated(page)
-        ]
-        return max(lost, default=0) * PACE_SECONDS
 
-
-def stays(page: Path) -> Iterator[Stay]:
-    """Who trained a trial, one after the other."""
+def _writers(page: Path) -> Iterator[str]:
+    """The processes that trained a trial, one after the other."""
     lines = (line.split() for line in page.read_text().splitlines())
     for process, steps in groupby(lines, lambda line: line[0]):
-        taken = [(int(step), float(at)) for _, step, at in steps]
-        first = taken[0][0]
-        assert [step for step, _ in taken] == list(range(first, first + len(taken))), page.stem
-        yield Stay(process, first, [at for _, at in taken])
-
-
-def _repeated(page: Path) -> Iterator[list[float]]:
-    """Of each process that took over from another: when the steps were first taken that it had to
-    take again."""
-    known: dict[int, float] = {}
-    for stay in stays(page):
-        if known:
-            yield [at for step, at in known.items() if step >= stay.first]
-        known = {step: at for step, at in known.items() if step < stay.first}
-        known.update(enumerate(stay.times, stay.first))
+        taken = [int(step) for _, step in steps]
+        assert taken == list(range(taken[0], taken[-1] + 1)), f"{page.stem}: a step is left out"
+        yield process
