@@ -6,7 +6,7 @@ that all machines share, and holds the trial's lock while it takes one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import groupby
 from pathlib import Path
 
@@ -42,7 +42,8 @@ while step < arguments.steps:
         raise
     time.sleep({PACE_SECONDS})
     state, step = state * (1 - arguments.rate), step + 1
-    os.write(page, f"{{me}} {{step}}\\n".encode())
+    now = time.clock_gettime(time.CLOCK_BOOTTIME)
+    os.write(page, f"{{me}} {{step}} {{now}}\\n".encode())
     fcntl.flock(lock, fcntl.LOCK_UN)
     trial.report(step, loss=state, save=save)
 """
@@ -76,11 +77,29 @@ class Book:
             processes = list(_writers(page))
             assert len(processes) == len(set(processes)), f"{page.stem}: one went on after another"
 
+    def writer(self, rate: float) -> str:
+        """The process that took a trial's newest step; empty if it has taken none."""
+        page = self.folder / f"{rate}.steps"
+        return _lines(page)[-1][0] if page.exists() else ""
+
+    def check_ended(self, writers: Collection[str], moment: float) -> None:
+        """These processes took no step after a moment of the boot clock: their lease was over, and
+        whoever came after them could have begun."""
+        for page in self.trials():
+            late = [
+                step for process, step, at in _lines(page) if process in writers and at > moment
+            ]
+            assert not late, f"{page.stem}: step {late[0]} came after the end of its lease"
+
+
+def _lines(page: Path) -> list[tuple[str, int, float]]:
+    words = (line.split() for line in page.read_text().splitlines())
+    return [(process, int(step), float(at)) for process, step, at in words]
+
 
 def _writers(page: Path) -> Iterator[str]:
     """The processes that trained a trial, one after the other."""
-    lines = (line.split() for line in page.read_text().splitlines())
-    for process, steps in groupby(lines, lambda line: line[0]):
-        taken = [int(step) for _, step in steps]
+    for process, steps in groupby(_lines(page), lambda line: line[0]):
+        taken = [step for _, step, _ in steps]
         assert taken == list(range(taken[0], taken[-1] + 1)), f"{page.stem}: a step is left out"
         yield process

@@ -21,7 +21,8 @@ from tests.cluster.clocks import Clocks
 from tests.cluster.ledger import Ledger, read
 from tests.cluster.place import NODES, SLOTS, Place, kill
 
-STEPS = 480
+# Longer than it takes until a node that is silent is given up: who trains on then is to be seen.
+STEPS = 600
 # A checkpoint is due after so much training, in place of the usual 60 seconds.
 DURABILITY_SECONDS = 1.0
 # How far wall clocks jump. Certificates begin an hour before their authority, and last 90 days.
@@ -161,8 +162,12 @@ class Chaos:
         """Longer than the lease: what trains there stops, and goes on elsewhere."""
         await self.until_copied(name)
         before, there = await self.last_event(), await self.attempts_on(name)
+        trials = [trial for trial in await self.trials() if trial.id in there]
+        writers = {self.book.writer(float(str(trial.params["rate"]))) for trial in trials}
         async with self.unplugged([name]):
-            await self.gone_on_elsewhere(name, there, before)
+            given_up = await self.gone_on_elsewhere(name, there, before)
+        await self.place.until(self.place.whole)
+        self.book.check_ended(writers, given_up)
 
     async def head_cut_off(self) -> None:
         """For longer than the lease, from all nodes at once: all trials rest, and none is lost."""
@@ -211,10 +216,10 @@ class Chaos:
 
         async def copied() -> bool:
             trials = await self.trials()
-            if all(trial.step > STEPS / 2 for trial in trials):
+            if all(trial.step > STEPS / 3 for trial in trials):
                 await self.more_work(len(NODES) * SLOTS)
             here = [trial for trial in trials if trial.device.startswith(f"{name}/")]
-            young = [trial.checkpoint for trial in here if trial.step <= STEPS / 2]
+            young = [trial.checkpoint for trial in here if trial.step <= STEPS / 3]
             return any(_elsewhere(checkpoint, name) for checkpoint in young)
 
         await self.place.until(copied)
@@ -224,18 +229,21 @@ class Chaos:
         trials = await self.trials()
         return {t.id: t.attempt for t in trials if t.device.startswith(f"{name}/")}
 
-    async def gone_on_elsewhere(self, name: str, there: Mapping[str, int], after: int) -> None:
-        """Wait until the head counts a node as lost, and what was on it trains on other nodes."""
-        left, lost = dict(there), False
+    async def gone_on_elsewhere(self, name: str, there: Mapping[str, int], after: int) -> float:
+        """Wait until the head counts a node as lost, and what was on it trains on other nodes; when
+        the first was heard, by boot time."""
+        left, lost = dict(there), 0.0
         async with aclosing(self.place.client.events(after=after)) as events:
             async for event in events:
-                lost = lost or (event.kind, event.device) == ("node-lost", name)
+                if (event.kind, event.device) == ("node-lost", name):
+                    lost = lost or boottime()
                 if event.kind == "started" and event.attempt > left.get(event.trial, event.attempt):
                     del left[event.trial]
                 elif event.kind == "completed":
                     left.pop(event.trial, None)
                 if lost and not left:
-                    return
+                    return lost
+        raise AssertionError("the head's events have ended")
 
     async def last_event(self) -> int:
         """The number of the newest event."""

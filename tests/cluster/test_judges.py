@@ -29,7 +29,7 @@ def book(tmp_path: Path) -> Book:
 
 
 def sign(book: Book, *steps: tuple[str, int]) -> None:
-    lines = "".join(f"{process} {step}\n" for process, step in steps)
+    lines = "".join(f"{process} {step} {at}\n" for at, (process, step) in enumerate(steps))
     (book.folder / "0.01.steps").write_text(lines)
 
 
@@ -49,6 +49,17 @@ def test_two_that_take_a_step_at_the_same_moment_are_seen(book: Book) -> None:
     (book.folder / "0.01.twice").touch()
     with pytest.raises(AssertionError, match="twice at once"):
         book.check()
+
+
+def test_one_that_trains_on_when_its_lease_is_over_is_seen_though_no_other_has_begun(
+    book: Book,
+) -> None:
+    sign(book, ("one", 1), ("one", 2), ("one", 3))
+    assert (book.writer(0.01), book.writer(0.02)) == ("one", "")
+    book.check_ended({"one"}, 2.0)
+    book.check_ended({"two"}, 1.0)
+    with pytest.raises(AssertionError, match="step 3 came after the end of its lease"):
+        book.check_ended({"one"}, 1.0)
 
 
 def test_a_step_that_is_left_out_is_seen(book: Book) -> None:
