@@ -2,6 +2,7 @@
 # make test        the tests            make check  linters, types, import contracts, fresh protos
 # make test-exact  suspends at every boundary of real frameworks, for many minutes: in parts with
 #                  SHARD=1/4; what has passed at this commit is not run again
+# make test-chaos  a cluster of 40 trials of which everything breaks, one after the other: as root
 # make test-slurm  nodes lent by a Slurm of this machine: as root, with slurmctld, slurmd and munge
 # make bench       the benchmarks       make proto  regenerate hermesd/pb     make clean  start over
 # make install-systemd   as root: Hermes below /opt/hermes with its users and units, or a newer Hermes
@@ -12,7 +13,7 @@ BIN    := .venv/bin
 SHARD  ?= 1/1
 STAMPS := .venv/.stamps
 
-.PHONY: demo test test-exact test-slurm check bench proto clean install-systemd
+.PHONY: demo test test-exact test-chaos test-slurm check bench proto clean install-systemd
 .DELETE_ON_ERROR:
 
 demo: $(STAMPS)/demo
@@ -25,6 +26,9 @@ test-exact: $(STAMPS)/dev
 	$(BIN)/python -m pytest -p tests.trainer_shim.exactness --shard $(SHARD) tests/trainer_shim \
 	|| [ $$? = 5 ]                       # 5: all of it has passed before
 	$(BIN)/python -m tests.trainer_shim.exactness_table
+
+test-chaos: $(STAMPS)/dev
+	$(BIN)/python -m pytest tests/cluster
 
 test-slurm: $(STAMPS)/dev
 	$(BIN)/python -m pytest tests/slurm

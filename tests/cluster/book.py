@@ -6,8 +6,7 @@ that all machines share, and holds the trial's lock while it takes one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
 from itertools import groupby
 from pathlib import Path
 
@@ -59,15 +58,6 @@ def expected(rate: float, steps: int) -> dict[int, float]:
     return losses
 
 
-@dataclass(frozen=True, slots=True)
-class Stay:
-    """The steps that one process of a trial took before another went on; when, by boot time."""
-
-    process: str
-    first: int
-    times: Sequence[float]
-
-
 class Book:
     """The folder that the scripts write to."""
 
@@ -84,36 +74,32 @@ class Book:
         had gone on from a checkpoint of it."""
         assert not list(self.folder.glob("*.twice")), "a trial ran twice at once"
         for page in self.trials():
-            processes = [stay.process for stay in stays(page)]
+            processes = list(_writers(page))
             assert len(processes) == len(set(processes)), f"{page.stem}: one went on after another"
 
-    def most_lost_seconds(self, cut: Sequence[tuple[float, float]]) -> float:
-        """The most training that a trial had to repeat at one time, but for what it trained while
-        its node was cut off: nobody could know of that."""
-        lost = [
-            sum(not any(begin <= at <= end for begin, end in cut) for at in times)
-            for page in self.trials()
-            for times in _repeated(page)
-        ]
-        return max(lost, default=0) * PACE_SECONDS
+    def writer(self, rate: float) -> str:
+        """The process that took a trial's newest step; empty if it has taken none."""
+        page = self.folder / f"{rate}.steps"
+        return _lines(page)[-1][0] if page.exists() else ""
+
+    def check_ended(self, writers: Collection[str], moment: float) -> None:
+        """These processes took no step after a moment of the boot clock: their lease was over, and
+        whoever came after them could have begun."""
+        for page in self.trials():
+            late = [
+                step for process, step, at in _lines(page) if process in writers and at > moment
+            ]
+            assert not late, f"{page.stem}: step {late[0]} came after the end of its lease"
 
 
-def stays(page: Path) -> Iterator[Stay]:
-    """Who trained a trial, one after the other."""
-    lines = (line.split() for line in page.read_text().splitlines())
-    for process, steps in groupby(lines, lambda line: line[0]):
-        taken = [(int(step), float(at)) for _, step, at in steps]
-        first = taken[0][0]
-        assert [step for step, _ in taken] == list(range(first, first + len(taken))), page.stem
-        yield Stay(process, first, [at for _, at in taken])
+def _lines(page: Path) -> list[tuple[str, int, float]]:
+    words = (line.split() for line in page.read_text().splitlines())
+    return [(process, int(step), float(at)) for process, step, at in words]
 
 
-def _repeated(page: Path) -> Iterator[list[float]]:
-    """Of each process that took over from another: when the steps were first taken that it had to
-    take again."""
-    known: dict[int, float] = {}
-    for stay in stays(page):
-        if known:
-            yield [at for step, at in known.items() if step >= stay.first]
-        known = {step: at for step, at in known.items() if step < stay.first}
-        known.update(enumerate(stay.times, stay.first))
+def _writers(page: Path) -> Iterator[str]:
+    """The processes that trained a trial, one after the other."""
+    for process, steps in groupby(_lines(page), lambda line: line[0]):
+        taken = [step for _, step, _ in steps]
+        assert taken == list(range(taken[0], taken[-1] + 1)), f"{page.stem}: a step is left out"
+        yield process

@@ -19,7 +19,6 @@ from tests.e2e.cluster import parent, processes
 REPOSITORY = Path(__file__).resolve().parents[2]
 NODES = ("node-a", "node-b", "node-c")
 SLOTS = 2
-LEASE_SECONDS = 12.0
 POLL_SECONDS = 0.3
 
 Environment: TypeAlias = Callable[[str], Mapping[str, str]]
@@ -54,7 +53,8 @@ class Machine:
                     *self.on, sys.executable, "-m", "hermesd.cli", *words,
                     env={**self.environment}, stdout=log, stderr=log, start_new_session=True,
                 )  # fmt: skip
-            await self._process.wait()
+            status = await self._process.wait()
+            assert status == -signal.SIGKILL, f"{self.name} ended by itself, with {status}"
             words = self._words
 
     @property
@@ -95,9 +95,10 @@ class Machine:
 class Place:
     """A head with its nodes on one network, and an administrator's client."""
 
-    def __init__(self, folder: Path, wires: Network) -> None:
+    def __init__(self, folder: Path, wires: Network, lease_seconds: float) -> None:
         self.folder = folder
         self.wires = wires
+        self.lease_seconds = lease_seconds
         self.head = self._machine("head")
         self.nodes: dict[str, Machine] = {}
         self.client: AsyncClient
@@ -116,7 +117,7 @@ class Place:
             **base,
             **extra("head"),
             "HERMES_HEAD_LISTEN": address,
-            "HERMES_HEAD_LEASE_SECONDS": str(LEASE_SECONDS),
+            "HERMES_HEAD_LEASE_SECONDS": str(self.lease_seconds),
         }
         words = ("head", "--state", str(self.head.state))
         self.head.serve(tasks, *words, again=words)
@@ -127,11 +128,17 @@ class Place:
             self.wires.join(name)
             self.nodes[name] = node = self._machine(name)
             node.environment = {**base, **extra(name)}
-            join = (await self._ctl("node", "token", "--name", name)).split()
-            assert join[:4] == ["hermesd", "node", "join", address]
-            mine = ("--state", str(node.state), "--slots", str(SLOTS))
-            node.serve(tasks, *join[1:], *mine, again=("node", *mine))
+        # All at once: most of that is Pythons that start.
+        async with asyncio.TaskGroup() as joining:
+            for node in self.nodes.values():
+                joining.create_task(self._join(node, tasks, address))
         await self.until(self.whole)
+
+    async def _join(self, node: Machine, tasks: asyncio.TaskGroup, address: str) -> None:
+        join = (await self._ctl("node", "token", "--name", node.name)).split()
+        assert join[:4] == ["hermesd", "node", "join", address]
+        mine = ("--state", str(node.state), "--slots", str(SLOTS))
+        node.serve(tasks, *join[1:], *mine, again=("node", *mine))
 
     async def _ctl(self, *words: str) -> str:
         command = await asyncio.create_subprocess_exec(
@@ -185,13 +192,13 @@ def kill(pids: Iterator[int] | Sequence[int]) -> None:
 
 
 @asynccontextmanager
-async def place(folder: Path, extra: Environment) -> AsyncIterator[Place]:
+async def place(folder: Path, extra: Environment, lease_seconds: float) -> AsyncIterator[Place]:
     """A cluster for the length of a block; whatever is left of it afterwards is killed.
 
     `extra` is what the daemon of a machine finds in its environment beside the usual.
     """
     with network() as wires:
-        made = Place(folder, wires)
+        made = Place(folder, wires, lease_seconds)
         async with asyncio.TaskGroup() as tasks:
             try:
                 await made.start(tasks, extra)
