@@ -212,7 +212,7 @@ def _channel(address: Address) -> aio.Channel:
 
 
 class Backoff:
-    """Waits that double, with jitter, until the patience is used up."""
+    """Waits that double, with jitter, until the patience is used up. `begun`: it has waited."""
 
     def __init__(self, patience_seconds: float) -> None:
         self._patience_seconds = patience_seconds
@@ -220,6 +220,7 @@ class Backoff:
 
     def reset(self) -> None:
         """Begin anew, because the head answered."""
+        self.begun = False
         self._wait_seconds = _FIRST_WAIT_SECONDS
         self._give_up = time.monotonic() + self._patience_seconds
 
@@ -228,6 +229,7 @@ class Backoff:
         pause = self._wait_seconds * random.uniform(0.75, 1.25)
         if time.monotonic() + pause > self._give_up:
             return False
+        self.begun = True
         self._wait_seconds = min(2 * self._wait_seconds, _LONGEST_WAIT_SECONDS)
         await asyncio.sleep(pause)
         return True

@@ -13,6 +13,8 @@ from hermesctl.events import Event, EventKind
 from hermesctl.records import Quantum
 from hermesctl.text import cut, duration, number, one_line, printable
 
+# It says that somebody wants the node empty; that it is so, `node ls` knows.
+_WORDS = {EventKind.NODE_DRAINED: "node draining"}
 _STYLES = {
     EventKind.COMPLETED: "bold green",
     EventKind.STUDY_FINISHED: "bold green",
@@ -38,7 +40,7 @@ def event_line(event: Event) -> Text:
         who += f"#{event.attempt}"
     line = Text(f"{event.sequence:>7} {clock} ", style="dim")
     line.append(f"{printable(who):<20} ", style="not dim")
-    words = str(event.kind).replace("-", " ")
+    words = _WORDS.get(event.kind) or str(event.kind).replace("-", " ")
     line.append(f"{words:<16} ", style=f"not dim {_STYLES.get(event.kind, '')}".strip())
     line.append(" · ".join(_details(event)), style="not dim")
     return line

@@ -36,8 +36,8 @@ async def watch(
     """Public events after the sequence number `after`; without `once` it never ends.
 
     They come as the head sends them: all events of one journal entry, which share its number,
-    together. `on_gap` is told of each break. Raises Unreachable when no head was ever there, or
-    stays away for `reconnect_seconds`.
+    together. `on_gap` is told of each break, once until the head has answered. Raises Unreachable
+    when no head was ever there, or stays away for `reconnect_seconds`.
     """
     known = connection.has_answered
     backoff = Backoff(reconnect_seconds if known else connection.patience_seconds)
@@ -57,7 +57,7 @@ async def watch(
             if once:
                 return
         except Unreachable as error:
-            if on_gap is not None:
+            if on_gap is not None and not backoff.begun:
                 on_gap(error)
             if not await backoff.wait():
                 raise
@@ -120,7 +120,7 @@ async def follow_logs(
                     yield chunk.data
             return
         except Unreachable as error:
-            if on_gap is not None:
+            if on_gap is not None and not backoff.begun:
                 on_gap(error)
             if not await backoff.wait():
                 raise
@@ -139,7 +139,7 @@ async def _finished(
             )
             return response.study.finished
         except Unreachable as error:
-            if on_gap is not None:
+            if on_gap is not None and not backoff.begun:
                 on_gap(error)
             if not await backoff.wait():
                 raise

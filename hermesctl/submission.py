@@ -239,7 +239,8 @@ def _checked_paths(spec: StudySpec, directory: Path, document: Document) -> list
     if spec.requirements and "\n" not in spec.requirements:
         text = _requirements(directory / Path(spec.requirements).expanduser())
         if text is None:
-            refuse(f"a requirements file in {directory}", "requirements", spec.requirements)
+            wanted = f"a requirements file in {directory}, or its lines as a block of text (`|`)"
+            refuse(wanted, "requirements", spec.requirements)
         spec.requirements = text or spec.requirements
     for position, entry in enumerate(spec.data):
         target = directory / Path(entry).expanduser()

@@ -20,7 +20,8 @@ from hermesd.refusal import FieldError, from_pydantic, nearest, one_of, under
 
 Section = TypeVar("Section", bound=BaseModel)
 
-
+# What an option is called on the command line, where that is not its key.
+_OPTIONS = {"cpu_slots": "--slots", "state_dir": "--state"}
 # Tables of a head's that are not named after it.
 SHARED = ("pools", "users", "fair_share")
 TABLES = ("head", "node", *SHARED)
@@ -72,7 +73,7 @@ def _load(
         values[key], origin[key] = environ[variable], f"environment: {variable}"
     for key, flag in flags.items():
         if flag is not None:
-            values[key], origin[key] = flag, f"--{key.replace('_', '-')}"
+            values[key], origin[key] = flag, _OPTIONS.get(key, f"--{key.replace('_', '-')}")
     try:
         return section.model_validate(values)
     except ValidationError as error:

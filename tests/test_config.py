@@ -79,7 +79,7 @@ def test_shares_that_no_core_has_left_are_refused_with_some_that_fit(
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
     with pytest.raises(ConfigError) as refused:
         load_node(None, {}, {"cpu_slots": "100%,70%,50%"})
-    assert "--cpu-slots: node.cpu_slots = 100%,70%,50%: expected shares" in str(refused.value)
+    assert "--slots: node.cpu_slots = 100%,70%,50%: expected shares" in str(refused.value)
     assert "for example 84%, 58%, 42%" in str(refused.value)
     with pytest.raises(ConfigError, match=r"the cores \[0, 1\], each at most 100 % in all"):
         load_node(write('[node]\ncpu_slots = [[0, 1], "1%"]\n'), {}, {})

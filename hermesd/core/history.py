@@ -22,9 +22,11 @@ from hermesd.core.model import (
 )
 from hermesd.core.retrying import RetryAction
 
+# What a run was to go on from was with other nodes, and none of those that were asked gave it.
+NOT_FETCHED = "not_fetched"
 # Failures for which the program cannot be blamed: its process could not be made, or went with its
 # machine.
-MACHINES_FAULT = frozenset({"lost", "not_started", "killed"})
+MACHINES_FAULT = frozenset({"lost", "not_started", "killed", NOT_FETCHED})
 # Its processes were killed for the memory of their machine, or of their share of it.
 OUT_OF_MEMORY = "out_of_memory"
 # A checkpoint's: the trial goes on from the one before.

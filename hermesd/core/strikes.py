@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 
-from hermesd.core.history import Failure, Strike
+from hermesd.core.history import NOT_FETCHED, Failure, Strike
 from hermesd.core.model import DeviceId, Phase, Place, Time, TrialId
 from hermesd.core.retrying import RetryAction
 from hermesd.core.tables import Tables
@@ -32,10 +32,12 @@ def note(state: Tables, trial: Trial) -> None:
 
     Those of a trial that has failed for good on two devices were its own fault. Of one that ends
     for another reason nothing can be told, nor of an error for which its study has a rule that is
-    about the trial.
+    about the trial, nor of a checkpoint that was not to be had where it should have been.
     """
     failure = trial.failures[-1]
     if failure.ruled in _ABOUT_THE_TRIAL or failure.restores:
+        return
+    if failure.error_kind == NOT_FETCHED:
         return
     if trial.phase.final and trial.phase is not Phase.FAILED:
         return

@@ -180,8 +180,16 @@ class Guard(grpc.aio.ServerInterceptor):
         if not self._authority.counts(identity, serial):
             raise Denied(f"the certificate of {identity.role} {identity.name} counts no more")
         if identity.role not in roles:
-            raise Forbidden(f"{identity.role} {identity.name} may not do this")
+            raise Forbidden(f"{identity.role} {identity.name} may not do this{_takes(roles)}")
         return identity
+
+
+def _takes(roles: frozenset[Role]) -> str:
+    """Which people may do what is open to these roles; nothing where all may, or none."""
+    if Role.USER in roles:
+        return ""
+    people = [f"an {role}" for role in (Role.OPERATOR, Role.ADMIN) if role in roles]
+    return f": it takes {' or '.join(people)}" if people else ""
 
 
 @functools.lru_cache(maxsize=4_096)

@@ -31,6 +31,10 @@ class NotRestored(NotStarted):
     """Nothing is left of what the run was to go on from, and it may not begin anew."""
 
 
+class NotGiven(NotStarted):
+    """Nodes that were asked for what the run was to go on from do not have it, or not whole."""
+
+
 class Superseded(NotStarted):
     """The trial has been run here under this number or a later one, `newest`."""
 

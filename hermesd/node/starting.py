@@ -19,7 +19,7 @@ from hermesd.node.condas import NoConda
 from hermesd.node.fetching import NotFetched
 from hermesd.node.folder import TrialFolder
 from hermesd.node.hostlink import HostLink
-from hermesd.node.prepare import NotStarted, Ready, Superseded, prepare
+from hermesd.node.prepare import NotGiven, NotStarted, Ready, Superseded, prepare
 from hermesd.node.site import Site
 from hermesd.node.venvs import NotMade
 
@@ -37,7 +37,7 @@ async def start(site: Site, folder: TrialFolder, order: Spawn | Rebuild) -> tupl
         try:
             await site.bring(wanted, assignment.sources, folder.checkpoints, assignment.identity)
         except NotFetched as error:
-            raise NotStarted(str(error)) from None
+            raise (NotStarted if error.way else NotGiven)(str(error)) from None
     ready = await asyncio.to_thread(prepare, site, folder, order, snapshot)
     if isinstance(order, Rebuild) and ready.restore is None:
         raise NotStarted("no checkpoint is left to rebuild it from")

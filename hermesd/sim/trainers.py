@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
+from hermesd.core.history import NOT_FETCHED
 from hermesd.core.model import RunId, Time, TrialId
 from hermesd.core.node_actions import (
     AskReport,
@@ -159,7 +160,7 @@ class Trainers:
             return
         wanted, sources = order.checkpoint, order.assignment.sources
         if wanted is not None and sources and not self._site.fetch(wanted, sources, folder):
-            self._say(Failed(run, "not_started", f"{wanted.id} could not be had"))
+            self._say(Failed(run, NOT_FETCHED, f"{wanted.id} could not be had"))
             return
         host = self._new_host(folder)
         host.start(run, order.assignment.launch.devices, folder.restorable(order.checkpoint))

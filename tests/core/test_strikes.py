@@ -119,6 +119,15 @@ def test_a_device_where_different_trials_failed_is_left_out() -> None:
     assert mine == "it failed there: it broke"
 
 
+def test_a_checkpoint_that_was_not_to_be_had_elsewhere_makes_nothing_suspect() -> None:
+    book = two_nodes(3, 1)
+    book.tell(failed("s/0#1", "A")).expect("launch s/2#1 on n/0")
+    not_had = RunFailed(run("s/2#1"), "not_fetched", "s/2@5: m has no such checkpoint", "", 0)
+    assert not any("quarantine" in each for each in book.at(60).tell(not_had).heard())
+    assert book.trial("s/2").misfortunes == 1, "and is not the program's fault"
+    assert list(book.state.strikes) == ["n/0"]
+
+
 def test_one_trial_that_fails_often_makes_nothing_suspect() -> None:
     book = play(max_failures=9)
     for attempt in range(1, 9):

@@ -354,11 +354,15 @@ async def test_a_user_sees_their_own_certificate_alone(people: People) -> None:
 
 async def test_an_operator_drains_and_invites_nobody(people: People) -> None:
     drain = pb.DrainNodeRequest(request_id=request_id(), node="box")
-    assert (await status(people.alice.DrainNode(drain)))[0] is CODE.PERMISSION_DENIED
+    code, words = await status(people.alice.DrainNode(drain))
+    assert code is CODE.PERMISSION_DENIED
+    assert words == "user alice may not do this: it takes an operator or an admin"
     assert (await people.operator.DrainNode(drain)).node.draining
     stub: Any = enrol_pb2_grpc.EnrolServiceStub(people.channels["olga"])
     invitation = enrol_pb2.InviteRequest(role=IDENTITY_ROLE_USER, name="eve")
-    assert (await status(stub.Invite(invitation)))[0] is CODE.PERMISSION_DENIED
+    code, words = await status(stub.Invite(invitation))
+    assert code is CODE.PERMISSION_DENIED
+    assert words == "operator olga may not do this: it takes an admin"
     assert METHODS["/hermes.v1.EnrolService/Invite"] == METHODS["/hermes.v1.EnrolService/Revoke"]
 
 

@@ -126,6 +126,8 @@ def test_an_event_is_one_line() -> None:
     assert line(trial="digits/3", attempt=2, step=40, tier=types.TIER_PARK, seconds=0.012) == (
         "12 22:13:32Z digits/3#2 suspended step 40 · tier park · in 12 ms"
     )
+    drained = pb.PUBLIC_EVENT_KIND_NODE_DRAINED
+    assert line(kind=drained).endswith(" node draining"), "when it was asked for"
     kind = pb.PUBLIC_EVENT_KIND_MILESTONE_PASSED
     assert line(kind=kind, trial="digits/3", percent=25.0, loss=0.5).endswith(
         "digits/3 milestone passed loss 0.5 · 25 % down"

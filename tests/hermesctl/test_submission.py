@@ -81,7 +81,9 @@ def test_requirements_travel_as_text(project: Path) -> None:
     assert again.requirements == spec.requirements
     (project / "requirements.txt").write_text(" \n")
     for name in ("requirements.txt", "requirement.txt"):
-        with pytest.raises(StudyFileError, match="expected a requirements file in"):
+        with pytest.raises(
+            StudyFileError, match=r"expected a requirements file in .*, or its lines as a block"
+        ):
             from_data({"program": "train.py", "requirements": name}, project)
 
 

@@ -369,7 +369,14 @@ async def test_a_trial_goes_on_at_another_node_where_it_was(
         failed = await head.hears(RunFailed, away, after)
         assert failed.error_kind == "not_started"
         assert "n1 is away" in failed.detail
-        run = launch(attempt=3, sources=(Source("n1", there.transfer_address, word),), **again)
+        gone = replace(checkpoint, id=f"{TRIAL}@s999")
+        pass_of_it = ticket(there.transfer_key, TRIAL, gone.id)
+        source = Source("n1", there.transfer_address, pass_of_it)
+        without = launch(attempt=3, sources=(source,), **{**again, "checkpoint": gone})
+        failed = await head.hears(RunFailed, without, after)
+        assert failed.error_kind == "not_fetched", "n1 has no such one: that tells nothing of n2"
+        assert "no such checkpoint" in failed.detail
+        run = launch(attempt=4, sources=(Source("n1", there.transfer_address, word),), **again)
         done = await head.hears(RunCompleted, run, after)
         assert done.step == checkpoint.step + 3
         folder = TrialFolder(other.state_dir / "trials", other.runtime_path, TRIAL)
