@@ -122,10 +122,13 @@ def _quota(state: State, trial: Trial, asker: UserId) -> str:
 def _left_out(state: State, trial: Trial) -> Iterator[LeftOut]:
     """The places that are kept from the trial, each once, and what it did there itself."""
     told: set[Place] = set()
+    study = state.studies[trial.spec.study]
     for device, slot in sorted(state.slots.items()):
         if not avoided(state, trial, device) or state.nodes[slot.device.node].left:
             continue
-        lack = lacking(state, state.studies[trial.spec.study], slot.device.node)
+        lack = lacking(state, study, slot.device.node)
+        if lack and not state.serves(slot.device, study):
+            continue  # its node was not asked
         if lack and slot.device.node not in told:
             told.add(slot.device.node)
             yield LeftOut(slot.device.node, f"it lacks what the study requires: {lack}")

@@ -1,7 +1,8 @@
 """Whether nodes have the paths and environments that studies require.
 
 Rule: nodes are asked once for each life of theirs, and say by themselves when something changes;
-until a node has answered it lacks what it was asked for.
+until a node has answered it lacks what it was asked for. They are asked for what studies of their
+pool require and no others': to make an environment is to run what its makers wrote.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from hermesd.core.commands import Look
 from hermesd.core.file_events import Looked
 from hermesd.core.model import NodeId, Study, Venv
+from hermesd.core.pools import PoolId
 from hermesd.core.program import conda_need
 from hermesd.core.tables import Tables
 
@@ -33,9 +35,10 @@ def lacking(state: Tables, study: Study, node: NodeId) -> str:
 
 def look(state: Tables, issue: Issue) -> None:
     """Ask the nodes that are there for what they were not asked for yet."""
-    wanted = _required(state)
-    for node in state.nodes.values() if wanted else ():
-        seen = state.sights.get(node.id, {})
+    pools = dict.fromkeys(study.pool for study in state.studies.values() if study.needs)
+    required = {pool: _required(state, pool) for pool in pools}
+    for node in state.nodes.values() if required else ():
+        seen, wanted = state.sights.get(node.id, {}), required.get(node.pool, {})
         if node.connected and not wanted.keys() <= seen.keys():
             new = {name: made for name, made in wanted.items() if name not in seen}
             paths = tuple(name for name, made in new.items() if made is None)
@@ -44,10 +47,10 @@ def look(state: Tables, issue: Issue) -> None:
             issue(Look(node.id, paths, venvs, condas))
 
 
-def _required(state: Tables) -> dict[str, Venv | str | None]:
-    """What studies require, by what it is called: None for a path, what a virtual environment is
-    made of, the name that conda has for one of its own."""
-    needy = [study for study in state.studies.values() if study.needs]
+def _required(state: Tables, pool: PoolId) -> dict[str, Venv | str | None]:
+    """What studies of a pool require, by what it is called: None for a path, what a virtual
+    environment is made of, the name that conda has for one of its own."""
+    needy = [study for study in state.studies.values() if study.needs and study.pool == pool]
     required: dict[str, Venv | str | None] = {}
     for study in needy:
         required.update(dict.fromkeys(study.required_paths))
@@ -67,7 +70,7 @@ def fold_look(state: Tables, entry: Look | Looked) -> None:
             fresh = dict.fromkeys((*paths, *made), UNSEEN)
         case Looked(_, sights):
             fresh = dict(sights)
-    required = _required(state)
+    required = _required(state, state.nodes[node].pool)
     known = {path: reason for path, reason in before.items() if path in required}
     state.sights[node] = (known if len(before | fresh) > PATHS_LIMIT else before) | fresh
     changed = {path for path, reason in fresh.items() if before.get(path) != reason}

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from hermesd import wire
 from hermesd.core.commands import Look
-from hermesd.core.model import Study
+from hermesd.core.model import NodeId, Study
 from hermesd.core.program import conda_need
 from hermesd.core.sights import UNSEEN, lacking
 from hermesd.core.state import State
@@ -28,6 +28,8 @@ async def wanting(head: Head, sessions: Sessions, study: Study) -> list[str]:
     if not study.needs:
         return []
     for session in sessions.all():
+        if session.node not in _serving(head.state, study):
+            continue
         seen = head.state.sights.get(session.node, {})
         paths = tuple(path for path in study.required_paths if path not in seen)
         conda = study.program.conda
@@ -42,9 +44,15 @@ async def wanting(head: Head, sessions: Sessions, study: Study) -> list[str]:
     return _words(head.state, study)
 
 
+def _serving(state: State, study: Study) -> list[NodeId]:
+    """The nodes of the study's pool that are there: others are not asked."""
+    known = state.nodes.values()
+    return [node.id for node in known if node.connected and node.pool == study.pool]
+
+
 def _awaited(state: State, study: Study) -> bool:
     """Whether a node that is there has not answered yet."""
-    seen = [state.sights.get(node.id, {}) for node in state.nodes.values() if node.connected]
+    seen = [state.sights.get(node, {}) for node in _serving(state, study)]
     made = () if study.program.venv is None else (study.program.venv.name,)
     return any(
         each.get(name, UNSEEN) == UNSEEN
@@ -59,7 +67,7 @@ def _words(state: State, study: Study) -> list[str]:
     if venv is not None and not any(venv.name in seen for seen in state.sights.values()):
         study = replace(study, program=replace(study.program, requirements=""))
         return [f"{venv.name} is made on each node once the study is there", *_words(state, study)]
-    nodes = [node.id for node in state.nodes.values() if node.connected]
+    nodes = _serving(state, study)
     if not study.needs:
         return []
     reasons = {node: lacking(state, study, node) for node in sorted(nodes)}

@@ -7,8 +7,10 @@ from typing import Any
 from hermesd.core.commands import Look
 from hermesd.core.events import NodeSilent, Paused, Unpaused
 from hermesd.core.file_events import Looked
+from hermesd.core.machine_events import PoolsConfigured
 from hermesd.core.model import Plugin, Program, Venv
 from hermesd.core.node_actions import Watch
+from hermesd.core.pools import Pool
 from hermesd.core.sights import PATHS_LIMIT
 from tests.core.node_talk import Told
 from tests.core.playbook import Playbook, completed, joined, parked, play, started, submitted
@@ -36,6 +38,16 @@ def test_a_node_that_lacks_it_does_not_fit() -> None:
     (left,) = book.scheduler.explain("s/0", 0.0).left_out
     assert left.place == "n"
     assert left.reason == f"it lacks what the study requires: {DATA}: {GONE}"
+
+
+def test_nodes_of_other_pools_are_not_asked() -> None:
+    """To make an environment is to run what a user wrote: not on machines of other people's."""
+    book = searching().tell(looked(reason=GONE))
+    book.tell(PoolsConfigured((Pool("gold", ("m",)),)), joined(1, node="m")).expect()
+    assert [each.place for each in book.scheduler.explain("s/0", 0.0).left_out] == ["n"]
+    theirs = {"pool": "gold", "required_paths": ("/data/gold",)}
+    book.tell(submitted(1, "g", **theirs)).expect("look on m at /data/gold")
+    book.tell(PoolsConfigured(())).expect(f"look on m at {DATA}")
 
 
 def test_a_path_that_comes_later_is_noticed() -> None:
