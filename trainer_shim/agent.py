@@ -281,6 +281,7 @@ class Agent:
         }
         # What goes on from a checkpoint does not report again what came before it.
         self.report()
+        _flush_output()
         self._mailbox.send({"kind": "saving", "id": request["id"]})
         self._saver.save(request["id"], take, fields, request["wait"])
 

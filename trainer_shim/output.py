@@ -2,7 +2,8 @@
 
 Rule: the newest output is kept, the file and its one predecessor together stay below the
 limit. While a restored program repeats its beginning its output is held back: it was shown
-when it was printed first; it is written only if the restore fails.
+when it was printed first; it is written only if the restore fails. What it printed after its
+checkpoint is looked after by `shown`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+
+from trainer_shim.shown import Shown
 
 _CHUNK = 256 * 1024
 _HELD_BACK_BYTES = 64 * 1024
@@ -28,6 +31,7 @@ class Output:
         self._fd = self._open()
         self._size = os.fstat(self._fd).st_size
         self._held: bytearray | None = None
+        self._shown = Shown(path)
         self._tail = b""
 
     def pipe(self) -> tuple[int, int]:
@@ -41,6 +45,16 @@ class Output:
     def hold_back(self) -> None:
         """Keep what comes from here on out of the file, remembering its end."""
         self._held = bytearray()
+
+    def go_on_from(self, checkpoint: str | None) -> None:
+        """The program goes on from a checkpoint, or begins; what it repeats is not shown again."""
+        self._shown.go_on_from(checkpoint)
+
+    def mark(self, checkpoint: str, fd: int | None) -> None:
+        """What the pipe holds now was printed before this checkpoint."""
+        if fd is not None:
+            self.pump(fd)
+        self._shown.mark(checkpoint)
 
     def let_through(self, show: bool = False) -> None:
         """Write again; with `show` what was held back comes first."""
@@ -59,7 +73,7 @@ class Output:
                 return False
             self._tail = (self._tail + data)[-_TAIL_BYTES:]
             if self._held is None:
-                self._write(data)
+                self._write(self._shown.new(data))
             else:
                 self._held += data
                 del self._held[:-_HELD_BACK_BYTES]
@@ -81,6 +95,7 @@ class Output:
         data = data[-self._half :]
         if self._size and self._size + len(data) > self._half:
             os.close(self._fd)
+            self._shown.drops()
             os.replace(self.path, self.path + ".1")
             self._fd = self._open()
             self._size = 0

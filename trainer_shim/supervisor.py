@@ -7,6 +7,7 @@ says that a device is free before every thread was seen stopped, or the process 
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import Callable
 
 from trainer_shim.kept import Files, aside
@@ -54,6 +55,7 @@ class Supervisor(LiveTrial):
         self.phase = "running"
         self._is_held, self._restored = hold and restore is not None, None
         self._oom_before = self.group.out_of_memory_kills()
+        self.output.go_on_from(None if restore is None else os.path.basename(restore))
         if restore is not None:
             self.output.hold_back()
         forked = fork_worker(self.spec, attempt, restore, limit, cores, self.output)
@@ -198,6 +200,7 @@ class Supervisor(LiveTrial):
             self._suspension.reached_boundary()
         elif kind == "saving":
             self.log.write_down(self.attempt, message["id"])
+            self.output.mark(message["id"], self.worker.pipe if self.worker else None)
         elif kind == "checkpointed":
             saved = {name: message[name] for name in ("id", "path", "step", "bytes", "sha256")}
             self.run.last_saved = saved
