@@ -252,7 +252,7 @@ def simulate(
     ] = None,
 ) -> None:
     """Compare policies on recorded curves, in virtual time."""
-    from hermesd.refusal import Refused
+    from hermesd.refusal import Refused, as_options
     from hermesd.simulate import command
     from hermesd.simulate.drive import Stalled
 
@@ -264,7 +264,9 @@ def simulate(
     )  # fmt: skip
     try:
         command.simulate(words)
-    except (Refused, Stalled) as error:
+    except Refused as error:
+        _refuse(as_options(error, command.OPTIONS))
+    except Stalled as error:
         _refuse(str(error))
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None

@@ -76,6 +76,18 @@ def under(path: str, errors: Iterable[FieldError]) -> tuple[FieldError, ...]:
     )
 
 
+def as_options(refused: Refused, options: Iterable[str]) -> str:
+    """The errors for a command line, which had some of the fields as options of their names."""
+    known = set(options)
+    named = (
+        replace(error, field_path=f"--{error.field_path.replace('_', '-')}")
+        if error.field_path.partition(".")[0] in known
+        else error
+        for error in refused.errors
+    )
+    return "\n".join(map(str, named))
+
+
 def _field_error(
     location: tuple[int | str, ...],
     kind: str,

@@ -68,14 +68,15 @@ def forecast(
 
 def _print(policy: str, answer: Callable[[tuple[Contender, ...]], Any]) -> None:
     """What is answered for these policies, as JSON; a refusal on standard error."""
-    from hermesd.refusal import Refused
+    from hermesd.refusal import Refused, as_options
     from hermesd.simulate.contenders import contenders
     from hermesd.simulate.drive import Stalled
 
     try:
         answered = answer(contenders(policy))
     except (Refused, Stalled) as error:
-        for line in str(error).splitlines():
+        told = as_options(error, ("policy",)) if isinstance(error, Refused) else str(error)
+        for line in told.splitlines():
             typer.echo(f"hermesd: {line}", err=True)
         raise typer.Exit(REFUSED) from None
     except KeyboardInterrupt:

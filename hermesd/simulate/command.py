@@ -40,6 +40,13 @@ NO_CHARTS = "matplotlib, which draws them: install hermes-scheduler[plots]"
 MOST_COLUMNS = 1_000
 
 
+# `bins` is the option --bin. What is said of them is said of the options.
+OPTIONS = (
+    "curves", "policy", "devices", "bin", "trials", "orders", "switch_cost", "metric_loss", "good",
+    "seed", "output", "charts",
+)  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Words:
     """The options as they were written.

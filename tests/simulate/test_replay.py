@@ -242,9 +242,12 @@ def test_the_command_prints_what_was_found_as_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["replay", "{}", "--policy", "ashaa"], "policy = ashaa: expected one of"),
+        (["replay", "{}", "--policy", "ashaa"], "hermesd: --policy = ashaa: expected one of"),
         (["replay", "{}.no"], "expected a file that can be read"),
-        (["forecast", "{}", "--trials", "4", "--policy", "x"], "policy = x: expected one of"),
+        (
+            ["forecast", "{}", "--trials", "4", "--policy", "x"],
+            "hermesd: --policy = x: expected one of",
+        ),
     ],
 )
 def test_words_that_will_not_do_are_refused(words: list[str], why: str, tmp_path: Path) -> None:
