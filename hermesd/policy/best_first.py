@@ -26,7 +26,7 @@ from hermesd.policy.curve import (
     switch_seconds,
     told,
 )
-from hermesd.policy.good_soon import good_soon
+from hermesd.policy.good_soon import LEAST, good_soon
 from hermesd.policy.pace import settled
 
 UNPROBED, PROBED, REACHED = 0.0, 1.0, 2.0
@@ -64,7 +64,7 @@ class BestFirst:
     probe_share: float = 0.02
     probe_seconds: float = 0.5
     probe_switches: float = 2.0
-    switches: float = 5.0
+    switches: float = 20.0
     growth: float = 0.3
     good: float = 0.05
     target: float = -math.inf
@@ -105,7 +105,11 @@ class BestFirst:
         """This order, but with those that will soon be good before the good ones."""
         if self.good == 0 or self.target > -math.inf:
             return None
-        return good_soon(self, self.good, field)
+        adapted = good_soon(self, self.good, field)
+        over = sum(trial.phase.final for trial in field.sample)
+        if adapted is None or over < LEAST * len(field.sample):
+            return adapted
+        return replace(adapted, over=True)
 
     def quantum(self, trial: Trial, facts: Facts) -> Quantum:
         switch, step = switch_seconds(trial, facts), step_seconds(trial, facts)

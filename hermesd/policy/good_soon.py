@@ -16,7 +16,7 @@ from typing import ClassVar, Protocol
 
 from hermesd.core.losses import Chunk
 from hermesd.core.model import Quantum
-from hermesd.core.policy import Facts, Field, Score
+from hermesd.core.policy import Facts, Field, Ranking, Score
 from hermesd.core.trial import Trial
 from hermesd.policy.curve import own_step_seconds, start_loss
 from hermesd.policy.pace import Track, track
@@ -32,6 +32,8 @@ LEAST, MOST = 0.25, 0.75
 class Order(Protocol):
     """What is needed of `best_first` itself."""
 
+    name: ClassVar[str]
+
     def score(self, trial: Trial) -> Score: ...
     def quantum(self, trial: Trial, facts: Facts) -> Quantum: ...
     def words(self, trial: Trial) -> str: ...
@@ -46,6 +48,8 @@ class GoodSoon:
 
     `good` is the loss from which a trial is good, `reached` the step at which the leader was,
     `planned` its length, and `rest` the seconds that the best good candidate needs to its end.
+    `over` says that as many have finished as are meant by the good ones: those that would only now
+    become good are worth no switches then.
     """
 
     name: ClassVar[str] = "best_first"
@@ -55,16 +59,18 @@ class GoodSoon:
     reached: float
     planned: int
     rest: float = math.inf
+    over: bool = False
 
     @property
     def front(self) -> Score | None:
         """The trials that are not good yet are looked at however many are."""
         return (1.0, math.nextafter(self.good, math.inf))
 
-    def facing(self, first: Trial) -> GoodSoon:
-        """This order, with the rest of the best candidate if it is good."""
+    def facing(self, first: Trial) -> Ranking:
+        """This order, with the rest of the best candidate if it is good; where all is over and it
+        is not, the plain one."""
         if self.order.level(first) > self.good:
-            return self
+            return self.order if self.over else self
         left = (first.planned_steps or self.planned) - first.step
         return replace(self, rest=left * (own_step_seconds(first) or math.inf))
 

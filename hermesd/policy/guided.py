@@ -35,6 +35,8 @@ SAMPLED = 64
 # Slownesses are logarithms of 1 / pace. This is that of a trial that shows nothing; where all
 # that were probed are good, or never will be, one that may be below this bar is probed next.
 SLOWEST, BAR = 4.0, 1.0
+# A later quantum is at least so many switches.
+SWITCHES = 5.0
 # How far the process is believed about a trial that was probed: its neighbours were seen as well.
 BELIEF = 0.8
 PROMISES, HURRIES, IS_GOOD, HOPELESS, UNPROMISING = 0.0, 1.0, 2.0, 3.0, 4.0
@@ -70,7 +72,11 @@ class Guided:
         return Survey(self)
 
     def words(self, trial: Trial) -> str:
-        return BestFirst(self.probe_share).words(trial)
+        return self.best_first().words(trial)
+
+    def best_first(self) -> BestFirst:
+        """The policy whose probes, quanta and losses these are."""
+        return BestFirst(self.probe_share, switches=SWITCHES)
 
 
 class Survey:
@@ -82,7 +88,7 @@ class Survey:
 
     def __init__(self, policy: Guided) -> None:
         self._policy = policy
-        self._best_first = BestFirst(policy.probe_share)
+        self._best_first = policy.best_first()
         self._trials: list[Trial] = []
         self._numbers: dict[TrialId, int] = {}
         self._shown = np.zeros(0, SHOWN)
@@ -138,7 +144,7 @@ class Survey:
             final = self._shown["final"]
             there = np.argsort(final, kind="stable")
             shown = there[self._shown["curve"][there]]
-            suited = BestFirst(self._policy.probe_share).suited(self._of(_some(shown)))
+            suited = self._policy.best_first().suited(self._of(_some(shown)))
             if suited != self._best_first:
                 self._best_first = suited
                 for number in np.flatnonzero(self._shown["there"]):

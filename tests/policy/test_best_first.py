@@ -39,8 +39,8 @@ def test_a_first_quantum_of_unknown_length_is_twenty_steps() -> None:
 def test_own_measurements_beat_the_typical_ones() -> None:
     use, speed = Use(busy_seconds=5.0), {"cpu": 0.1}
     each = trained(0, [1.0] * 50, costs=costing(1.0, 2.0), use=use, step_seconds=speed)
-    # 5 c = 15 s, 0.3 x 5 s served, first = max(2 c = 6 s, 20 x 0.1 s)
-    assert POLICY.quantum(each, Facts(9.0, 9.0, 9.0)).seconds == pytest.approx(15.0)
+    # 20 c = 60 s, 0.3 x 5 s served, first = max(2 c = 6 s, 20 x 0.1 s)
+    assert POLICY.quantum(each, Facts(9.0, 9.0, 9.0)).seconds == pytest.approx(60.0)
 
 
 def test_later_quanta_grow_with_the_service_received() -> None:
@@ -91,9 +91,9 @@ def test_a_good_trials_quanta_are_a_tenth_of_its_length_at_most() -> None:
     each = trained(0, [1.0] * 50, **known)
     assert POLICY.quantum(each, Facts()).seconds == pytest.approx(10.0)
     assert BestFirst(good=0.0).quantum(each, Facts()).seconds == pytest.approx(30.0)
-    # but long against a switch: 5 c
-    costly = trained(0, [1.0] * 50, costs=costing(1.0, 2.0), **known)
-    assert POLICY.quantum(costly, Facts()).seconds == pytest.approx(15.0)
+    # but long against a switch: 20 c
+    costly = trained(0, [1.0] * 50, costs=costing(0.5, 0.5), **known)
+    assert POLICY.quantum(costly, Facts()).seconds == pytest.approx(20.0)
 
 
 def test_with_a_target_those_that_reached_it_go_behind_the_others() -> None:

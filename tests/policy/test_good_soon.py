@@ -67,10 +67,29 @@ def test_a_leader_near_its_end_is_not_held_up() -> None:
     assert order(near, CLOSE, HOPELESS) == [0, 1, 3]
     # but then nothing is before those that will be good, the soonest first
     over = finished(near)
-    adapted = POLICY.adapted(Field(over, (over, SLOW, CLOSE, HOPELESS)))
+    worse = falling(4, 0.05, 40, 3.0)
+    adapted = POLICY.adapted(Field(over, (over, SLOW, CLOSE, HOPELESS, worse)))
     assert adapted is not None
     rest = sorted((HOPELESS, SLOW, CLOSE), key=adapted.facing(CLOSE).score)
     assert [each.spec.number for each in rest] == [1, 2, 3]
+
+
+def test_once_a_quarter_have_finished_only_a_good_candidate_is_gone_before() -> None:
+    over = finished(falling(0, 1.0, 390))
+    # Good sooner, but at a higher loss than one that is slower and further on.
+    soon, slower = falling(5, 2.0, 20), falling(2, 0.5, 100)
+    few, enough = (over, soon, slower, HOPELESS, HOPELESS), (over, soon, slower, HOPELESS)
+    firsts = []
+    for sample in (few, enough):
+        adapted = POLICY.adapted(Field(over, sample))
+        assert adapted is not None
+        facing = adapted.facing(slower)
+        firsts.append(min((soon, slower), key=facing.score).spec.number)
+    assert firsts == [5, 2]
+    # A good candidate that still needs long is gone before, however many are over.
+    adapted = POLICY.adapted(Field(LEADER, (LEADER, over, CLOSE, HOPELESS)))
+    assert adapted is not None
+    assert min((LEADER, CLOSE), key=adapted.facing(LEADER).score) is CLOSE
 
 
 def test_a_leader_that_is_not_good_yet_goes_on() -> None:
