@@ -213,10 +213,10 @@ class Chaos:
 
         async def copied() -> bool:
             trials = await self.trials()
-            if all(trial.step > STEPS / 3 for trial in trials):
+            if all(trial.step > STEPS / 4 for trial in trials):
                 await self.more_work(len(NODES) * SLOTS)
             here = [trial for trial in trials if trial.device.startswith(f"{name}/")]
-            young = [trial.checkpoint for trial in here if trial.step <= STEPS / 3]
+            young = [trial.checkpoint for trial in here if trial.step <= STEPS / 4]
             return any(_elsewhere(checkpoint, name) for checkpoint in young)
 
         await self.place.until(copied)
