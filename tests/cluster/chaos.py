@@ -103,16 +103,13 @@ class Chaos:
             details = await self.details()
             if all(detail.study.finished for detail in details):
                 await self.more_work(len(NODES) * SLOTS)
-            taken = sum(trial.step for detail in details for trial in detail.trials)
+            trials = [trial for detail in details for trial in detail.trials]
+            taken = sum(trial.step for trial in trials)
             begun = taken if begun is None else begun
-            return taken >= begun + steps and len(await self.at_work()) == len(NODES)
+            at_work = {t.device.split("/")[0] for t in trials if t.state is TrialState.RUNNING}
+            return taken >= begun + steps and len(at_work) == len(NODES)
 
         await self.place.until(far_enough)
-
-    async def at_work(self) -> set[str]:
-        """The nodes on which trials of the explicit loops run."""
-        trials = await self.trials()
-        return {t.device.split("/")[0] for t in trials if t.state is TrialState.RUNNING}
 
     # -- faults: of processes --------------------------------------------------------------------
 
@@ -216,10 +213,10 @@ class Chaos:
 
         async def copied() -> bool:
             trials = await self.trials()
-            if all(trial.step > STEPS / 3 for trial in trials):
+            if all(trial.step > STEPS / 4 for trial in trials):
                 await self.more_work(len(NODES) * SLOTS)
             here = [trial for trial in trials if trial.device.startswith(f"{name}/")]
-            young = [trial.checkpoint for trial in here if trial.step <= STEPS / 3]
+            young = [trial.checkpoint for trial in here if trial.step <= STEPS / 4]
             return any(_elsewhere(checkpoint, name) for checkpoint in young)
 
         await self.place.until(copied)
