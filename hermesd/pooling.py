@@ -88,6 +88,7 @@ class PoolSection(BaseModel):
     nodes: tuple[Annotated[str, AfterValidator(_pattern)], ...] = ()
     policy: Checked | None = None
     placement: Checked | None = None
+    private: bool = False
 
 
 class Pools(BaseModel):
@@ -117,6 +118,6 @@ class Pools(BaseModel):
 def configured(sections: Mapping[str, PoolSection]) -> tuple[Pool, ...]:
     """The pools as the core has them."""
     return tuple(
-        Pool(name, section.nodes, section.policy, section.placement)
+        Pool(name, section.nodes, section.policy, section.placement, section.private)
         for name, section in sections.items()
     )

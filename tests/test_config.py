@@ -319,12 +319,13 @@ def test_a_pool_has_the_settings_of_its_policy_in_one_line_as_well(write) -> Non
 def test_pools_come_with_the_policy_and_the_placement_that_they_name(write) -> None:
     path = write(
         "[pools.gold]\nnodes = ['a100-*', 'box']\nplacement = 'homes'\n"
+        "private = true\n"
         "policy = {name = 'hermes', quantum_seconds = 20, milestones = [50, 75]}\n"
         "[pools.default]\npolicy = 'fifo'\n"
     )
     hermes = Plugin("hermes", (("quantum_seconds", 20), ("milestones", (50, 75))))
     assert configured(load_head(path, {}, {}).pools) == (
-        Pool("gold", ("a100-*", "box"), hermes, Plugin("homes")),
+        Pool("gold", ("a100-*", "box"), hermes, Plugin("homes"), private=True),
         Pool("default", (), Plugin("fifo"), None),
     )
     load_node(path, {}, {})

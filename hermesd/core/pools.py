@@ -21,13 +21,15 @@ class Pool:
     """Nodes by name or by pattern (`a100-*`), and how their devices are shared.
 
     The policy and the placement hold for all studies of the pool, since its devices have one order;
-    without them each study has those that it asks for.
+    without them each study has those that it asks for. What is `private` gives no copies of its
+    studies' checkpoints to nodes of other pools, and takes none of theirs.
     """
 
     name: PoolId
     nodes: tuple[str, ...] = ()
     policy: Plugin | None = None
     placement: Plugin | None = None
+    private: bool = False
 
 
 def pool_of(node: NodeId, pools: Iterable[Pool]) -> PoolId:

@@ -2,7 +2,8 @@
 
 Rule: to the directory that the node shares with one that has none of it; without such, to a node
 that has none of it, rather the one that has the copy before, else one of the study's pool, where
-the trial can go on from it, and of those the one with the fewest trials' checkpoints. A node gives
+the trial can go on from it, and of those the one with the fewest trials' checkpoints. Between a
+private pool and others none goes. A node gives
 one copy and takes one at a time, so that a launch never waits for copies; nothing waits for a copy,
 ever.
 """
@@ -101,4 +102,9 @@ def _target(state: State, trial: Trial, nodes: list[NodeId]) -> NodeId | None:
         lying = len(state.copies.lying.get(node, ()))
         return node not in had, state.nodes[node].pool != pool, lying, node
 
-    return min((node for node in nodes if node not in has), key=rank, default=None)
+    def may(node: NodeId) -> bool:
+        there = state.nodes[node].pool
+        alone = (each for each in (pool, there) if each in state.pools)
+        return there == pool or not any(state.pools[each].private for each in alone)
+
+    return min((node for node in nodes if node not in has and may(node)), key=rank, default=None)

@@ -123,6 +123,16 @@ def test_each_trial_has_its_turn_however_soon_another_has_a_newer_checkpoint() -
     book.tell(copied("s/0#1", 20)).expect("copy s/1#1@8 from n to m")
 
 
+def test_no_copy_leaves_a_private_pool_or_comes_to_one() -> None:
+    gold = Pool("gold", ("k",), private=True)
+    book = pool("k", "m").tell(PoolsConfigured((gold,)))
+    book.tell(saved("s/0#1", 9)).expect("copy s/0#1@9 from n to m")
+    book = pool("k").tell(PoolsConfigured((gold,))).tell(saved("s/0#1", 9)).expect()
+    book = pool("k").tell(PoolsConfigured((Pool("gold", ("k",)), Pool("default", private=True))))
+    book.tell(saved("s/0#1", 9)).expect()
+    book.tell(joined(0, node="m")).expect("copy s/0#1@9 from n to m")
+
+
 def test_a_newer_checkpoint_waits_for_the_copy_under_way() -> None:
     book = pool("m").tell(saved("s/0#1", 9)).expect("copy s/0#1@9 from n to m")
     book.tell(saved("s/0#1", 20)).expect()
