@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from hermesd.node import processes
 from hermesd.node.environment import OWNER
+from hermesd.node.hostlink import HostLink
+from hermesd.node.verify.arm import Arm, Bench
 from hermesd.node.verify.comparison import Outcome, first_difference, first_shown, state_of
 
 # Its state has two parts; `{saved}` is what a checkpoint keeps, `{noise}` what else a step adds.
@@ -269,6 +272,34 @@ def outcome(*values: Any, step: int = 3, **fields: Any) -> Outcome:
     points = [[at, {"loss": value}] for at, value in enumerate(values, 1)]
     heard.hear({"points": points, "count": len(points)})
     return heard
+
+
+class Slow:
+    """The host of a program that imports for a while, and when it was to be over."""
+
+    def __init__(self) -> None:
+        none = {"points": [], "signal": {"count": 0}, "count": 0}
+        self.words = [{"kind": "reported", "last_step": step, **none} for step in (0, 0, 2, 3)]
+        self.words.append({"kind": "completed", "step": 3, "checkpoint": None})
+        self.run: Arm | None = None
+        self.ends: list[float] = []
+
+    def send(self, kind: str, **fields: object) -> None: ...
+
+    async def hear(self) -> dict[str, Any]:
+        alarm = self.run._alarm if self.run else None
+        self.ends.append(alarm.when() - asyncio.get_running_loop().time() if alarm else 0.0)
+        return self.words.pop(0)
+
+
+async def test_a_slow_start_is_no_part_of_the_minute_that_is_compared() -> None:
+    slow = Slow()
+    slow.run = Arm(cast(Bench, None), cast(HostLink, slow), lambda step: None)
+    await slow.run.start(None)
+    before, first, second, begun, later = slow.ends
+    assert before == 0.0
+    assert first > 60 < second
+    assert begun <= 60 >= later > 0
 
 
 def test_the_last_bit_counts_and_nan_is_itself() -> None:

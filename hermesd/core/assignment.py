@@ -249,7 +249,8 @@ class Assignment:
         trial = self.state.trials[trial_id]
         study = self.state.studies[trial.spec.study]
         assert trial.run is not None
-        issue(Suspend(trial.run.id, study.tier, study.suspend_deadline_seconds, successor, reason))
+        deadline = trial.notice(study.suspend_deadline_seconds)
+        issue(Suspend(trial.run.id, study.tier, deadline, successor, reason))
 
     # -- candidates ---------------------------------------------------------------------------
 

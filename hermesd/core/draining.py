@@ -31,7 +31,7 @@ def vacate(state: State, trial: Trial, issue: Issue) -> None:
         if kept is not None and not kept.leaving and trial.phase is Phase.WAITING:
             issue(WriteDown(kept.run, node))
     elif trial.phase is Phase.RUNNING and (run.expired or run.quantum.endless):
-        deadline = state.studies[trial.spec.study].suspend_deadline_seconds
+        deadline = trial.notice(state.studies[trial.spec.study].suspend_deadline_seconds)
         why = _why(state, trial, node)
         issue(Suspend(run.id, Tier.CHECKPOINT, deadline, None, f"node {node} {why}"))
 

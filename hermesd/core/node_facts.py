@@ -183,7 +183,7 @@ def _parked(node: NodeTable, stay: Stay, fact: Parked, now: Time) -> None:
     else:
         if stay.condition is not Condition.PARKED:
             stay.trained = now - stay.saved
-            stay.limit = None
+            stay.limit, stay.midway = None, fact.midway
             stay.enter(Condition.PARKED, now)
             node.free(stay)
         stay.outcome = stay.left(Tier.PARK, fact.step, None, fact.cause, now)

@@ -64,7 +64,9 @@ def _surplus(node: NodeTable, budget: float) -> list[Stay]:
 
 
 def _may_be_demoted(stay: Stay) -> bool:
-    return stay.restorable and stay.ending is None and not stay.unwritable
+    """What was stopped midway could not be written without going on, on no device of its own."""
+    kept = stay.unwritable or stay.midway
+    return stay.restorable and stay.ending is None and not kept
 
 
 def _let_fall(node: NodeTable, stay: Stay, now: Time) -> None:

@@ -204,13 +204,15 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """Every thread of the run is stopped, `boundary_seconds` after the request at a boundary."""
+    """Every thread of the run is stopped, `boundary_seconds` after the request at a boundary, or
+    `midway` through an iteration that did not end by the deadline."""
 
     run: RunId
     step: int
     memory_bytes: int = 0
     cause: str = ""
     boundary_seconds: float = 0.0
+    midway: bool = False
 
 
 @dataclass(frozen=True, slots=True)

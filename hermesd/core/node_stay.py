@@ -70,8 +70,9 @@ class Stay:
     taken, moved by the time that was not trained, and `trained` what was trained since then when
     the process was parked. `asked` and `limit` are when the device was asked back and by when,
     `ending` when the process was told to end. `unwritable` is set when a demotion failed: it is
-    not tried again. `rebuilding` is the run as which the process was
-    rebuilt from the checkpoint `rebuilt` before it was asked for; `held` once it stands there.
+    not tried again; `midway` when it was parked where it can't be written down. `rebuilding` is the
+    run as which the process was rebuilt from the checkpoint `rebuilt` before it was asked for;
+    `held` once it stands there.
     """
 
     assignment: Assignment
@@ -101,6 +102,7 @@ class Stay:
     failing: tuple[str, str] | None = None
     final: bool = False
     unwritable: bool = False
+    midway: bool = False
     rebuilding: RunId | None = None
     rebuilt: Checkpoint | None = None
     held: bool = False

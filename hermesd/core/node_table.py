@@ -22,7 +22,9 @@ class NodeTerms:
     GPU). `parked_memory_bytes` is what parked trials may hold together, None for any amount.
     `rebuild_cores` are cores that no device has, as many as each device: there its trials may be
     rebuilt ahead of their turn. A program has `start_seconds` to its first boundary; a host that
-    was told to end its program has `end_seconds`. Leases are passed on every `lease_step_seconds`.
+    was told to end its program has `end_seconds`, and so has one whose deadline for a suspend has
+    passed: it parks or ends the program by itself then. Leases are passed on every
+    `lease_step_seconds`.
     """
 
     cheapest: Mapping[DeviceId, Tier]
@@ -158,7 +160,7 @@ class NodeTable:
     def halt(self, stay: Stay, tier: Tier, seconds: float, now: Time) -> None:
         """Ask for the device back."""
         stay.enter(Condition.HALTING, now)
-        stay.asked, stay.limit = now, now + seconds
+        stay.asked, stay.limit = now, now + seconds + self.terms.end_seconds
         self.out.append(Halt(stay.run, tier, seconds, stay.final))
 
     def demote(self, stay: Stay, now: Time) -> None:

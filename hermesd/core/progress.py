@@ -7,12 +7,13 @@ from dataclasses import fields
 
 from hermesd.core.blame import Prospects, blamed, set_back
 from hermesd.core.change import replace
+from hermesd.core.commands import Suspend
 from hermesd.core.events import Reported, RunFailed, RunStarted, RunSuspended
 from hermesd.core.history import Ending, Kept, MetricSummary, Result, SwitchCost
 from hermesd.core.losses import QuantumLosses, extend, truncate
 from hermesd.core.model import Checkpoint, Phase, Study, Tier, Time
 from hermesd.core.strikes import one_line
-from hermesd.core.trial import Trial
+from hermesd.core.trial import Run, Trial
 
 # Seconds per step on a device kind: the newest report weighs this much.
 STEP_SECONDS_WEIGHT = 0.2
@@ -248,6 +249,7 @@ def suspended(trial: Trial, event: RunSuspended, now: Time) -> Trial:
         use=replace(trial.use, overhead_seconds=trial.use.overhead_seconds + event.release_seconds),
         kept=Kept(event.tier, run.id, run.devices[0], event.memory_bytes),
         preemptions=trial.preemptions + (0 if trial.ending else 1),
+        overdue=trial.overdue + _was_overdue(run, event),
         reason=run.asked.reason if run.asked else event.cause,
     )
     lost = event.tier is Tier.KILL or (
@@ -255,6 +257,13 @@ def suspended(trial: Trial, event: RunSuspended, now: Time) -> Trial:
         and (trial.checkpoint is None or trial.checkpoint.step < event.step)
     )
     return released(fall_back(trial) if lost else trial, now)
+
+
+def _was_overdue(run: Run, event: RunSuspended) -> bool:
+    """Whether the run was to be kept, and was ended as it came to no boundary by the deadline."""
+    asked = run.asked
+    wanted = isinstance(asked, Suspend) and asked.tier is not Tier.KILL
+    return wanted and run.started and event.tier is Tier.KILL
 
 
 def _merge_leftover(trial: Trial) -> Trial:

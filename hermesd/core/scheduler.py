@@ -225,7 +225,7 @@ class Scheduler:
         """What one trial needs whatever the others do."""
         study = self.state.studies[trial.spec.study]
         run = trial.run
-        deadline = study.suspend_deadline_seconds
+        deadline = trial.notice(study.suspend_deadline_seconds)
         if trial.phase.final:
             self._last.pop(trial.id, None)
         elif run is None or (trial.phase is Phase.SUSPENDING and isinstance(run.asked, Stop)):

@@ -32,6 +32,7 @@ from hermesd.core.model import (
 )
 
 LONGEST_WAIT_SECONDS = 60.0
+MOST_DOUBLINGS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ class Trial:
     `not_extended` why nothing came of that. Where the signal is `maximized`, losses are its values
     with the other sign. `abandoned` is what was heard of its last run, if that was given up and
     none has begun since.
+    `overdue` counts the suspends in which it came to no boundary by the deadline and was ended.
     """
 
     spec: TrialSpec
@@ -120,6 +122,7 @@ class Trial:
     copy_after: Time = 0.0
     maximized: bool = False
     abandoned: Abandoned | None = None
+    overdue: int = 0
 
     @property
     def id(self) -> TrialId:
@@ -132,6 +135,11 @@ class Trial:
     @property
     def next_run(self) -> RunId:
         return RunId(self.id, self.attempt + 1)
+
+    def notice(self, seconds: float) -> float:
+        """How long it is given to come to a boundary, in a study that gives `seconds`: twice as
+        long each time that it was ended for want of one, or it would never get over that place."""
+        return float(seconds * 2 ** min(self.overdue, MOST_DOUBLINGS))
 
     @property
     def explored(self) -> bool:

@@ -53,7 +53,8 @@ def fact_of(frame: Frame, trial: str, goal: Goal, signal: str, node: NodeId) -> 
         case "parked":
             memory, cause = _count(frame.get("memory_bytes") or 0), str(frame.get("cause") or "")
             waited = float(frame.get("boundary_seconds") or 0.0)
-            return Parked(run, _count(frame["step"]), memory, cause, waited)
+            midway = not frame.get("at_boundary", True)
+            return Parked(run, _count(frame["step"]), memory, cause, waited, midway)
         case "checkpointed":
             return Saved(run, checkpoint_of(frame, run, node))
         case "suspended":

@@ -362,12 +362,23 @@ def test_a_suspend_past_its_deadline_is_a_kill_and_then_a_fence() -> None:
     node = Told()
     node.running()
     node.says(suspend(ONE))
-    assert node.later(5) == [End(ONE)]
+    assert node.later(5) == []  # then it is the host's turn, which parks it from outside
+    assert node.later(10) == [End(ONE)]
     assert node.later(10) == [Fence(ONE)]
     assert node.later(1000) == []
     assert events(node.says(Gone(ONE, "it was fenced"))) == [
-        RunSuspended(ONE, Tier.KILL, 0, None, 1015.0, "it was fenced")
+        RunSuspended(ONE, Tier.KILL, 0, None, 1025.0, "it was fenced")
     ]
+
+
+def test_what_its_host_parks_from_outside_at_the_deadline_is_kept() -> None:
+    node = Told()
+    node.running()
+    node.says(suspend(ONE, Tier.PARK))
+    (left,) = events(node.says(Parked(ONE, 7, midway=True), after=5.1))
+    assert isinstance(left, RunSuspended)
+    assert (left.tier, left.step) == (Tier.PARK, 7)
+    assert node.later(1000) == []
 
 
 def test_a_program_that_never_reaches_a_boundary_has_hung() -> None:

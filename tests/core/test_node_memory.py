@@ -216,3 +216,16 @@ def test_what_can_only_be_parked_is_kept_beyond_the_budget_and_named() -> None:
     said = node.says(Parked(C, 7, 100))
     assert [action.run for action in said if isinstance(action, Demote)] == [C]
     assert node.machine.excess == (100, ("s/a", "s/b"))
+
+
+def test_what_was_stopped_midway_is_kept_until_its_turn() -> None:
+    """It could be written only after going on, on a device that is another's, and may be ended
+    before it comes to where it can be."""
+    node = Told(NodeTerms(DEVICES, 0))
+    node.running(A)
+    node.says(suspend(A))
+    said = node.says(Parked(A, 7, 100, midway=True), after=5.1)
+    assert [action for action in said if isinstance(action, Demote)] == []
+    node.all(order(A2, parked=A), Started(A2, 7), suspend(A2))
+    said = node.says(Parked(A2, 9, 100))
+    assert [action.run for action in said if isinstance(action, Demote)] == [A2]

@@ -368,3 +368,22 @@ def test_the_first_report_of_a_new_process_says_nothing_of_its_speed() -> None:
     book.tell(reported("s/0#1", 11, [2.0] * 10, busy_seconds=1.0)).expect()
     assert book.state.trials["s/0"].seconds_per_step == pytest.approx(0.1)
     assert book.state.facts["s"].step_seconds == pytest.approx(0.1)
+
+
+def test_who_was_ended_for_want_of_a_boundary_is_given_twice_as_long_the_next_time() -> None:
+    """Else a validation that takes longer than the deadline would be begun again for ever."""
+    book = play(trials=2, policy=ROUND_ROBIN, suspend_deadline_seconds=5.0)
+    book.expect("launch s/0#1 on n/0 for 30 s")
+    given, now = [], 0
+    for attempt in range(1, 4):
+        mine, other = f"s/0#{attempt}", f"s/1#{attempt}"
+        book.tell(started(mine)).at(now + 40).tell(quantum_ended(mine))
+        book.expect(f"suspend {mine} for s/1")
+        given.append(book.trial().run.asked.deadline_seconds)
+        parked_before = f" from s/1#{attempt - 1}" if attempt > 1 else ""
+        book.tell(killed(mine)).expect(f"launch {other} on n/0 for 30 s{parked_before}")
+        book.tell(started(other)).at(now + 80).tell(quantum_ended(other, step=attempt))
+        book.expect(f"suspend {other} for s/0").tell(parked(other, attempt))
+        book.expect(f"launch s/0#{attempt + 1} on n/0 for 30 s")
+        now += 80
+    assert given == [5.0, 10.0, 20.0]

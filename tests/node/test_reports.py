@@ -65,6 +65,7 @@ def progress(frame: Frame, goal: Goal = Goal.MINIMIZE) -> Progress:
         ({"kind": "resumed", "step": 4}, Started(RUN, 4)),
         ({"kind": "planned", "steps": 50}, Planned(RUN, 50)),
         ({"kind": "parked", "step": 4, "cause": "limit"}, Parked(RUN, 4, 0, "limit")),
+        ({"kind": "parked", "step": 4, "at_boundary": False}, Parked(RUN, 4, midway=True)),
         (
             {"kind": "fidelity", "level": "park-only", "reason": "why", "framework": "jax"},
             Judged(RUN, Fidelity.PARK_ONLY, "why", "jax"),

@@ -31,6 +31,7 @@ _ORPHAN_SECONDS = 10
 _DEADLINE_SECONDS = 600
 _OUTPUT_LINES = 15
 _MOST_SECONDS = 60.0
+_STEPLESS_SECONDS = 300.0
 
 
 class RunFailed(Exception):
@@ -64,7 +65,7 @@ class Arm:
     async def start(self, limit: int | None, restore: str | None = None) -> bool:
         """Run in a new process up to `limit` steps; whether the program goes on after them.
 
-        Without a limit, for a minute from when it first reports.
+        Without a limit, for a minute from its first step, or for five without any.
         """
         self._attempt += 1
         self._is_timed = limit is None
@@ -122,19 +123,24 @@ class Arm:
             elif kind == "reported":
                 self.outcome.hear(event)
                 self._heard(int(event["last_step"]))
-                self._set_alarm()
+                self._time(int(event["last_step"]))
             elif kind == "failed":
                 raise RunFailed(f"{event['error_signature']}{self._last_output()}")
             if kind in kinds:
                 return event
         raise RunFailed(f"its host ended{self._last_output()}")
 
-    def _set_alarm(self) -> None:
-        if self._is_timed:
-            self._is_timed = False
-            loop = asyncio.get_running_loop()
-            asked = {"tier": "park", "deadline_seconds": _DEADLINE_SECONDS}
-            self._alarm = loop.call_later(_MOST_SECONDS, lambda: self._ask("suspend", **asked))
+    def _time(self, step: int) -> None:
+        """Have a run without a limit end in time; imports and data are no part of its minute."""
+        if not self._is_timed or (self._alarm is not None and step == 0):
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._is_timed = step == 0
+        seconds = _MOST_SECONDS if step else _STEPLESS_SECONDS
+        asked = {"tier": "park", "deadline_seconds": _DEADLINE_SECONDS}
+        loop = asyncio.get_running_loop()
+        self._alarm = loop.call_later(seconds, lambda: self._ask("suspend", **asked))
 
     def look(self) -> None:
         """Add what the run has printed and left in its folder to the outcome."""
