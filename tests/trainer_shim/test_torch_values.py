@@ -92,6 +92,58 @@ queue = deque([1], maxlen=3)
 assert again(deque([4, 5]), queue) is queue and list(queue) == [4, 5]
 """
 
+OWN_CLASSES = """
+import enum
+from dataclasses import dataclass
+from typing import NamedTuple
+class Mode(enum.Enum):
+    WARM, HOT = 1, 2
+class Best(NamedTuple):
+    loss: float
+    weights: list
+class Slim:
+    __slots__ = ("sum", "parts")
+class Slimmer(Slim):
+    __slots__ = "count"
+@dataclass(frozen=True)
+class Frozen:
+    value: int
+assert again(Mode.HOT, Mode.WARM) is Mode.HOT and Mode.WARM.name == "WARM"
+assert again([Mode.HOT], None) == [Mode.HOT]
+best = again(Best(0.5, [1, 2]), None)
+assert type(best) is Best and best == Best(0.5, [1, 2])
+slim, other = Slimmer(), Slimmer()
+slim.sum, slim.parts, slim.count = 2.5, [3], 4
+other.sum, other.parts = 0.0, []
+held = other.parts
+assert again(slim, other) is other and (other.sum, other.parts, other.count) == (2.5, [3], 4)
+assert other.parts is held
+class History(list):
+    def __init__(self, name):
+        self.name = name
+class Table(dict):
+    pass
+class Open:
+    def __init__(self):
+        self.file = sys.stdout
+history, there = History("a"), History("b")
+history += [1, 2]
+assert again(history, there) is there and (list(there), there.name) == ([1, 2], "a")
+made = again(history, None)
+assert type(made) is History and (list(made), made.name) == ([1, 2], "a")
+assert again(Table(a=1), Table(b=2)) == {"a": 1}
+made = again(slim, None)
+assert type(made) is Slimmer and (made.sum, made.parts, made.count) == (2.5, [3], 4)
+assert again(Frozen(3), None) == Frozen(3)
+try:
+    again(Open(), None)
+    raise SystemExit("an open file was made anew")
+except Unplain:
+    pass
+frozen = Frozen(1)
+assert again(Frozen(2), frozen) is frozen and frozen.value == 2
+"""
+
 REFUSED = """
 loop = []
 loop.append(loop)
@@ -190,7 +242,7 @@ def test_values(tmp_path: Path) -> None:
     """All in one process: importing PyTorch takes longer than any of them."""
     script = tmp_path / "values.py"
     script.write_text(
-        _HEAD + SAME + IN_PLACE + REFUSED + LARGE + LEFT + RANDOM + "print('right')\n"
+        _HEAD + SAME + IN_PLACE + OWN_CLASSES + REFUSED + LARGE + LEFT + RANDOM + "print('right')\n"
     )
     run = subprocess.run(
         [sys.executable, str(script), str(tmp_path)],

@@ -9,8 +9,9 @@ from __future__ import annotations
 import gc
 from typing import Any, Callable
 
+from trainer_shim.adapters.torch_classes import class_name
 from trainer_shim.adapters.torch_objects import Objects, tensors_of
-from trainer_shim.adapters.torch_pack import Raw, Unplain, class_name
+from trainer_shim.adapters.torch_pack import Raw, Unplain
 from trainer_shim.adapters.torch_state import OtherProgram, State
 
 _MOST = 256 << 20

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from trainer_shim.adapters.torch_pack import Packer, class_name
+from trainer_shim.adapters.torch_classes import class_name
+from trainer_shim.adapters.torch_pack import Packer
 from trainer_shim.adapters.torch_state import OtherProgram, State
 from trainer_shim.adapters.torch_unpack import Unpacker
 

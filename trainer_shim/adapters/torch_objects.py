@@ -12,8 +12,9 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
+from trainer_shim.adapters.torch_classes import class_name
 from trainer_shim.adapters.torch_large import Large
-from trainer_shim.adapters.torch_pack import Packer, Raw, TooMuch, Tree, Unplain, class_name
+from trainer_shim.adapters.torch_pack import Packer, Raw, TooMuch, Tree, Unplain
 from trainer_shim.adapters.torch_state import OtherProgram, State
 from trainer_shim.adapters.torch_unpack import Unpacker
 from trainer_shim.agent import CannotCapture

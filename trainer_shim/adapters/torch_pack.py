@@ -9,14 +9,14 @@ is not packed: `Unplain` says so, and whoever packs decides what that means. The
 from __future__ import annotations
 
 import ctypes
+import enum
 import random
 import sys
-import types
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from trainer_shim.adapters.torch_program import is_programs_own
+from trainer_shim.adapters.torch_classes import HOLDING, class_name, is_walked, slots_of
 
 if TYPE_CHECKING:
     from trainer_shim.adapters.torch_large import Large
@@ -30,9 +30,7 @@ PLAIN = (type(None), bool, int, float, str)
 PLAINS = frozenset(PLAIN)
 DICTS = {"dict": dict, "Counter": Counter, "OrderedDict": OrderedDict, "defaultdict": defaultdict}
 LISTS: dict[str, type] = {"tuple": tuple, "set": set, "frozenset": frozenset, "deque": deque}
-_LONG = (list, tuple, dict, set, frozenset, deque)
-_WALKED = ("torch.utils.data.", "torchvision.transforms.")
-_NAMESPACES = ("argparse.Namespace", "types.SimpleNamespace")
+_LONG = (*HOLDING, tuple, frozenset)
 
 
 class Unplain(Exception):
@@ -264,28 +262,26 @@ class Packer:
         }
 
     def _object(self, kind: type, value: Any) -> Tree:
-        if not (issubclass(kind, self._walked) or _is_walked(kind)) or not hasattr(
-            value, "__dict__"
-        ):
+        if not (issubclass(kind, self._walked) or is_walked(kind)):
             raise Unplain(f"a {kind.__name__}")
-        return {"object": class_name(kind), "attributes": self.pack_some(list(vars(value).items()))}
-
-
-def class_name(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _is_walked(kind: type) -> bool:
-    """Whether an object's attributes are the program's own affair."""
-    import torch
-
-    if issubclass(kind, (torch.nn.Module, torch.optim.Optimizer, type, types.ModuleType)):
-        return False
-    name = class_name(kind)
-    if name in _NAMESPACES or name.startswith(_WALKED):
-        return True
-    module = sys.modules.get(kind.__module__)
-    return module is not None and is_programs_own(getattr(module, "__file__", None))
+        if isinstance(value, enum.Enum):
+            return {"enum": class_name(kind), "name": value.name}
+        if isinstance(value, tuple) and hasattr(kind, "_fields"):
+            return {"record": class_name(kind), "items": [self.pack(item) for item in value]}
+        slots, plain = (
+            slots_of(kind),
+            next((one for one in HOLDING if isinstance(value, one)), None),
+        )
+        if not slots and not hasattr(value, "__dict__"):
+            raise Unplain(f"a {kind.__name__}")
+        there = [(name, getattr(value, name)) for name in slots if hasattr(value, name)]
+        there += getattr(value, "__dict__", {}).items()
+        attributes = self.pack_some(there)
+        tree: Tree = {"object": class_name(kind), "attributes": attributes}
+        if plain is not None:
+            tree["items"] = self.pack(plain(value))
+        tree["whole"] = len(attributes) == len(there)
+        return tree
 
 
 def pack_generator(value: Any) -> Tree:

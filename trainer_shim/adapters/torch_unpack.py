@@ -10,8 +10,16 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import Any, Callable
 
+from trainer_shim.adapters.torch_classes import HOLDING, class_name, class_of, slots_of
 from trainer_shim.adapters.torch_large import digest
-from trainer_shim.adapters.torch_pack import DICTS, LISTS, PLAIN, Raw, Tree, Unplain, class_name
+from trainer_shim.adapters.torch_pack import (
+    DICTS,
+    LISTS,
+    PLAIN,
+    Raw,
+    Tree,
+    Unplain,
+)
 from trainer_shim.adapters.torch_state import OtherProgram
 
 
@@ -153,15 +161,51 @@ class Unpacker:
 
     def _object(self, name: str, tree: Tree, current: Any) -> Any:
         if current is None or class_name(type(current)) != name:
-            raise Unplain(f"a {name}, which only the program can make")
-        self.put_some(tree["attributes"], vars(current))
+            current = _anew(name, tree)
+        if "items" in tree:
+            plain: Any = next(one for one in HOLDING if isinstance(current, one))
+            items = self.unpack(tree["items"])
+            plain.clear(current)
+            (plain.extend if plain in (list, deque) else plain.update)(current, items)
+        trees, slots = tree["attributes"], slots_of(type(current))
+        if slots:
+            values = {one: getattr(current, one) for one in slots if hasattr(current, one)}
+            self.put_some({one: trees[one] for one in slots if one in trees}, values)
+            for one, value in values.items():
+                object.__setattr__(current, one, value)
+        if hasattr(current, "__dict__"):
+            self.put_some({k: v for k, v in trees.items() if k not in slots}, vars(current))
         return current
+
+    def _enum(self, name: str, tree: Tree, current: Any) -> Any:
+        return _class(name)[tree["name"]]
+
+    def _record(self, name: str, tree: Tree, current: Any) -> Any:
+        return tuple.__new__(_class(name), self._each(tree["items"], current))
 
     def _generator(self, tag: str, content: Tree, current: Any) -> Any:
         if current is None or type(current).__name__ != tag.rpartition(".")[2]:
             raise Unplain(f"a {tag}, which only the program can make")
         _GENERATORS[tag](current, content if isinstance(content, Raw) else self.unpack(content))
         return current
+
+
+def _anew(name: str, tree: Tree) -> Any:
+    """An object that the program made where it is not run again. Raises Unplain."""
+    kind = _class(name)
+    if not tree.get("whole") or issubclass(kind, deque):
+        raise Unplain(f"a {name}, which only the program can make")
+    try:
+        return next((one for one in HOLDING if issubclass(kind, one)), object).__new__(kind)
+    except TypeError as error:
+        raise Unplain(f"a {name}, which only the program can make: {error}") from None
+
+
+def _class(name: str) -> Any:
+    found = class_of(name)
+    if found is None:
+        raise Unplain(f"a {name}, of a class that is not there")
+    return found
 
 
 def _set_torch(generator: Any, raw: Raw) -> None:
