@@ -16,7 +16,7 @@ pytestmark = pytest.mark.torch
 # In a process of its own: an import of PyTorch warns, and would stay. A program's own file, so
 # that its classes are known as its own.
 _HEAD = """
-import random, sys
+import os, random, sys
 from collections import Counter, OrderedDict, defaultdict, deque
 import numpy as np
 import torch
@@ -225,6 +225,19 @@ assert [found(again_left, record) for record in loaded] == [4, 1, 1, 2, 4]
 assert loaded[3]["left"]["variables"][0]["values"]["b"] == 3
 """
 
+SHARED = """
+data = torch.arange(1000.0)
+tree = Packer({}).pack({"loader": [data, data], "sampler": data, "other": data + 1})
+sizes = set()  # a checkpoint of what came from a checkpoint is no larger
+for turn in range(2):
+    builder = Builder(sys.argv[1], f"turn{turn}")
+    Snapshot({"tree": tree}).write(builder)
+    builder.finish({"step": 0})
+    tree = load(builder.path)["tree"]
+    sizes.add(os.path.getsize(os.path.join(builder.path, "torch.arrays")))
+assert len(sizes) == 1, sizes
+"""
+
 RANDOM = """
 random.seed(1), np.random.seed(2), torch.manual_seed(3)
 state = through_a_file(copy_random())
@@ -242,7 +255,16 @@ def test_values(tmp_path: Path) -> None:
     """All in one process: importing PyTorch takes longer than any of them."""
     script = tmp_path / "values.py"
     script.write_text(
-        _HEAD + SAME + IN_PLACE + OWN_CLASSES + REFUSED + LARGE + LEFT + RANDOM + "print('right')\n"
+        _HEAD
+        + SAME
+        + IN_PLACE
+        + OWN_CLASSES
+        + REFUSED
+        + LARGE
+        + LEFT
+        + SHARED
+        + RANDOM
+        + "print('right')\n"
     )
     run = subprocess.run(
         [sys.executable, str(script), str(tmp_path)],

@@ -66,7 +66,10 @@ def _size(raw: Raw) -> int:
 
 
 def load(folder: str) -> State | None:
-    """What a Snapshot wrote; None if the checkpoint is of another kind."""
+    """What a Snapshot wrote; None if the checkpoint is of another kind.
+
+    A Raw that was in several places is one again, or the next Snapshot would write it many times.
+    """
     path = os.path.join(folder, _STATE)
     if not os.path.exists(path):
         return None
@@ -80,21 +83,28 @@ def load(folder: str) -> State | None:
     for size in sizes:
         starts.append(position)
         position += size + -size % _ALIGNED
-    whole = json.loads(text, object_hook=lambda found: _resolve(found, content, starts, sizes))
+    raws: dict[int, Raw] = {}
+
+    def resolve(found: State) -> Any:
+        number = found.get("#")
+        if number is None:
+            return found
+        if number not in raws:
+            raws[number] = _raw(found, content, starts[number], sizes[number])
+        return raws[number]
+
+    whole = json.loads(text, object_hook=resolve)
     if whole["version"] != _VERSION:
         raise OtherProgram(f"a PyTorch checkpoint of version {whole['version']}, not {_VERSION}")
     state: State = whole["state"]
     return state
 
 
-def _resolve(found: State, content: bytearray, starts: list[int], sizes: list[int]) -> Any:
-    """The Raw that a reference in the JSON stands for; anything else as it is."""
+def _raw(found: State, content: bytearray, start: int, size: int) -> Raw:
+    """The Raw that a reference in the JSON stands for."""
     import torch
 
-    if "#" not in found:
-        return found
     dtype, shape = getattr(torch, found["type"]), found["shape"]
-    start, size = starts[found["#"]], sizes[found["#"]]
     if size:
         data = torch.frombuffer(content, dtype=torch.uint8, count=size, offset=start)
         data = data.view(dtype).reshape(shape)
