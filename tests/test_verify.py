@@ -17,7 +17,13 @@ from hermesd.node import processes
 from hermesd.node.environment import OWNER
 from hermesd.node.hostlink import HostLink
 from hermesd.node.verify.arm import Arm, Bench
-from hermesd.node.verify.comparison import Outcome, first_difference, first_shown, state_of
+from hermesd.node.verify.comparison import (
+    Outcome,
+    first_difference,
+    first_shown,
+    shown,
+    state_of,
+)
 
 # Its state has two parts; `{saved}` is what a checkpoint keeps, `{noise}` what else a step adds.
 PROGRAM = """
@@ -336,6 +342,14 @@ def test_what_was_printed_counts_as_far_as_it_repeats_itself() -> None:
         found = first_shown(one, two, outcome(0.1, output=lines))
         assert found is not None
         assert found.name.startswith("output, line 2" if len(lines) == 3 else "output, line ")
+
+
+def test_of_what_was_printed_progress_bars_and_times_do_not_count() -> None:
+    bar = "epoch 1: 0/4\r\repoch 1: 2/4 [00:01<00:02, 9.52it/s]\r            \rloss 0.25\n"
+    keras = "4/4 - 1s - 3ms/step - accuracy: 0.5 - loss: 1.5\r\n"
+    assert shown(bar + keras) == ["loss 0.25", "4/4 - ~ - ~ - accuracy: 0.5 - loss: 1.5"]
+    assert shown("took 1 min 3.5 s, 12:01:59") == ["took ~ ~, ~"]
+    assert shown("mask 3, s 4, v1.2s, 1e-3, 7 samples") == ["mask 3, s 4, v1.2s, 1e-3, 7 samples"]
 
 
 def test_files_count_as_far_as_they_repeat_themselves() -> None:

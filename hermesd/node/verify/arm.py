@@ -23,7 +23,7 @@ from hermesd.node.environment import program_environment
 from hermesd.node.folder import TrialFolder
 from hermesd.node.frames import Frame
 from hermesd.node.hostlink import HostLink
-from hermesd.node.verify.comparison import Outcome, state_of
+from hermesd.node.verify.comparison import Outcome, shown, state_of
 from hermesd.node.zygotes import Zygotes
 
 _OUTPUT_BYTES = 1 << 20
@@ -146,7 +146,7 @@ class Arm:
         """Add what the run has printed and left in its folder to the outcome."""
         folder = self._bench.folder
         with contextlib.suppress(OSError):
-            self.outcome.output = folder.output.read_text(errors="replace").splitlines()
+            self.outcome.output = shown(folder.output.read_bytes().decode(errors="replace"))
         for path in folder.work.rglob("*"):
             if path.is_file() and not path.is_symlink() and "__pycache__" not in path.parts:
                 with path.open("rb") as file:

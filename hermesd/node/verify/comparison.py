@@ -7,6 +7,7 @@ printed and of the files that it left, all counts that two undisturbed runs shar
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -15,6 +16,10 @@ from typing import Any, TypeVar
 _ARRAYS = ".arrays"
 # What a checkpoint holds beside the program's state.
 _BESIDE = (".hermes-files.json",)
+# Such as 3ms/step, 12.5 it/s, 1 min 3 s, 00:41.
+_TIME = re.compile(
+    r"(?<![\w.:])(?:\d+(?:\.\d+)?\s?(?:h|min|m|s|ms|us|µs|it/s|s/it)(?:/\w+)?|\d+(?::\d\d)+)(?![\w:])"
+)
 
 Key = tuple[int, str]
 K = TypeVar("K")
@@ -67,6 +72,13 @@ def state_of(files: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     arrays = [name for name in files if name.endswith(_ARRAYS)]
     chosen = arrays or [name for name in files if name not in _BESIDE]
     return {name: f"sha256 {files[name]['sha256'][:16]}" for name in sorted(chosen)}
+
+
+def shown(text: str) -> list[str]:
+    """The lines of an output as they stay on a screen: without what a progress bar overwrites, and
+    with a tilde for each time, which is the same in two runs by chance alone."""
+    lines = [line.rstrip("\r").rpartition("\r")[2].rstrip() for line in text.split("\n")]
+    return [_TIME.sub("~", line) for line in lines if line]
 
 
 def first_difference(before: Outcome, after: Outcome) -> Difference | None:
