@@ -22,11 +22,13 @@ BURIAL_SECONDS = 10.0
 log = structlog.get_logger()
 
 
-async def bury(site: Site, folder: TrialFolder, host_pid: int, worker_pid: int) -> None:
+async def bury(
+    site: Site, folder: TrialFolder, host_pid: int, worker: processes.Remembered | None
+) -> None:
     """End everything of the trial and see it gone; a pid of 0 is not known. Raises OSError."""
     pids = site.cgroups.members(folder.cgroup)
-    if worker_pid:
-        pids |= processes.session(worker_pid)
+    if worker is not None:
+        pids |= worker.session()
     if host_pid:
         pids |= {host_pid, *processes.below(host_pid)}
     site.cgroups.kill(folder.cgroup)

@@ -15,7 +15,7 @@ import structlog
 
 from hermesd.core.history import RESTORE
 from hermesd.core.node_messages import Assignment, Gone, HostFact, Left, Progress, Saved
-from hermesd.node import checkpoints
+from hermesd.node import checkpoints, processes
 from hermesd.node.folder import TrialFolder
 from hermesd.node.frames import Frame
 from hermesd.node.hostlink import HostLink
@@ -33,15 +33,20 @@ class Nonsense(Exception):
 
 
 class Hearing:
-    """One assignment's events; `seen` is the last that was heard, `worker_pid` its process."""
+    """One assignment's events; `seen` is the last that was heard, `worker` its process."""
 
     def __init__(self, site: Site, folder: TrialFolder, assignment: Assignment) -> None:
         self.assignment = assignment
-        self.worker_pid = 0
+        self.worker: processes.Remembered | None = None
         self.seen = 0
         self._site = site
         self._folder = folder
         self._marks: deque[tuple[int, int]] = deque()
+
+    @property
+    def worker_pids(self) -> frozenset[int]:
+        """The number of its process, if that is known."""
+        return frozenset() if self.worker is None else frozenset({self.worker.pid})
 
     def acknowledged(self, sequence: int) -> int:
         """The head has everything up to this number safe: so up to which the host may forget."""
@@ -72,13 +77,13 @@ class Hearing:
             report = replace(fact.report, device_memory_bytes=device_memory_bytes)
             fact = replace(fact, report=report)
         if kind == "started":
-            self.worker_pid = int(frame["worker_pid"])
+            self.worker = processes.Remembered.of(int(frame["worker_pid"]))
         elif kind == "parked":
             self._remember_parked()
         elif kind in _OUTCOMES:
             if frame.get("error_kind") == RESTORE:
                 await self._refuse(frame)
-            await site.release(self.assignment.launch.devices, frozenset({self.worker_pid}))
+            await site.release(self.assignment.launch.devices, self.worker_pids)
         self.seen = sequence
         told = site.say(fact) if fact is not None else 0
         if kind == "started":
@@ -110,8 +115,7 @@ class Hearing:
         newest = await asyncio.to_thread(self._newest_backed)
         if newest is not None:
             self._site.say(Saved(run, checkpoint_of(newest.frame, run, self._site.node)))
-        devices = self.assignment.launch.devices
-        await self._site.release(devices, frozenset({self.worker_pid}))
+        await self._site.release(self.assignment.launch.devices, self.worker_pids)
         self._site.say(Gone(run, "the trial's host is gone"))
 
     def _newest_backed(self) -> checkpoints.Found | None:

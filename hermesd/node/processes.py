@@ -1,7 +1,7 @@
 """Other processes of this machine, as /proc shows them: found, bound to cores, ended, awaited.
 
 Rule: a process id is never trusted to stay the same process: whoever waits for one, or ends one
-by what it looks like, holds a pidfd.
+by what it looks like, holds a pidfd; whoever remembers one, remembers when it was started.
 """
 
 from __future__ import annotations
@@ -11,9 +11,38 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 _OWN_MEMORY = ("RssAnon:", "RssShmem:")
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """A process that was there when it was looked at; `birth` tells it from a later one of its
+    number, in clock ticks since boot."""
+
+    pid: int
+    birth: int
+
+    @classmethod
+    def of(cls, pid: int) -> Remembered:
+        """The process that has this number now."""
+        return cls(pid, _birth(pid))
+
+    def session(self) -> set[int]:
+        """The processes of the session that it leads or led; none once another has its number,
+        which no other gets before the last of the session is gone."""
+        return session(self.pid) if _birth(self.pid) in (self.birth, 0) else set()
+
+
+def _birth(pid: int) -> int:
+    """When a process was started; 0 if there is none of that number."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0
+    return int(text[text.rindex(")") + 2 :].split()[19])
 
 
 async def exited(pid: int) -> None:

@@ -207,7 +207,8 @@ class Trainer:
             return
         self._link, said = link, link.attached
         self._hold(link, assignment)
-        hearing.worker_pid = int(said["worker_pid"] or 0)
+        if pid := int(said["worker_pid"] or 0):
+            hearing.worker = processes.Remembered.of(pid)
         attempt, phase, step = int(said["attempt"]), str(said["phase"]), int(said["step"])
         memory = processes.resident_bytes(self._program(link))
         parked = assignment.launch.parked
@@ -286,8 +287,8 @@ class Trainer:
         self._link, self._dismissed = None, False
 
     async def _bury(self, link: HostLink | None) -> None:
-        worker_pid = self._hearing.worker_pid if self._hearing else 0
-        await bury(self._site, self._folder, link.host_pid if link else 0, worker_pid)
+        worker = self._hearing.worker if self._hearing else None
+        await bury(self._site, self._folder, link.host_pid if link else 0, worker)
 
     # -- when it goes wrong ----------------------------------------------------------------------
 
@@ -314,6 +315,6 @@ class Trainer:
         if self._link is not None:
             self._link.close()
         await self._heard_all()
-        await self._site.release(devices, frozenset({hearing.worker_pid}))
+        await self._site.release(devices, hearing.worker_pids)
         newest = error.newest if isinstance(error, Superseded) else 0
         self._site.say(Failed(run, kind, words_of(error), newest_attempt=newest))

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -150,3 +151,19 @@ async def test_the_mark_is_read_of_the_process_as_it_was_started(
     assert processes.started_with(pid, "HERMES") is None
     assert processes.kill_those(lambda each: each == pid) == {pid}
     await becomes(lambda: processes.kill_those(lambda each: each == pid) == set())
+
+
+async def test_a_session_is_no_more_ours_once_another_process_has_its_number() -> None:
+    leader = await asyncio.create_subprocess_exec(
+        "sh", "-c", "sleep 600 & read line", stdin=asyncio.subprocess.PIPE, start_new_session=True
+    )
+    remembered = processes.Remembered.of(leader.pid)
+    await becomes(lambda: len(remembered.session()) == 2)
+    (child,) = remembered.session() - {leader.pid}
+    try:
+        assert replace(remembered, birth=remembered.birth - 1).session() == set()
+        leader.kill()
+        await leader.wait()
+        assert remembered.session() == {child}, "it is still the session of the one that is gone"
+    finally:
+        processes.kill({child})
