@@ -43,6 +43,7 @@ async def chaos(
         assert await made.curves(keras) == undisturbed
 
 
+@pytest.mark.slow
 @pytest.mark.root
 @pytest.mark.tensorflow
 @pytest.mark.timeout(900)

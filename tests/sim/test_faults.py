@@ -76,7 +76,7 @@ def test_the_seeds_meet_every_kind_of_fault_and_every_policy() -> None:
     struck: set[str] = set()
     policies: set[Plugin] = set()
     rebuilt = 0
-    for seed in range(20):
+    for seed in range(30):
         pool = world(seed, STORM)
         pool.run(FAULTY_SECONDS, CALM_SECONDS)
         assert pool.state is not None

@@ -166,7 +166,7 @@ OUTCOMES = {
         "failed",
         {
             "error_signature": "ValueError: report of step 2: expected more than 2, the"
-            " steps done so far"
+            " steps done so far, and no more than 9007199254740992"
         },
     ),
     "import os; os._exit(4)": ("failed", {"error_kind": "exit", "exit_code": 4}),
