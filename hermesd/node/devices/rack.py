@@ -74,7 +74,8 @@ class Rack:
         """Bytes that are taken on those of the devices that have memory of their own."""
         there = (self.devices[name] for name in devices if name in self.devices)
         own = [device.id for device in there if device.owns_memory]
-        if not own:
-            return 0
-        use = await self.use()
+        use: dict[DeviceId, Use] = {}
+        # Not of all: how busy CPU slots are is counted from one asking to the next.
+        for provider in dict.fromkeys(self._of[name] for name in own):
+            use.update(await provider.use())
         return sum(use[name].memory_bytes for name in own if name in use)
