@@ -126,3 +126,19 @@ def _pair(text: str, part: str) -> tuple[str, str]:
     if not (key and equals and value):
         raise Refused(FieldError(f"policy.{text}", part, "setting=value"))
     return key, value
+
+
+def label_of(policy: Plugin, placement: Plugin) -> str:
+    """A policy with its settings and its placement, as `listed` and `spelled` read them."""
+    settings = [
+        f"{name}={_worded(value)}" for name, value in (*policy.settings, *placement.settings)
+    ]
+    if placement.name != "free":
+        settings.append(f"placement={placement.name}")
+    return f"{policy.name}:{','.join(settings)}" if settings else policy.name
+
+
+def _worded(value: Setting) -> str:
+    if isinstance(value, tuple):
+        return ":".join(map(_worded, value)) + ":" * (len(value) < 2)
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hermesd.core.model import Plugin, Setting
+from hermesd.core.model import Plugin
 from hermesd.spelling import listed, spelled
 
 ANYWHERE = Plugin("free")
@@ -29,22 +29,6 @@ def contenders(text: str) -> tuple[Contender, ...]:
         Refused: a name or a setting that none of ours has, or a value that will not do.
     """
     return tuple(_contender(label) for label in listed(text))
-
-
-def label_of(policy: Plugin, placement: Plugin) -> str:
-    """A policy with its settings and its placement, as `contenders` reads them."""
-    settings = [
-        f"{name}={_worded(value)}" for name, value in (*policy.settings, *placement.settings)
-    ]
-    if placement.name != ANYWHERE.name:
-        settings.append(f"placement={placement.name}")
-    return f"{policy.name}:{','.join(settings)}" if settings else policy.name
-
-
-def _worded(value: Setting) -> str:
-    if isinstance(value, tuple):
-        return ":".join(map(_worded, value)) + ":" * (len(value) < 2)
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _contender(label: str) -> Contender:

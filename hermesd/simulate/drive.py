@@ -47,10 +47,10 @@ from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.policy import make_policy
 from hermesd.sim.agenda import Agenda
-from hermesd.simulate.contenders import label_of
 from hermesd.simulate.opening import joined, place_of, submitted
 from hermesd.simulate.orders import Order
 from hermesd.simulate.stay import Live, Stay
+from hermesd.spelling import label_of
 
 
 class Stalled(Exception):

@@ -9,10 +9,11 @@ from __future__ import annotations
 from hermesd.core.commands import Launch
 from hermesd.core.events import PolicyFailed, Reported, RunCompleted, RunStarted
 from hermesd.core.model import Time
-from hermesd.simulate.contenders import FIFO, label_of
+from hermesd.simulate.contenders import FIFO
 from hermesd.simulate.drive import Outcome
 from hermesd.simulate.exports import Exported
 from hermesd.simulate.stay import Stay
+from hermesd.spelling import label_of
 
 
 def devices_of(exported: Exported) -> int:

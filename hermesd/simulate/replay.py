@@ -16,13 +16,14 @@ from hermesd.core.model import Goal, Phase, Time
 from hermesd.core.policy import BadSetting
 from hermesd.policy import POLICIES, make_policy
 from hermesd.simulate.bound import bound_of, check
-from hermesd.simulate.contenders import Contender, label_of
+from hermesd.simulate.contenders import Contender
 from hermesd.simulate.drive import Drive, Outcome, Stalled
 from hermesd.simulate.exports import Exported, open_export
 from hermesd.simulate.figures import Figures, best_place, figures_of, final_loss
 from hermesd.simulate.giving_up import Course, courses
 from hermesd.simulate.orders import ALL, Order, draw, goal_of
 from hermesd.simulate.past import decided_by, devices_of, happened
+from hermesd.spelling import label_of
 
 
 @dataclass(frozen=True, slots=True)

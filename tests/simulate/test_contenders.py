@@ -6,7 +6,8 @@ import pytest
 
 from hermesd.core.model import Plugin
 from hermesd.refusal import Refused
-from hermesd.simulate.contenders import FIFO, contenders, label_of
+from hermesd.simulate.contenders import FIFO, contenders
+from hermesd.spelling import label_of
 
 
 def test_policies_and_settings_share_the_comma() -> None:
