@@ -14,9 +14,9 @@ import errno
 import functools
 import io
 import json
-import math
 import os
 import shutil
+import sys
 from typing import Any, Callable
 
 from trainer_shim import writers
@@ -126,14 +126,14 @@ class Files:
         opened = writers.flush(self._folder)
         self._put_back_files(set(opened.values()), writers.held_by_others(self._folder))
         for name, (size, _) in self._logs.items():
-            path = os.path.join(self._folder, name)
-            if os.path.isfile(path) and os.path.getsize(path) > size:
-                os.truncate(path, size)
+            _cut(os.path.join(self._folder, name), size)
         for fd, path in opened.items():
-            there = os.fstat(fd).st_size
-            size, position = self._logs.get(self._named(path), (there, there))
-            # Less than there was has been lost by somebody else: what follows leaves no hole.
-            writers.move(fd, position if there >= size else min(position, there))
+            with contextlib.suppress(OSError):  # closed since, by another thread of the program
+                there = os.fstat(fd).st_size
+                size, position = self._logs.get(self._named(path), (there, there))
+                if writers.path_of(fd) == path:
+                    # Less than there was has been lost by somebody else: no hole is left then.
+                    writers.move(fd, position if there >= size else min(position, there))
 
     def _read(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
@@ -160,9 +160,8 @@ class Files:
                 kept, path = os.path.join(folder, file_name), os.path.join(inside, file_name)
                 if missing_only and os.path.lexists(path):
                     continue
-                size = self._logs.get(os.path.relpath(kept, self._aside), (math.inf, 0))[0]
-                if os.path.isfile(kept) and os.path.getsize(kept) > size:
-                    os.truncate(kept, int(size))
+                size = self._logs.get(os.path.relpath(kept, self._aside), (sys.maxsize, 0))[0]
+                _cut(kept, size)
                 if path in opened:
                     shutil.copyfile(kept, path)
                 elif path in held:
@@ -267,6 +266,12 @@ class Files:
         whole = os.path.realpath(os.fsdecode(path))
         inside = whole.startswith(self._folder + os.sep)
         return whole[len(self._folder) + 1 :] if inside else ""
+
+
+def _cut(path: str, size: int) -> None:
+    with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+        if os.path.getsize(path) > size:
+            os.truncate(path, size)
 
 
 # As they are before a program is run: a re-run's own changes go through what is hooked.

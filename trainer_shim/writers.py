@@ -55,19 +55,24 @@ def move(fd: int, position: int) -> None:
             one.seek(position)
 
 
+def path_of(fd: int, process: str = "self") -> str:
+    """The path of the file that a process has open there. Raises OSError if there is none."""
+    return os.readlink(f"/proc/{process}/fd/{fd}")
+
+
 def _descriptors(folder: str, process: str = "self") -> dict[int, str]:
     found = {}
-    for name in os.listdir(f"/proc/{process}/fd"):
+    for fd in map(int, os.listdir(f"/proc/{process}/fd")):
         with contextlib.suppress(OSError):
-            fd = f"/proc/{process}/fd/{name}"
-            path = os.readlink(fd)
-            is_below = path.startswith(folder + os.sep) and stat.S_ISREG(os.stat(fd).st_mode)
-            if is_below and _flags(process, name) & os.O_ACCMODE != os.O_RDONLY:
-                found[int(name)] = path
+            path = path_of(fd, process)
+            mode = os.stat(f"/proc/{process}/fd/{fd}").st_mode
+            is_below = path.startswith(folder + os.sep) and stat.S_ISREG(mode)
+            if is_below and _flags(fd, process) & os.O_ACCMODE != os.O_RDONLY:
+                found[fd] = path
     return found
 
 
-def _flags(process: str, fd: str) -> int:
+def _flags(fd: int, process: str) -> int:
     with open(f"/proc/{process}/fdinfo/{fd}") as file:
         return int(file.read().split("flags:")[1].split()[0], 8)
 

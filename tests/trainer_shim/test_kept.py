@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import io
 import json
 import os
@@ -189,6 +190,47 @@ def test_files_elsewhere_are_the_programs_own(tmp_path: Path) -> None:
     log.close()
     assert (elsewhere / "set.bin").read_text() == "new"
     assert (work / "log").read_text() == "roon"
+
+
+@pytest.mark.parametrize("is_taken", [False, True], ids=["closed", "another file since"])
+def test_a_file_that_another_thread_closes_meanwhile(tmp_path: Path, is_taken: bool) -> None:
+    """As what saves in the background does while the program's files are put back."""
+    work, checkpoint = tmp_path / "work", tmp_path / "checkpoint"
+    work.mkdir()
+    checkpoint.mkdir()
+    (checkpoint / kept.NAME).write_text(json.dumps({"logs": {"log": [2, 2]}, "folders": []}))
+    looked_after = kept.Files(str(work), str(tmp_path / "kept"))
+    saved = os.open(work / "saved", os.O_WRONLY | os.O_CREAT)
+    other = tmp_path / "other"
+    other.write_text("other")
+
+    class Log(io.FileIO):
+        """Its flush, which putting back begins with, does what the thread would."""
+
+        def flush(self) -> None:
+            if path_of(saved) == str(work / "saved"):
+                os.close(saved)
+                if is_taken:
+                    assert os.open(other, os.O_RDWR) == saved
+
+    def path_of(fd: int) -> str:
+        with contextlib.suppress(OSError):
+            return writers.path_of(fd)
+        return ""
+
+    with pytest.MonkeyPatch.context() as patch:
+        for owner, name in ((os, "mkdir"), (os, "open"), (builtins, "open"), (io, "open")):
+            patch.setattr(owner, name, getattr(owner, name))  # what is hooked for good is unhooked
+        looked_after.begin(str(checkpoint))
+        log = Log(work / "log", "w")
+        log.write(b"rows")
+        looked_after.put_back()
+    log.write(b"on")
+    log.close()
+    assert (work / "log").read_text() == "roon"
+    if is_taken:
+        assert os.read(saved, 9) == b"other"
+        os.close(saved)
 
 
 def test_files_opened_before_the_freeze_are_flushed_too(tmp_path: Path) -> None:
