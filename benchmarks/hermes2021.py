@@ -149,7 +149,9 @@ def program() -> Iterator[Path]:
         yield Path(name)
 
 
-Results = dict[tuple[str, int, int], dict[str, list[Measured]]]
+# Of each policy by the number of the order.
+Orders = dict[int, Measured]
+Results = dict[tuple[str, int, int], dict[str, Orders]]
 
 
 def results_of(runs: Runs, options: argparse.Namespace) -> Results:
@@ -171,34 +173,37 @@ def results_of(runs: Runs, options: argparse.Namespace) -> Results:
                 run = runs.run(where, part, contender, cell.slots)
                 if run is not None:
                     group = results.setdefault((model, cell.slots, cell.bin_type), {})
-                    group.setdefault(label, []).append(measured(order, cell, contender, run))
+                    found = measured(order, cell, contender, run)
+                    group.setdefault(label, {})[cell.number] = found
     return results
 
 
-def ratio(name: str, ours: list[Measured], theirs: list[Measured], kind: str) -> float:
+def ratio(name: str, ours: Orders, theirs: Orders, kind: str) -> float:
     """How many times as fast as others: the ratio of the means over the orders of both."""
-    pairs = list(zip(ours, theirs, strict=False))
-    upper: float = mean(getattr(getattr(their, kind), name) for _, their in pairs)
-    lower: float = mean(getattr(getattr(our, kind), name) for our, _ in pairs)
+    both = ours.keys() & theirs.keys()
+    upper: float = mean(getattr(getattr(theirs[number], kind), name) for number in both)
+    lower: float = mean(getattr(getattr(ours[number], kind), name) for number in both)
     return upper / lower
 
 
 def rows(results: Results) -> list[list[str | float]]:
-    """Each policy beside FIFO."""
+    """Each policy beside FIFO, where both have an order."""
     return [
         [
             f"{model}, bin {bin_type}, {label}", slots, len(mine),
-            mean(each.real.time_to_good for each in mine),
+            mean(each.real.time_to_good for each in mine.values()),
             *(
                 ratio(name, mine, group["fifo"], kind)
                 for name in SHOWN
                 for kind in ("real", "simulated")
             ),
-            mean(each.run.outcome.switches for each in mine),
-            mean(each.run.overhead for each in mine), max(each.run.load for each in mine),
+            mean(each.run.outcome.switches for each in mine.values()),
+            mean(each.run.overhead for each in mine.values()),
+            max(each.run.load for each in mine.values()),
         ]
         for (model, slots, bin_type), group in results.items()
         for label, mine in group.items()
+        if mine.keys() & group.get("fifo", {}).keys()
     ]  # fmt: skip
 
 
@@ -209,6 +214,8 @@ def beside_the_paper(results: Results) -> list[list[str | float]]:
         if not all(name in group for name in BASELINES):
             continue
         for label in (name for name in group if name not in BASELINES):
+            if not all(group[label].keys() & group[each].keys() for each in BASELINES):
+                continue
             for figure, name in (("5", "time_to_good"), *([("6", "top4")] * (bin_type == 2))):
                 speedups = [
                     mean(ratio(name, group[label], group[each], kind) for each in BASELINES)

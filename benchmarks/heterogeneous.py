@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import mean
 
@@ -64,7 +64,9 @@ class Measured:
     run: Lived
 
 
-Results = dict[str, dict[str, list[Measured]]]
+# Of each policy by the number of the order.
+Orders = dict[int, Measured]
+Results = dict[str, dict[str, Orders]]
 
 
 def policies(turn: float) -> Mapping[str, Contender]:
@@ -125,7 +127,7 @@ def results_of(runs: Runs, options: argparse.Namespace) -> tuple[Results, list[l
                 run = runs.run(name.replace(" ", "-"), part, contender, SLOTS)
                 if run is not None:
                     group = results.setdefault(model, {})
-                    group.setdefault(label, []).append(measured(order, contender, run))
+                    group.setdefault(label, {})[number] = measured(order, contender, run)
                     lived.append(run)
         seen += kinds(model, record, lived)
     return results, seen
@@ -146,11 +148,12 @@ def kinds(model: str, record: Lived, lived: Iterable[Lived]) -> list[list[str | 
     ]
 
 
-def change(name: str, mine: Sequence[Measured], others: Sequence[Measured], which: str) -> float:
+def change(name: str, mine: Orders, others: Orders, which: str) -> float:
     """By how many percent the mean over the orders of both is above the others'."""
-    pairs = list(zip(mine, others, strict=False))
-    upper = mean(getattr(getattr(our, which), name) for our, _ in pairs)
-    return 100 * (float(upper / mean(getattr(getattr(its, which), name) for _, its in pairs)) - 1)
+    both = mine.keys() & others.keys()
+    upper = mean(getattr(getattr(mine[number], which), name) for number in both)
+    lower = mean(getattr(getattr(others[number], which), name) for number in both)
+    return 100 * (float(upper / lower) - 1)
 
 
 def rows(results: Results) -> list[list[str | float]]:
@@ -158,9 +161,10 @@ def rows(results: Results) -> list[list[str | float]]:
     return [
         [
             f"{model}, {label}", len(mine),
-            *(mean(getattr(each.real, name) for each in mine) for name in SHOWN),
-            mean(each.run.outcome.switches for each in mine),
-            mean(each.run.overhead for each in mine), max(each.run.load for each in mine),
+            *(mean(getattr(each.real, name) for each in mine.values()) for name in SHOWN),
+            mean(each.run.outcome.switches for each in mine.values()),
+            mean(each.run.overhead for each in mine.values()),
+            max(each.run.load for each in mine.values()),
         ]
         for model, group in results.items()
         for label, mine in group.items()
@@ -178,7 +182,7 @@ def beside_hermes(results: Results) -> list[list[str | float]]:
         for model, group in results.items()
         if HERMES in group
         for label, mine in group.items()
-        if label != HERMES
+        if label != HERMES and mine.keys() & group[HERMES].keys()
         for name in SHOWN
     ]
 

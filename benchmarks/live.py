@@ -1,8 +1,8 @@
 """A study run for real, with a head and a node of its own, and kept as its export.
 
 Rule: what is kept is enough to read every figure from; a run that is there already, of the same
-study, program, slots and policy, is not run again, so that a benchmark can be interrupted between
-two runs and goes on where it was.
+study, program, slots and policy with the same settings and defaults, is not run again, so that a
+benchmark can be interrupted between two runs and goes on where it was.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from pathlib import Path
 from benchmarks import report
 from hermesctl import Client, local
 from hermesd.core.model import Phase
+from hermesd.core.placement import make_placement
+from hermesd.policy import make_policy
 from hermesd.simulate.contenders import Contender
 from hermesd.simulate.drive import Outcome
 from hermesd.simulate.exports import Exported, open_export
@@ -55,6 +57,11 @@ class Wanted:
             for key, plugin in plugins.items()
         }
         return {**self.spec, "schedule": schedule}
+
+    def settings(self) -> str:
+        """The policy and the placement with all their settings: defaults change."""
+        policy, placement = self.contender.policy, self.contender.placement
+        return f"{make_policy(policy)!r}, {make_placement(placement)!r}"
 
     def fingerprint(self) -> str:
         """What makes a kept run one of this."""
@@ -107,6 +114,9 @@ def kept(wanted: Wanted, where: Path) -> Lived | None:
     said = json.loads(about.read_text())
     if said["fingerprint"] != wanted.fingerprint():
         return None
+    # The first runs that were kept do not say.
+    if said.get("settings", wanted.settings()) != wanted.settings():
+        return None
     return _lived(export, said["load"], said["lead"])
 
 
@@ -132,7 +142,10 @@ def live(wanted: Wanted, where: Path) -> Lived:
         done = finished(hermes, study, wanted.directory)
         export.write_bytes(b"".join(hermes.export(done)))
     lived = _lived(export, load, lead)
-    said = {"fingerprint": wanted.fingerprint(), "load": load, "at": at, "lead": lead}
+    said = {
+        "fingerprint": wanted.fingerprint(), "settings": wanted.settings(), "load": load,
+        "at": at, "lead": lead,
+    }  # fmt: skip
     about.write_text(json.dumps(said, indent=1) + "\n")
     return lived
 

@@ -49,7 +49,7 @@ class Premise:
 def premise(curves: Curves, share: float) -> Premise:
     """Who reaches a share of the drop from the usual start to the lowest loss of all, and when."""
     smoothed = [job.smoothed for job in curves.jobs]
-    start = float(np.median([losses[0] for losses in smoothed]))
+    start = float(np.median([job.losses[0] for job in curves.jobs]))
     best = min(float(losses.min()) for losses in smoothed)
     goal = start - share * (start - best)
     steps = [int(np.argmax(losses <= goal)) + 1 for losses in smoothed if losses.min() <= goal]

@@ -238,9 +238,7 @@ def simulate(
     ] = "base",
     good: Annotated[
         str,
-        typer.Option(
-            help="A good loss: 90 % of the way from the start to the best, or of the optimum."
-        ),
+        typer.Option(help="Good: way, 90 % of the way from start to best; optimum, best / 0.9."),
     ] = "way",
     seed: Annotated[int, typer.Option(help="Decides the orders.")] = 0,
     processes: Annotated[

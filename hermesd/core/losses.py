@@ -6,6 +6,7 @@ flipped for a maximised one, so lower is always better here.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -63,6 +64,27 @@ def chunked(
             )
         )
     return tuple(chunks)
+
+
+def chunked_points(first_step: int, losses: Sequence[tuple[int, float]]) -> tuple[Chunk, ...]:
+    """The finite losses at some steps from `first_step` on, as at most 16 chunks.
+
+    A loss stands for the iterations without one before it, and counts for all of them.
+    """
+    stretches: list[list[tuple[int, int, float]]] = [[]]
+    for step, loss in losses:
+        if math.isfinite(loss):
+            stretches[-1].append((first_step, step, loss))
+        elif stretches[-1]:
+            stretches.append([])
+        first_step = step + 1
+    made = []
+    for stretch in stretches:
+        for part in chunked(0, [loss for _, _, loss in stretch]):
+            begin, end = stretch[part.first_step][0], stretch[part.last_step][1]
+            size = end - begin + 1
+            made.append(Chunk(begin, end, size, part.mean * size, part.low, part.high))
+    return tuple(made[-REPORT_CHUNKS:])
 
 
 def extend(curve: tuple[Chunk, ...], chunks: Iterable[Chunk]) -> tuple[Chunk, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from hermesd.core.bounds import LARGEST_COUNT
 from hermesd.core.events import Reported
-from hermesd.core.losses import REPORT_CHUNKS, Chunk, chunked
+from hermesd.core.losses import Chunk, chunked_points
 from hermesd.core.model import Checkpoint, Fidelity, Goal, NodeId, RunId, Tier
 from hermesd.core.node_messages import (
     Completed,
@@ -118,7 +118,7 @@ def progress(run: RunId, frame: Frame, goal: Goal, signal: str) -> Progress:
     finite = all(math.isfinite(loss) for _, loss in losses) and len(extremes) == len(ends)
     chunks: tuple[Chunk, ...] = ()
     if losses:
-        chunks = _stretched(_chunks(int(frame["first_step"]), losses), extremes)
+        chunks = _stretched(chunked_points(int(frame["first_step"]), losses), extremes)
     series = series_of(points)
     return Progress(
         Reported(
@@ -146,27 +146,6 @@ def series_of(points: Iterable[tuple[int, dict[str, float]]]) -> tuple[Series, .
             steps.append(step)
             values.append(value)
     return tuple(Series(metric, tuple(s), tuple(v)) for metric, (s, v) in by_metric.items())
-
-
-def _chunks(first: int, losses: Sequence[tuple[int, float]]) -> tuple[Chunk, ...]:
-    """The finite losses from `first` on as at most 16 chunks.
-
-    A loss that stands for thinned iterations before it counts for all of them.
-    """
-    stretches: list[list[tuple[int, int, float]]] = [[]]
-    for step, loss in losses:
-        if math.isfinite(loss):
-            stretches[-1].append((first, step, loss))
-        elif stretches[-1]:
-            stretches.append([])
-        first = step + 1
-    made = []
-    for stretch in stretches:
-        for part in chunked(0, [loss for _, _, loss in stretch]):
-            begin, end = stretch[part.first_step][0], stretch[part.last_step][1]
-            size = end - begin + 1
-            made.append(Chunk(begin, end, size, part.mean * size, part.low, part.high))
-    return tuple(made[-REPORT_CHUNKS:])
 
 
 def _stretched(chunks: tuple[Chunk, ...], extremes: Sequence[float]) -> tuple[Chunk, ...]:

@@ -7,7 +7,6 @@ they go on as more trials arrive at the rung, or when a device would stand idle 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,7 +15,7 @@ from hermesd.core.line import Entry, Line
 from hermesd.core.model import Quantum, Time, TrialId
 from hermesd.core.policy import Claim, Facts, Score, View, planned
 from hermesd.core.trial import Trial
-from hermesd.policy.curve import PROBE_STEPS, check_eta, check_length, loss_at, told
+from hermesd.policy.curve import check_ladder, loss_at, steps_of, told
 
 BELOW_FIRST = -1
 PROMOTED, NEW, HELD_BACK = 0.0, 1.0, 2.0
@@ -38,9 +37,7 @@ class Asha:
     max_rung: float = 1.0
 
     def __post_init__(self) -> None:
-        check_eta(self.eta)
-        check_length("min_rung", self.min_rung)
-        check_length("max_rung", self.max_rung)
+        check_ladder(self.eta, self.min_rung, self.max_rung)
 
     def plan(self, view: View) -> Iterator[Claim]:
         """Promotions, the highest rung first; then trials below the first rung, as submitted.
@@ -55,6 +52,8 @@ class Asha:
 
     def words(self, trial: Trial) -> str:
         rung = self.rung(trial)
+        if rung == BELOW_FIRST and self.until(trial) is None:
+            return f"step {trial.step}, no rung ahead"
         if rung == BELOW_FIRST:
             return f"step {trial.step}, first rung at {self._step_of(0, trial.planned_steps)}"
         at, loss = self._step_of(rung, trial.planned_steps), self.loss(trial, rung)
@@ -76,14 +75,11 @@ class Asha:
         """Whether a trial has so many rungs; there is no top while its length is unknown."""
         if self.max_rung <= 1 and planned_steps is None:
             return True
-        return self._step_of(rung, planned_steps) < steps(self.max_rung, 1, planned_steps)
+        return self._step_of(rung, planned_steps) < steps_of(self.max_rung, planned_steps)
 
     def _step_of(self, rung: int, planned_steps: int | None) -> int:
         """Where a rung is for a trial of this length, in its own steps."""
-        times: int = self.eta**rung
-        if self.min_rung <= 1 and planned_steps is None:
-            return PROBE_STEPS * times
-        return steps(self.min_rung, times, planned_steps)
+        return steps_of(self.min_rung, planned_steps, self.eta**rung)
 
     def loss(self, trial: Trial, rung: int) -> float:
         return loss_at(trial, self._step_of(rung, trial.planned_steps))
@@ -161,9 +157,3 @@ class Standings:
         """The first of those that reached a rung that may not go on."""
         reached = self._reached[rung]
         return reached[len(reached) // self._policy.eta] if len(reached) else ()
-
-
-def steps(setting: float, times: int, planned_steps: int | None) -> int:
-    """A multiple of a setting in steps, at least 1: the setting is a share up to 1, else steps."""
-    whole = (planned_steps or 0) if setting <= 1 else 1
-    return max(1, math.ceil(setting * times * whole))

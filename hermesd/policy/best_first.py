@@ -50,7 +50,8 @@ class BestFirst:
     `probe_switches` x c, `probe_share` of the trial's planned length (20 steps while that is
     unknown) and `probe_seconds`; a later one the largest of `switches` x c, `growth` x the
     seconds served so far and the first. A probe cut short, because the length or the speed was
-    not known yet, is finished before the trial counts as probed.
+    not known yet, is finished before the trial counts as probed, and so is one that has not shown
+    a loss yet: a study whose trials report none runs in order of submission.
 
     With a `target` the question is which trials reach that loss soonest: those that have go
     behind the others, and a later quantum is at most a tenth of the planned length. It is a loss
@@ -117,7 +118,7 @@ class BestFirst:
         first = max(self.probe_switches * switch, steps * step, self.probe_seconds)
         if not trial.explored:
             return Quantum(first)
-        if not self.probed(trial):
+        if trial.curve and not self.probed(trial):
             return Quantum(max((steps - trial.step) * step, self.probe_seconds))
         served = attained_seconds(trial)
         seconds = max(self.switches * switch, self.growth * served, first)
@@ -133,7 +134,7 @@ class BestFirst:
     def words(self, trial: Trial) -> str:
         kind, value = self.score(trial)
         if kind == UNPROBED:
-            return "not probed yet"
+            return "no loss seen yet" if trial.explored and not trial.curve else "not probed yet"
         if math.isinf(value):
             return "no loss seen yet"
         shown = told(trial, value)
@@ -156,8 +157,11 @@ class BestFirst:
         return size if 0 < size < math.inf else math.inf
 
     def probed(self, trial: Trial) -> bool:
-        """Whether the probe is over; a trial that ran without any loss has nothing to show."""
-        if not trial.explored:
+        """Whether the probe is over: not before a first loss, which may come once an epoch only.
+
+        One whose losses are no numbers has nothing better to show.
+        """
+        if not trial.explored or not (trial.curve or trial.not_finite):
             return False
         return trial.latest is None or trial.step >= probe_steps(trial, self.probe_share)
 

@@ -124,9 +124,15 @@ def check_length(name: str, value: float) -> None:
     require(LEAST_SHARE <= value <= MOST_STEPS, name, value, expected)
 
 
-def check_eta(eta: int) -> None:
-    """Raises `BadSetting` for a factor between rungs that makes none."""
+def check_ladder(eta: int, min_rung: float, max_rung: float) -> None:
+    """Raises `BadSetting` for settings that make no ladder of rungs."""
     require(2 <= eta <= MOST_ETA, "eta", eta, f"2 or more, up to {MOST_ETA}")
+    check_length("min_rung", min_rung)
+    check_length("max_rung", max_rung)
+    # What a share comes to beside a number of steps is known once a trial has told its length.
+    alike = (min_rung > 1) == (max_rung > 1)
+    expected = f"at most max_rung ({max_rung:g})"
+    require(not alike or min_rung <= max_rung, "min_rung", min_rung, expected)
 
 
 def steps_of(setting: float, planned_steps: int | None, times: float = 1) -> int:

@@ -15,7 +15,8 @@ from typing import ClassVar
 from hermesd.core.plugins import require
 from hermesd.core.policy import Claim, View, planned
 from hermesd.core.trial import Trial
-from hermesd.policy.rungs import Halving, Ladder, check_ladder, describe
+from hermesd.policy.curve import check_ladder
+from hermesd.policy.rungs import Halving, Ladder, describe
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Hyperband:
     def __post_init__(self) -> None:
         check_ladder(self.eta, self.min_rung, self.max_rung)
         require(
-            self.min_rung <= self.max_rung and (self.min_rung > 1) == (self.max_rung > 1),
+            (self.min_rung > 1) == (self.max_rung > 1),
             "min_rung",
             self.min_rung,
             f"at most max_rung ({self.max_rung:g}), both shares up to 1 or both steps above 1",

@@ -14,7 +14,7 @@ from hermesd.core.line import Bound, Entry, Line
 from hermesd.core.model import Phase, Quantum, Time, TrialId
 from hermesd.core.policy import Claim, Facts, Score
 from hermesd.core.trial import Trial
-from hermesd.policy.curve import check_eta, check_length, filler_seconds, loss_at, steps_of, told
+from hermesd.policy.curve import filler_seconds, loss_at, steps_of, told
 
 LOST = frozenset({Phase.FAILED, Phase.CANCELLED})
 GOING, HELD_BACK = 0.0, 1.0
@@ -55,13 +55,6 @@ class Ladder:
     def loss(self, trial: Trial, rung: int) -> float:
         """The loss that a trial showed at a rung; infinite if it had none by then."""
         return loss_at(trial, self.step_of(trial, rung))
-
-
-def check_ladder(eta: int, min_rung: float, max_rung: float) -> None:
-    """Raises `BadSetting` for settings that make no ladder."""
-    check_eta(eta)
-    check_length("min_rung", min_rung)
-    check_length("max_rung", max_rung)
 
 
 class Round:

@@ -8,7 +8,8 @@ from typing import ClassVar
 
 from hermesd.core.policy import Claim, View, planned
 from hermesd.core.trial import Trial
-from hermesd.policy.rungs import Halving, Ladder, check_ladder, describe
+from hermesd.policy.curve import check_ladder
+from hermesd.policy.rungs import Halving, Ladder, describe
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,11 @@ from hermesd.simulate.curves import Curves, Floats, Job, Loss, Switch, until_bro
 
 # How an archive begins: it is one of zip.
 ZIP = b"PK"
+# What reading one that is damaged, or is no archive of numpy's, may raise.
+UNREADABLE = (
+    OSError, ValueError, EOFError, AttributeError, NotImplementedError, RuntimeError,
+    zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
 JOB_ITERATIONS = 1_000
 SMOOTHED_ITERATIONS = 20
 SMOOTHED_HALF_STEPS = 8
@@ -63,7 +69,7 @@ def read_archive(path: Path, loss: Loss, iterations: int | None = JOB_ITERATIONS
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError, AttributeError) as error:
+    except UNREADABLE as error:
         reason = getattr(error, "strerror", None) or "it is no numpy archive"
         raise _refused(path, f"an .npz archive of recorded curves ({reason})") from None
     if "sec_per_step" in arrays:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, TypeAlias
@@ -9,6 +10,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from hermesd.core.losses import Chunk, chunked, chunked_points
 from hermesd.core.model import Scalar
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -31,6 +33,10 @@ class Job:
     and is stopped. `smoothing` is the number of iterations
     of the trailing mean that figures are read off; policies see the losses themselves. The first
     iteration takes `opening_seconds` more than the others: what a framework traces or compiles.
+
+    `points` are the steps at which a loss was reported, None if at each. A step between two has the
+    loss of the first of them, since nobody knows the other then; before the first there is none,
+    whatever `losses` has there.
     """
 
     losses: tuple[float, ...]
@@ -40,6 +46,7 @@ class Job:
     parameters: tuple[tuple[str, Scalar], ...] = ()
     opening_seconds: float = 0.0
     diverges: bool = False
+    points: tuple[int, ...] | None = None
 
     @property
     def steps(self) -> int:
@@ -55,9 +62,21 @@ class Job:
             opening_seconds=self.opening_seconds / speed,
         )
 
+    def told(self, before: int, step: int) -> tuple[Chunk, ...]:
+        """What a report at `step` tells of the losses, the last one having been at `before`."""
+        if self.points is None:
+            return chunked(before + 1, self.losses[before:step])
+        first, end = (bisect_right(self.points, each) for each in (before, step))
+        return chunked_points(
+            before + 1, [(each, self.losses[each - 1]) for each in self.points[first:end]]
+        )
+
     @cached_property
     def smoothed(self) -> Floats:
-        return smoothed(np.array(self.losses), self.smoothing)
+        """The losses that figures are read off; infinite before the first."""
+        silent = self.points[0] - 1 if self.points else 0
+        means = smoothed(np.array(self.losses[silent:]), self.smoothing)
+        return np.concatenate((np.full(silent, np.inf), means)) if silent else means
 
 
 @dataclass(frozen=True, slots=True)

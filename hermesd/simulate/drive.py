@@ -38,7 +38,6 @@ from hermesd.core.events import (
     RunStarted,
     RunSuspended,
 )
-from hermesd.core.losses import chunked
 from hermesd.core.model import Plugin, Tier, Time
 from hermesd.core.placement import make_placement
 from hermesd.core.policy import Policy
@@ -225,17 +224,18 @@ class Drive:
                 self._plan(live, live.next_step())
 
     def _report(self, live: Live, step: int) -> tuple[Event, ...]:
-        losses = live.job.losses[live.told : step]
-        before, live.told = live.told, step
-        if not losses:
+        job, before = live.job, live.told
+        if step == before:
             return ()
+        live.told = step
+        chunks = job.told(before, step)
         report = Reported(
             live.run,
             step,
-            chunked(before + 1, losses),
-            (("loss", losses[-1]),),
-            busy_seconds=len(losses) * live.job.step_seconds + (0.0 if before else live.opening),
-            not_finite=live.job.diverges and step == live.job.steps,
+            chunks,
+            (("loss", job.losses[step - 1]),) if chunks else (),
+            busy_seconds=(step - before) * job.step_seconds + (0.0 if before else live.opening),
+            not_finite=job.diverges and step == job.steps,
         )
         return (report,)
 

@@ -1,8 +1,8 @@
 """A study that `hermesctl study export` wrote, as curves: last night under another policy.
 
 Its trials are the jobs, as long as they were trained, with the speeds and the costs of suspending,
-resuming, starting and ending that were measured. A step without a point of its own lies on the line
-between its neighbours.
+resuming, starting and ending that were measured. What a trial showed at a step is known from that
+step on, as it was then.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
@@ -25,12 +25,14 @@ from hermesd.core.trial import Trial
 from hermesd.record import Entry, Form, Unreadable, decode
 from hermesd.refusal import FieldError, Refused
 from hermesd.simulate.archives import OTHERWISE, ZIP
-from hermesd.simulate.curves import MOST_SECONDS, Curves, Floats, Job, Switch, until_broken
+from hermesd.simulate.curves import MOST_SECONDS, Curves, Job, Switch, until_broken
 from hermesd.simulate.paces import ending, paces
 
 FORMAT = 1
 # The figures' trailing mean, as a share of the longest job: 20 iterations of 1,000.
 SMOOTHED_SHARE = 0.02
+# A study of more iterations than these in all takes gigabytes to look at.
+MOST_ITERATIONS = 20_000_000
 # A suspend and a resume on cores, where a trial is parked: by benchmarks/switches.py.
 PARKED_SECONDS, CORES = 0.015, re.compile(r"cpu(-\d+%)?")
 # What is read of the journal: when trials got a device, how far they were at what time, and
@@ -41,7 +43,16 @@ READ = frozenset(
 
 _STUDY: Form[Study] = Form(Study)
 _TRIAL: Form[Trial] = Form(Trial)
+_ATTEMPT: TypeAdapter[int] = TypeAdapter(int)
+_STEPS: TypeAdapter[list[int]] = TypeAdapter(list[int])
 _VALUES: TypeAdapter[list[float]] = TypeAdapter(list[float])
+
+
+class _Piece(NamedTuple):
+    """What one attempt of a trial showed, by step."""
+
+    attempt: int
+    values: dict[int, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +77,7 @@ class _Lines:
 
     study: Study | None = None
     trials: list[Trial] = field(default_factory=list)
-    points: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    pieces: dict[str, list[_Piece]] = field(default_factory=dict)
     entries: list[tuple[Time, Entry]] = field(default_factory=list)
     kinds: set[str] = field(default_factory=set)
 
@@ -91,10 +102,12 @@ def open_export(path: Path) -> Exported:
     if study is None:
         raise _refused(path, "an export of a study: its first line has the type study")
     sign = -1.0 if study.signal_goal is Goal.MAXIMIZE else 1.0
-    curves = [(trial, sign * _curve(lines.points.get(trial.id, []))) for trial in lines.trials]
-    trained = [(trial, curve) for trial, curve in curves if len(curve) and np.isfinite(curve[0])]
+    curves = [(trial, _curve(lines.pieces.get(trial.id, []), sign)) for trial in lines.trials]
+    trained = [(trial, curve) for trial, curve in curves if curve.known]
     if not trained:
         raise _refused(path, f"at least one trial that reported {study.signal}")
+    if (count := sum(curve.length for _, curve in trained)) > MOST_ITERATIONS:
+        raise _refused(path, f"at most {MOST_ITERATIONS:,} iterations in all, not {count:,}")
     for trial, _ in trained:
         if not 0 <= trial.use.busy_seconds <= MOST_SECONDS * max(trial.step, 1):
             raise _refused(path, f"the busy_seconds of {trial.id} to be seconds, 0 or more")
@@ -119,12 +132,12 @@ def _sorted(path: Path) -> _Lines:
                 case "trial":
                     lines.trials.append(_TRIAL.read(json.dumps(found["trial"])))
                 case "points" if lines.study and found["metric"] == lines.study.signal:
-                    lines.points.setdefault(found["trial"], []).append(found)
+                    lines.pieces.setdefault(found["trial"], []).append(_piece(found))
                 case "entry" if found["kind"] in READ:
                     entry = decode(found["kind"], json.dumps(found["body"]))
                     lines.entries.append((float(found["at"]), entry))
                 case "device":
-                    lines.kinds.add(found["device"]["kind"])
+                    lines.kinds.add(str(found["device"]["kind"]))
                 case _:
                     pass  # other entries, other metrics
         except (ValueError, KeyError, TypeError, ValidationError, Unreadable):
@@ -156,39 +169,65 @@ def _refused(path: Path, expected: str) -> Refused:
     return Refused(FieldError("curves", str(path), expected))
 
 
-def _curve(pieces: list[dict[str, Any]]) -> Floats:
-    """The signal at every step; where steps were trained twice, the later attempt counts."""
+def _piece(found: dict[str, Any]) -> _Piece:
+    """A line of points. Raises ValueError, KeyError or ValidationError."""
+    steps = _STEPS.validate_python(found["steps"])
+    values = _VALUES.validate_python(found["values"])
+    return _Piece(_ATTEMPT.validate_python(found["attempt"]), dict(zip(steps, values, strict=True)))
+
+
+class _Curve(NamedTuple):
+    """What a trial showed: `known` are the losses at `steps`, finite up to its `length`.
+
+    One that is `broken` showed no number at the step after that.
+    """
+
+    steps: tuple[int, ...]
+    known: tuple[float, ...]
+    length: int
+    broken: bool
+
+    def losses(self) -> tuple[float, ...]:
+        """The loss at each step: the last one shown by then, before the first that."""
+        places = np.searchsorted(self.steps, np.arange(1, self.length + 1), side="right") - 1
+        filled: list[float] = np.array(self.known)[np.maximum(places, 0)].tolist()
+        return tuple(filled)
+
+
+def _curve(pieces: list[_Piece], sign: float) -> _Curve:
+    """The signal where it was shown; where steps were trained twice, the later attempt counts."""
     merged: dict[int, float] = {}
-    for attempt in sorted({piece["attempt"] for piece in pieces}):
+    for attempt in sorted({piece.attempt for piece in pieces}):
         fresh: dict[int, float] = {}
         for piece in pieces:
-            if piece["attempt"] == attempt:
-                values = _VALUES.validate_python(piece["values"])
-                fresh.update(zip(map(int, piece["steps"]), values, strict=True))
+            if piece.attempt == attempt:
+                fresh.update(piece.values)
         first = min(fresh, default=0)
         merged = {step: value for step, value in merged.items() if step < first} | fresh
-    if not merged:
-        return np.empty(0)
-    steps = sorted(merged)
-    return np.interp(np.arange(1, steps[-1] + 1), steps, [merged[step] for step in steps])
+    steps = sorted(step for step in merged if step > 0)
+    known = until_broken(sign * np.array([merged[step] for step in steps]))
+    broken = len(known) < len(steps)
+    ended = steps[len(known)] - 1 if broken else max(steps, default=0)
+    return _Curve(tuple(steps[: len(known)]), known, ended, broken)
 
 
 def _jobs(
-    trained: list[tuple[Trial, Floats]], entries: Sequence[tuple[Time, Entry]]
+    trained: list[tuple[Trial, _Curve]], entries: Sequence[tuple[Time, Entry]]
 ) -> tuple[Job, ...]:
     """The trials as jobs at their measured paces."""
-    longest = max((len(curve) for _, curve in trained), default=0)
+    longest = max((curve.length for _, curve in trained), default=0)
     smoothing = max(1, round(SMOOTHED_SHARE * longest))
     measured = paces([trial for trial, _ in trained], entries)
     return tuple(
         Job(
-            losses := until_broken(curve),
+            curve.losses(),
             pace.step_seconds,
             trial.planned_steps,
             smoothing,
             trial.spec.parameters,
             pace.opening_seconds,
-            diverges=len(losses) < len(curve),
+            curve.broken,
+            None if len(curve.steps) == curve.length else curve.steps,
         )
         for (trial, curve), pace in zip(trained, measured, strict=True)
     )

@@ -1,25 +1,29 @@
 """When a study to come can be expected to have something, going by the curves of an earlier one.
 
-Rule: its trials are drawn from those of the earlier study, with their lengths, speeds and costs:
-a forecast is as good as the earlier study is alike.
+Rule: its trials are drawn from those of the earlier study that came to their end, with their
+lengths, speeds and costs: a forecast is as good as the earlier study is alike.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from hermesd.core.model import Time
+from hermesd.core.model import Phase, Time
+from hermesd.refusal import FieldError, Refused
 from hermesd.simulate.contenders import Contender
 from hermesd.simulate.curves import Curves
 from hermesd.simulate.drive import Drive, Outcome
-from hermesd.simulate.exports import open_export
+from hermesd.simulate.exports import Exported, open_export
 from hermesd.simulate.figures import figures_of, steps_to_goal, time_of
 from hermesd.simulate.orders import Order, goal_of, good_jobs
+
+# By itself, or by a rule that the study to come may have as well.
+ENDED = frozenset({Phase.COMPLETED, Phase.STOPPED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ class Expected:
 @dataclass(frozen=True, slots=True)
 class Forecast:
     """What to expect of `trials` trials on so many devices, from `draws` draws of the earlier
-    study's `trained` trials. Usually so many of a draw are `good`."""
+    study's trials, of which `trained` came to their end. Usually so many of a draw are `good`."""
 
     study: str
     trained: int
@@ -63,11 +67,14 @@ def forecast(
     """The policies on draws of the earlier study that was exported to `path`.
 
     Raises:
-        Refused: the file cannot be read, or is no export with trained trials.
+        Refused: the file cannot be read, or is no export with trials that came to their end.
         Stalled: a policy failed.
     """
     exported = open_export(path)
-    orders = [drawn(exported.curves, trials, number) for number in range(draws)]
+    curves = ended(exported)
+    if not curves.jobs:
+        raise Refused(FieldError("curves", str(path), "at least one trial that came to its end"))
+    orders = [drawn(curves, trials, number) for number in range(draws)]
     expected = []
     for each in chosen:
         ends = [(o, Drive(o, devices, each.policy, each.placement).run()) for o in orders]
@@ -83,7 +90,13 @@ def forecast(
         )
     study = exported.study.id
     good = round(statistics.median(len(order.good) for order in orders))
-    return Forecast(study, len(exported.trials), trials, devices, draws, good, tuple(expected))
+    return Forecast(study, len(curves.jobs), trials, devices, draws, good, tuple(expected))
+
+
+def ended(exported: Exported) -> Curves:
+    """The trials that came to their end: how long others would have been nobody knows."""
+    jobs = zip(exported.curves.jobs, exported.trials, strict=True)
+    return replace(exported.curves, jobs=tuple(j for j, trial in jobs if trial.phase in ENDED))
 
 
 def drawn(curves: Curves, trials: int, number: int) -> Order:

@@ -2,8 +2,8 @@
 
 Rule: it is the same scheduler and the same policy; only the claims that are `held_back` are left
 out of its plans. A trial that then is never finished is one that it would have given up. When only
-such are left and no trial is finished, the foremost goes on, as in tools that end trials the last
-one does: the share of a few that goes on is less than one.
+such are left and no trial came to its end, the foremost goes on, as in tools that end trials the
+last one does: the share of a few that goes on is less than one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from hermesd.core.model import Plugin, Time
+from hermesd.core.model import Phase, Plugin, Time
 from hermesd.core.policy import Claim, Planning, Policy, View
 from hermesd.core.trial import Trial
 from hermesd.policy import make_policy
@@ -41,7 +41,8 @@ class WithoutHeldBack:
 
     def plan(self, view: View) -> Iterator[Claim]:
         held_back = []
-        alone = not view.finished and not any(trial.phase.on_device for trial in view.trials)
+        through = any(trial.phase is Phase.COMPLETED for trial in view.finished)
+        alone = not through and not any(trial.phase.on_device for trial in view.trials)
         for claim in self._policy.plan(view):
             if claim.held_back:
                 held_back.append(claim)

@@ -54,7 +54,7 @@ def goal_of(curves: Curves, good: Good = "way") -> Goal:
     until 16 trials are good; lowered to the 25 % quantile if more than 40 % are.
     """
     lows = np.sort([job.smoothed.min() for job in curves.jobs])
-    start = float(np.median([job.smoothed[0] for job in curves.jobs]))
+    start = float(np.median([job.losses[0] for job in curves.jobs]))
     best = float(lows[0])
     if good == "way":
         wanted = best + WITHIN * (start - best)

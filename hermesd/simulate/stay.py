@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from hermesd.core.losses import chunked
 from hermesd.core.model import Quantum, RunId, Time
 from hermesd.simulate.curves import Job
 
@@ -147,7 +146,8 @@ class Live:
         while step < until:
             due = self.boundary(self.time_of(step) + REPORT_SECONDS)
             before, step = step, min(max(step + 1, due), until)
-            yield step, chunked(before + 1, self.job.losses[before:step])[-1].mean
+            if chunks := self.job.told(before, step):
+                yield step, chunks[-1].mean
 
     def pass_milestones(self, loss: float | None) -> list[float]:
         """The milestones that this loss passes, each said once."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
@@ -28,11 +29,20 @@ def test_a_policy_is_written_into_the_study_with_its_settings() -> None:
     }
 
 
+def test_a_run_is_known_by_the_defaults_of_its_policy_too() -> None:
+    (contender,) = contenders("round_robin")
+    settings = wanted(contender, slots=2, epochs=1).settings()
+    assert settings == "RoundRobin(quantum_seconds=30.0), Free(speeds='measured')"
+
+
 def test_a_run_of_another_study_is_not_taken_for_this_one(tmp_path: Path) -> None:
     (fifo,) = contenders("fifo")
     one = wanted(fifo, slots=2, epochs=1)
     assert kept(one, tmp_path) is None
     (tmp_path / f"{one.name}.json").write_text('{"fingerprint": "another"}')
+    assert kept(one, tmp_path) is None
+    about = {"fingerprint": one.fingerprint(), "settings": "Fifo(quick=True), Free()"}
+    (tmp_path / f"{one.name}.json").write_text(json.dumps(about))
     assert kept(one, tmp_path) is None
     others = [
         dataclasses.replace(one, slots=1),

@@ -55,10 +55,10 @@ def trainings() -> list[Any]:
 
 RESULTS = {
     ("vgg", 2, 2): {
-        "fifo": [one(4.0, 8.0, 6.0)],
-        "round_robin": [one(8.0, 8.0, 6.0)],
-        "slaq": [one(12.0, 8.0, 6.0)],
-        "hermes": [one(4.0, 2.0, 3.0)],
+        "fifo": {0: one(4.0, 8.0, 6.0)},
+        "round_robin": {0: one(8.0, 8.0, 6.0)},
+        "slaq": {0: one(12.0, 8.0, 6.0)},
+        "hermes": {0: one(4.0, 2.0, 3.0)},
     }
 }
 
@@ -101,9 +101,12 @@ def test_a_training_that_went_another_way_is_refused() -> None:
 
 
 def test_a_ratio_is_of_the_means_over_the_orders_of_both() -> None:
-    ours, theirs = [one(1.0, 1.0, 1.0), one(3.0, 1.0, 1.0)], [one(4.0, 1.0, 1.0)]
-    assert ratio("time_to_good", ours, theirs, "real") == 4.0
-    assert ratio("time_to_good", ours, [*theirs, one(8.0, 1.0, 1.0)], "real") == 3.0
+    ours = {0: one(1.0, 1.0, 1.0), 1: one(3.0, 1.0, 1.0)}
+    assert ratio("time_to_good", ours, {0: one(4.0, 1.0, 1.0)}, "real") == 4.0
+    # An order is paired with itself, whichever runs there are of others.
+    assert ratio("time_to_good", ours, {1: one(6.0, 1.0, 1.0)}, "real") == 2.0
+    theirs = {0: one(4.0, 1.0, 1.0), 1: one(8.0, 1.0, 1.0)}
+    assert ratio("time_to_good", ours, theirs, "real") == 3.0
 
 
 def test_policies_stand_beside_fifo() -> None:
@@ -116,6 +119,12 @@ def test_hermes_stands_beside_the_paper() -> None:
     assert good[:4] == ["Figure 5: vgg, bin 2, hermes", 2, 2.0, 2.0]
     assert good[4] == pytest.approx(1.92)
     assert top == ["Figure 6: vgg, bin 2, hermes", 2, 4.0, 4.0, 2.68]
+
+
+def test_a_policy_without_an_order_of_fifos_has_no_row() -> None:
+    group = {**RESULTS["vgg", 2, 2], "asha": {1: one(1.0, 1.0, 1.0)}}
+    assert rows({("vgg", 2, 2): group}) == rows(RESULTS)
+    assert beside_the_paper({("vgg", 2, 2): group}) == beside_the_paper(RESULTS)
 
 
 def test_without_all_baselines_there_is_no_average_over_them() -> None:

@@ -112,7 +112,7 @@ def test_policies_stand_beside_hermes_and_the_paper() -> None:
     def one(real: float, simulated: float) -> Measured:
         return Measured(Taken(real, 1, 1, 1), Taken(simulated, 1, 1, 1), recorded([]))
 
-    group = {HERMES: [one(10, 20), one(10, 20)], SWAP: [one(5, 30), one(10, 30)]}
+    group = {HERMES: {0: one(10, 20), 1: one(10, 20)}, SWAP: {0: one(5, 30), 1: one(10, 30)}}
     hermes, swap = rows({"res": group})
     assert hermes == ["res, hermes, homes", 2, 10, 1, 1, 1, 3, 0.01, 0.5]
     assert swap[2] == 7.5
@@ -122,3 +122,7 @@ def test_policies_stand_beside_hermes_and_the_paper() -> None:
     assert second == [f"{name}, near_best", 0, 0, ""]
     assert third == [f"{name}, mean_end", 0, 0, PAPER["mean_end"]]
     assert beside_hermes({"res": {SWAP: group[SWAP]}}) == []
+    # An order is paired with itself.
+    alone = {HERMES: group[HERMES], SWAP: {1: one(10, 20)}}
+    assert beside_hermes({"res": alone})[0][1:3] == [0, 0]
+    assert beside_hermes({"res": {**alone, SWAP: {2: one(10, 20)}}}) == []

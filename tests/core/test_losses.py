@@ -13,6 +13,7 @@ from hermesd.core.losses import (
     Chunk,
     QuantumLosses,
     chunked,
+    chunked_points,
     extend,
     join,
     recent,
@@ -50,6 +51,25 @@ def test_a_report_is_cut_into_few_even_chunks_that_lose_nothing(
 
 def test_nothing_reported_is_no_chunk() -> None:
     assert chunked(1, []) == ()
+
+
+@given(values, st.integers(0, 1000))
+def test_losses_at_every_iteration_are_cut_as_if_their_steps_were_not_told(
+    losses: list[float], first: int
+) -> None:
+    assert chunked_points(first, list(enumerate(losses, first))) == chunked(first, losses)
+
+
+def test_a_loss_counts_for_the_iterations_without_one_before_it() -> None:
+    assert chunked_points(1, [(10, 2.0), (30, 4.0)]) == (
+        Chunk(1, 10, 10, 20.0, 2.0, 2.0),
+        Chunk(11, 30, 20, 80.0, 4.0, 4.0),
+    )
+    assert chunked_points(5, [(6, 2.0), (7, float("nan")), (9, 4.0)]) == (
+        Chunk(5, 6, 2, 4.0, 2.0, 2.0),
+        Chunk(8, 9, 2, 8.0, 4.0, 4.0),
+    )
+    assert chunked_points(1, []) == ()
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=400))

@@ -77,6 +77,17 @@ def test_rungs_of_a_third_below_the_whole_length() -> None:
     assert limits(policy, trained(0, [1.0] * 90, planned_steps=160)) == {"s/0": None}
 
 
+def test_rungs_lie_where_they_are_meant_whatever_the_last_binary_digit_says() -> None:
+    # 0.1 x 3 x 10 and 0.07 x 100 are a little more than 3 and 7.
+    assert limits(Asha(min_rung=0.1), trained(0, [1.0], planned_steps=10)) == {"s/0": 3}
+    assert limits(Asha(min_rung=0.07), trial(0, planned_steps=100)) == {"s/0": 7}
+
+
+def test_words_name_no_rung_where_none_is_ahead() -> None:
+    assert HALVING.words(at(0, 4, 1.0)) == "step 4, first rung at 10"
+    assert Asha(min_rung=1.0).words(at(0, 4, 1.0)) == "step 4, no rung ahead"
+
+
 def test_rungs_may_be_given_in_steps() -> None:
     policy = Asha(eta=3, min_rung=5.0, max_rung=40.0)
     assert limits(policy, trial(0)) == {"s/0": 5}

@@ -68,11 +68,22 @@ def test_a_probe_cut_short_is_finished_before_it_counts() -> None:
 
 def test_unprobed_first_then_the_lowest_loss() -> None:
     good, bad = trained(0, [1.0] * 30), trained(1, [2.0] * 30)
-    silent, broken = trial(2, quanta=1), trained(3, [float("nan")] * 30)
+    silent, broken = trial(2, quanta=1, not_finite=True), trained(3, [float("nan")] * 30)
     scores = [POLICY.score(each) for each in (trial(4), good, bad, silent)]
     assert scores == sorted(scores)
     assert scores[1] < scores[2] < scores[3]
     assert POLICY.score(silent) == POLICY.score(broken)
+
+
+def test_a_probe_is_not_over_before_the_first_loss() -> None:
+    waited_for = trial(2, quanta=1, step=100, planned_steps=1000, use=Use(busy_seconds=20.0))
+    assert POLICY.score(waited_for) == POLICY.score(trial(3))
+    assert POLICY.score(waited_for) < POLICY.score(trained(1, [1.0] * 30))
+    assert POLICY.words(waited_for) == "no loss seen yet"
+    # It goes on for longer and longer: 0.3 x 20 s served.
+    assert POLICY.quantum(waited_for, Facts()).seconds == pytest.approx(0.5)
+    facts = Facts(step_seconds=0.2)
+    assert POLICY.quantum(waited_for, facts).seconds == pytest.approx(6.0)
 
 
 def test_the_loss_is_a_mean_over_enough_losses() -> None:

@@ -201,6 +201,14 @@ def test_a_wrong_value_is_refused(name: str, setting: str, value: Setting, expec
     assert repr(refusal.value.value) in str(refusal.value)
 
 
+@pytest.mark.parametrize("name", ["asha", "hyperband", "successive_halving"])
+@pytest.mark.parametrize(("lowest", "top"), [(0.5, 0.25), (30.0, 20.0)])
+def test_rungs_do_not_begin_above_their_top(name: str, lowest: float, top: float) -> None:
+    why = rf"min_rung: {lowest}: expected at most max_rung \({top:g}\)"
+    with pytest.raises(BadSetting, match=why):
+        make_policy(Plugin(name, (("min_rung", lowest), ("max_rung", top))))
+
+
 def test_a_misspelt_choice_names_the_nearest() -> None:
     with pytest.raises(BadSetting, match="did you mean milestones"):
         make_policy(Plugin("hermes", (("growth_on", "milestone"),)))

@@ -187,6 +187,17 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
             read(path)
 
 
+def test_a_damaged_compressed_archive_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "damaged.npz"
+    np.savez_compressed(path, base=np.random.default_rng(0).integers(0, 4, (8, 500)).astype(float))
+    data = bytearray(path.read_bytes())
+    begin = len(data) // 10
+    data[begin : begin + 64] = b"\xff" * 64
+    path.write_bytes(data)
+    with pytest.raises(Refused, match="it is no numpy archive"):
+        read(path)
+
+
 def test_an_archive_without_a_usable_training_is_refused(tmp_path: Path) -> None:
     for path in (
         logged(tmp_path, length=np.array([9, 9, 9])),

@@ -105,6 +105,17 @@ def test_policies_know_the_announced_length_alone(announced: int | None, rung: i
     assert len(outcome.finished) == 2
 
 
+def test_best_first_waits_for_a_loss_that_is_told_once_an_epoch() -> None:
+    """Six trials of ten epochs of ten iterations of 1 s; the last submitted is the best."""
+    curves = [tuple(n + 1 / (1 + step // 10) for step in range(1, 101)) for n in range(6, 0, -1)]
+    jobs = tuple(replace(job(losses), points=tuple(range(10, 101, 10))) for losses in curves)
+    outcome = play(replace(order(*curves, switch=0.1), jobs=jobs), Plugin("best_first"))
+    begun = {stay.trial: stay.taken for stay in reversed(outcome.stays)}
+    # Each is left when it has shown a loss; in order of submission the last would begin at 500 s.
+    assert max(begun.values()) < 100
+    assert outcome.finished[5] < 250
+
+
 def test_a_milestone_lengthens_the_quantum_in_progress() -> None:
     """Trial 0 falls by half in its second quantum of 2 s, which then is one of 5 s."""
     falling = (10.0, 9.0, 4.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from typer.testing import CliRunner
@@ -11,11 +13,17 @@ from typer.testing import CliRunner
 from hermesd.cli import app
 from hermesd.core.events import Reported
 from hermesd.core.history import SwitchCost
-from hermesd.core.model import Goal, RunId, Tier
+from hermesd.core.model import Goal, Plugin, Quantum, RunId, Tier
+from hermesd.core.policy import Facts, Score
+from hermesd.core.trial import Trial
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.refusal import Refused
+from hermesd.simulate.bound import bound_of, check
 from hermesd.simulate.curves import Switch
+from hermesd.simulate.drive import Drive
 from hermesd.simulate.exports import open_export
+from hermesd.simulate.figures import figures_of
+from hermesd.simulate.orders import ALL, draw, goal_of
 from hermesd.simulate.reading import read
 from tests.core.playbook import study
 from tests.head.heads import Node, world
@@ -46,7 +54,9 @@ def test_trials_are_jobs_at_their_measured_speed(tmp_path: Path) -> None:
     assert curves.jobs[1].parameters == (("lr", 0.2),)
 
 
-def test_steps_that_were_trained_again_count_once_and_gaps_are_bridged(tmp_path: Path) -> None:
+def test_steps_that_were_trained_again_count_once_and_a_gap_has_the_loss_before(
+    tmp_path: Path,
+) -> None:
     path = exported(
         tmp_path / "s.jsonl",
         study(),
@@ -54,7 +64,79 @@ def test_steps_that_were_trained_again_count_once_and_gaps_are_bridged(tmp_path:
         points(0, 1, [2, 4, 6], [10.0, 8.0, 100.0]),
         points(0, 2, [5, 6], [7.0, 6.0]),
     )
-    assert read(path).jobs[0].losses == (10.0, 10.0, 9.0, 8.0, 7.0, 6.0)
+    (job,) = read(path).jobs
+    assert (job.losses, job.points) == ((10.0, 10.0, 10.0, 8.0, 7.0, 6.0), (2, 4, 5, 6))
+
+
+# Two trials of eight iterations of 1 s, whose signal is told after the fourth and the eighth.
+def validated(tmp_path: Path) -> Path:
+    trials = [with_stages(trial(number, 8, busy=8.0)) for number in (0, 1)]
+    shown = [points(number, 1, [4, 8], [5.0 + number, 1.0]) for number in (0, 1)]
+    return exported(tmp_path / "s.jsonl", study(), trials, *shown)
+
+
+class Watching:
+    """Turns of two seconds; keeps what it saw of the first trial at each step."""
+
+    name: ClassVar[str] = "watching"
+
+    def __init__(self) -> None:
+        self.seen: dict[int, float | None] = {}
+
+    def score(self, trial: Trial) -> Score:
+        if trial.spec.number == 0:
+            self.seen[trial.step] = trial.loss
+        return (1.0, 0.0) if trial.phase.on_device else (0.0, trial.rested)
+
+    def quantum(self, trial: Trial, facts: Facts) -> Quantum:
+        return Quantum(2.0)
+
+    def words(self, trial: Trial) -> str:
+        return "in its turn"
+
+
+def test_a_loss_is_known_to_policies_once_it_was_reported_and_not_before(tmp_path: Path) -> None:
+    curves, policy = read(validated(tmp_path)), Watching()
+    order = draw(curves, goal_of(curves), ALL, 2, 0, 0)
+    Drive(order, 1, Plugin("watching"), Plugin("free"), make=lambda plugin: policy).run()
+    assert {step: policy.seen[step] for step in (0, 2, 4, 6)} == {0: None, 2: None, 4: 5.0, 6: 5.0}
+
+
+def test_before_its_first_loss_a_trial_has_come_to_nothing(tmp_path: Path) -> None:
+    curves = read(validated(tmp_path))
+    assert curves.jobs[0].smoothed.tolist() == [math.inf] * 3 + [5.0] * 4 + [1.0]
+    assert goal_of(curves).start == 5.5
+    order = draw(curves, goal_of(curves), ALL, 2, 0, 0)
+    outcome = Drive(order, 2, Plugin("fifo"), Plugin("free")).run()
+    # 0.64 s to start, then both are there with their eighth iteration.
+    figures = figures_of(order, outcome)
+    assert figures.time_to_good == figures.near_best == pytest.approx(8.64)
+    check(figures, bound_of(order, 2), "fifo")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"steps": [1, 2], "values": [1.0]},
+        {"steps": [1, 2]},
+        {"steps": ["first"], "values": [1.0]},
+        {"steps": [1], "values": [None]},
+        {"steps": [1], "values": [1.0], "attempt": "x"},
+    ],
+)
+def test_points_that_are_none_are_refused(line: dict[str, Any], tmp_path: Path) -> None:
+    told = {"type": "points", "trial": "s/0", "attempt": 1, "metric": "loss", **line}
+    path = exported(tmp_path / "s.jsonl", study(), [with_stages(trial(0, 2, busy=2.0))], told)
+    with pytest.raises(Refused, match="line 3 to be one that `hermesctl study export` writes"):
+        read(path)
+
+
+def test_more_iterations_than_can_be_looked_at_are_refused(tmp_path: Path) -> None:
+    """A program that numbers its steps by the examples that it has seen."""
+    one = with_stages(trial(0, 10**9, busy=2.0))
+    path = exported(tmp_path / "s.jsonl", study(), [one], points(0, 1, [1, 10**9], [2.0, 1.0]))
+    with pytest.raises(Refused, match="at most 20,000,000 iterations in all, not 1,000,000,000"):
+        read(path)
 
 
 def test_a_maximised_signal_is_turned_and_a_broken_one_ends_there(tmp_path: Path) -> None:

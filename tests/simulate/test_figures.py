@@ -111,7 +111,11 @@ def curves(draw_: st.DrawFn) -> Curves:
         seconds = draw_(st.floats(0.05, 3))
         announced = draw_(st.sampled_from([len(recorded), len(recorded) + 2, 1, None]))
         diverges = draw_(st.sampled_from([False, False, True]))
-        jobs.append(Job(tuple(recorded), seconds, announced, smoothing, diverges=diverges))
+        last = len(recorded)
+        told = draw_(st.none() | st.sets(st.integers(1, last)))
+        points = None if told is None else (*sorted(told - {last}), last)
+        one = Job(tuple(recorded), seconds, announced, smoothing, (), 0.0, diverges, points)
+        jobs.append(one)
     return Curves("drawn", tuple(jobs), switch)
 
 

@@ -10,11 +10,13 @@ from typer.testing import CliRunner
 
 from hermesd.cli import app
 from hermesd.core.model import Plugin
+from hermesd.refusal import Refused
 from hermesd.simulate.contenders import contenders
 from hermesd.simulate.curves import Curves, Switch
 from hermesd.simulate.exports import open_export
 from hermesd.simulate.forecast import Span, drawn, first_good, forecast
 from tests.simulate.small import EXAMPLE, job, play
+from tests.simulate.test_replay import CURVES as RAN
 from tests.simulate.test_replay import ran
 
 CURVES = Curves("five", tuple(job([10, 10 - n]) for n in range(5)), Switch(0, 0, 0))
@@ -51,6 +53,26 @@ def test_spans_are_over_the_draws(tmp_path: Path) -> None:
     assert fifo.all_done == Span(18.0, 18.0, 18.0)
     assert (fifo.best.least, fifo.best.most) == (9.0, 18.0)
     assert fifo.first_good.least <= fifo.near_best.least <= fifo.best.least
+
+
+def test_trials_that_were_cut_short_say_nothing_of_lengths(tmp_path: Path) -> None:
+    path = ran(tmp_path / "s.jsonl", curves=(*RAN, [9.0, 8.0]))
+    lines = path.read_text().splitlines()
+    cut = json.loads(lines[5])
+    cut["trial"]["phase"] = "cancelled"
+    lines[5] = json.dumps(cut)
+    path.write_text("\n".join(lines))
+    assert len(open_export(path).trials) == 5
+    told = forecast(path, contenders("fifo"), devices=2, trials=4, draws=5)
+    assert told.trained == 4
+    assert told.policies[0].all_done == Span(18.0, 18.0, 18.0)
+
+
+def test_without_any_trial_that_ended_there_is_no_forecast(tmp_path: Path) -> None:
+    path = ran(tmp_path / "s.jsonl")
+    path.write_text(path.read_text().replace('"completed"', '"cancelled"'))
+    with pytest.raises(Refused, match="at least one trial that came to its end"):
+        forecast(path, contenders("fifo"), devices=2, trials=4, draws=1)
 
 
 def test_the_command_prints_it_as_json(tmp_path: Path) -> None:

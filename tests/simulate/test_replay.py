@@ -6,6 +6,7 @@ Four trials of eight iterations of 1 s ran one after the other on one device; st
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,15 @@ def test_the_last_one_goes_on_though_its_rung_lets_nobody_pass(tmp_path: Path) -
     steps = {each.trial: (each.step, each.held_back) for each in asha.given_up.trials}
     # One of four passes the rung at 2; of one, a third is none.
     assert steps == {"s/0": (2, True), "s/1": (8, False), "s/2": (2, True), "s/3": (2, True)}
+
+
+def test_one_that_diverged_is_not_the_last_one(tmp_path: Path) -> None:
+    """It is over at once; of the others one passes the rung at 2, and none the next."""
+    path = ran(tmp_path / "s.jsonl", curves=(*CURVES[:3], [9.0, math.nan]))
+    words = contenders("asha:eta=3,min_rung=2,max_rung=8")
+    (asha,) = replay(path, words, None).policies
+    steps = {each.trial: (each.step, each.held_back) for each in asha.given_up.trials}
+    assert steps == {"s/0": (2, True), "s/1": (8, False), "s/2": (2, True), "s/3": (1, False)}
 
 
 @pytest.mark.parametrize("policy", ["successive_halving", "hyperband"])
