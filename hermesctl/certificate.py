@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -90,8 +89,10 @@ async def _engine(
     try:
         yield process
     finally:
-        with suppress(ProcessLookupError):
-            process.send_signal(signal.SIGTERM)
+        # It ends with its standard input. To send it a signal, Python would look whether it is
+        # there, and take from its own watcher the process that has just ended.
+        assert process.stdin is not None
+        process.stdin.close()
         try:
             await asyncio.wait_for(process.wait(), _END_SECONDS)
         except TimeoutError:

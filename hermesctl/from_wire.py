@@ -186,7 +186,10 @@ def usage(message: types.Usage) -> node_records.Usage:
 def trial_detail(message: pb.GetTrialResponse) -> records.TrialDetail:
     """A trial with its last output."""
     return records.TrialDetail(
-        trial(message.trial), message.output_tail, tuple(map(usage, message.usage))
+        trial(message.trial),
+        message.output_tail,
+        tuple(map(usage, message.usage)),
+        message.parked_memory,
     )
 
 

@@ -229,11 +229,15 @@ class StudyDetail:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TrialDetail:
-    """A trial, the last lines of what it printed, and its use of the device over time."""
+    """A trial, the last lines of what it printed, and its use of the device over time.
+
+    `parked_memory` says that what is parked on its node exceeds its memory, it among that.
+    """
 
     trial: Trial
     output_tail: str
     usage: tuple[Usage, ...]
+    parked_memory: str = ""
 
     def __repr__(self) -> str:
         return f"<TrialDetail of {self.trial!r}>"

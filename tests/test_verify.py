@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 
+from hermesctl import certificate as engine
 from hermesd.node import processes
 from hermesd.node.environment import OWNER
 from hermesd.node.hostlink import HostLink
@@ -308,6 +309,51 @@ async def test_a_slow_start_is_no_part_of_the_minute_that_is_compared() -> None:
     assert begun <= 60 >= later > 0
 
 
+class Midway(Slow):
+    """The host of a program that is stopped between two of its loops when its minute is over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        told = {"signal": {"count": 2}, "count": 1}
+        self.words[2:] = [
+            {"kind": "reported", "last_step": 2, "points": [[2, {"loss": 0.5}]], **told},
+            {"kind": "parked", "step": 2, "at_boundary": False},
+            {"kind": "reported", "last_step": 4, "points": [[3, {}], [4, {"loss": 0.25}]], **told},
+            {"kind": "parked", "step": 4, "at_boundary": True},
+        ]
+        self.asked: list[tuple[str, object]] = []
+
+    def send(self, kind: str, **fields: object) -> None:
+        self.asked.append((kind, fields.get("limit_step")))
+
+
+async def test_a_run_that_is_stopped_midway_goes_on_to_where_it_has_told_all() -> None:
+    midway = Midway()
+    midway.run = Arm(cast(Bench, None), cast(HostLink, midway), lambda step: None)
+    assert await midway.run.start(None)
+    assert midway.run.outcome.step == 4
+    assert midway.run.outcome.values == {(2, "loss"): ("0.5",), (4, "loss"): ("0.25",)}
+    assert midway.asked == [("start", None), ("resume", 1)]
+
+
+async def test_the_engine_is_ended_by_its_input_and_told_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal makes Python look for the process, which its own watcher then misses."""
+    script = (
+        "import signal, sys\n"
+        "signal.signal(signal.SIGTERM, lambda *_: open(sys.argv[1] + '/told', 'w'))\n"
+        "print(flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    monkeypatch.setattr(engine, "ENGINE", (sys.executable, "-c", script))
+    async with engine._engine(tmp_path, ()) as process:
+        assert process.stdout is not None
+        await process.stdout.readline()
+    assert process.returncode == 0
+    assert not (tmp_path / "told").exists()
+
+
 def test_the_last_bit_counts_and_nan_is_itself() -> None:
     one = outcome(0.1, "nan", 0.3)
     assert first_difference(one, outcome(0.1, "nan", 0.3)) is None
@@ -362,6 +408,30 @@ def test_files_count_as_far_as_they_repeat_themselves() -> None:
     found = first_shown(one, one, outcome(0.1, files={**one.files, "more": "4"}))
     assert found is not None
     assert (found.name, found.before) == ("file more", "nothing")
+
+
+def test_files_named_by_the_time_are_compared_and_counted() -> None:
+    """A run that goes on in another folder has two of what each undisturbed run has once."""
+
+    def run(folder: str, **more: str) -> Outcome:
+        return outcome(0.1, files={f"runs/{folder}/log-1": "1", "same": "2", **more})
+
+    one, two = run("2026-01-02_030405"), run("2026-01-02_030617")
+    assert first_shown(one, two, run("2026-01-02_031122")) is None
+    found = first_shown(one, two, run("2026-01-02_031122", **{"runs/2026-01-02_031125/log-1": "3"}))
+    assert found is not None
+    name = "file runs/~-~-~_~/log-~"
+    assert (found.name, found.before, found.after) == (name, "1", "1, 3")
+    found = first_shown(one, two, outcome(0.1, files={"same": "2"}))
+    assert found is not None
+    assert (found.before, found.after) == ("1", "nothing")
+    found = first_shown(one, two, outcome(0.1, files={"runs/2026-01-02_9/log-1": "4", "same": "2"}))
+    assert found is not None
+    assert (found.before, found.after) == ("1", "4")
+    noise = outcome(0.1, files={"runs/2026-01-02_030617/log-1": "5", "same": "2"})
+    assert first_shown(one, noise, run("2026-01-02_031122")) is None
+    few = outcome(0.1, files={"same": "2"})
+    assert first_shown(one, few, few) is None
 
 
 def test_a_state_is_its_arrays_where_they_are_apart() -> None:

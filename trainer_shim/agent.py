@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Callable
 
-from trainer_shim import sown
+from trainer_shim import clock, sown
 from trainer_shim.mailbox import Mailbox
 from trainer_shim.page import NO_LIMIT, Page
 from trainer_shim.reporter import Metrics, Reporter
@@ -278,6 +278,7 @@ class Agent:
             "fidelity": self.level,
             "reason": self.reason,
             "seeds": sown.given(),
+            "clock": clock.given(),
         }
         # What goes on from a checkpoint does not report again what came before it.
         self.report()

@@ -162,7 +162,9 @@ class Run:
         self._meter.stop()
 
     def frozen(self) -> None:
-        """Every thread of it was stopped, wherever it was."""
+        """Every thread of it was stopped, wherever it was; it may have told less than it did."""
+        if self.worker is not None:
+            self.step = self._told_step = max(self.step, self.worker.page.step)
         self.say_started()
         self.say_usage()
         self._meter.stop()

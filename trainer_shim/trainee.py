@@ -10,7 +10,7 @@ import os
 import socket
 from typing import Any, Callable
 
-from trainer_shim import kept, snapshot, sown
+from trainer_shim import clock, kept, snapshot, sown
 from trainer_shim.agent import Agent
 from trainer_shim.kept import Files
 from trainer_shim.mailbox import Mailbox
@@ -32,13 +32,16 @@ class Trainee(Agent):
     def begin(self) -> None:
         """The program's first line comes next. Ends the process if its checkpoint is damaged."""
         told: sown.Seeds = {}
+        times: clock.Readings = {}
         if self.restore is not None:
             try:
-                told = snapshot.verify(self.restore).get("seeds", {})
+                manifest = snapshot.verify(self.restore)
+                told, times = manifest.get("seeds", {}), manifest.get("clock", {})
             except snapshot.SnapshotError as error:
                 self.failed("restore", str(error), "")  # no error of the program's own
                 os._exit(1)
         sown.begin(told, self.doubt)
+        clock.begin(times, self.restore is not None)
         self.files.begin(self.restore)
 
     def loop(self, inside: bool) -> None:
@@ -50,12 +53,14 @@ class Trainee(Agent):
     def passes_training(self) -> None:
         """The program trains, or has passed what it had trained before its checkpoint."""
         sown.trains()
+        clock.trains()
         self.files.training()
 
     def restored(self) -> None:
         """The program is where its checkpoint was taken: its files are put back first."""
         self.files.put_back()
         sown.returned()
+        clock.returned()
         super().restored()
 
 

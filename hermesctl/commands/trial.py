@@ -206,6 +206,8 @@ def trial_view(
     policies read."""
     trial = detail.trial
     facts = _facts(trial, sparkline(cpu_use, _USAGE_WIDTH), signal)
+    if detail.parked_memory:
+        facts.append(("parked", one_line(detail.parked_memory)))
     if trial.state is TrialState.FAILED and trial.failures and trial.failures[-1].untold:
         facts.insert(2, ("it said", last_line(detail.output_tail) or "-"))
     known = [(name, words) for name, words in facts if words != "-"]

@@ -109,7 +109,8 @@ class NodeJoined:
     `yields` are the places that it leaves to others now (see `Yielded`, also for `parting`), and
     why. `disk` is of its state directory: another one has none of the files of the one before.
     `shared` is the directory that it has in common with all nodes that name the same. `machine` are
-    marks of the machine: one that has none of these is another one.
+    marks of the machine: one that has none of these is another one. `parked_memory_bytes` is what
+    parked trials are to hold of its memory together, 0 if it did not say.
     """
 
     node: NodeId
@@ -123,6 +124,7 @@ class NodeJoined:
     parting: bool = False
     shared: str = ""
     machine: tuple[str, ...] = ()
+    parked_memory_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from hermesd.core.draining import stuck
 from hermesd.core.model import Device, NodeId, Phase, Place, StudyId, Time, TrialId, UserId
-from hermesd.core.obstacles import no_devices, silence
+from hermesd.core.obstacles import crowded, no_devices, silence
 from hermesd.core.placement import avoided, cramped, starved
 from hermesd.core.queue import Standing
 from hermesd.core.queues import Queues, Unanswered
@@ -91,6 +91,8 @@ def explain(state: State, queues: Queues, asked: Question) -> Explanation:
             summary += _turns(state, trial, asked)
         summary += trouble + no_devices(state, trial)
         summary += silence(state, trial, asked.losses, asked.now)
+    if not trial.phase.final and (crowd := crowded(state, trial)):
+        summary += f"; {crowd}"
     rows = tuple(
         (each.trial.id, f"{'left out: ' * each.left_out}{each.words}", each.trial.phase)
         for each in ranking

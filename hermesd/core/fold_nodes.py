@@ -75,6 +75,7 @@ def _joined(state: Tables, event: NodeJoined, now: Time) -> None:
         parting=event.parting,
         shared=event.shared,
         machine=event.machine,
+        parked_memory_bytes=event.parked_memory_bytes,
     )
     if before is not None and before.disk and event.disk not in ("", before.disk):
         disk_lost(state, event.node)

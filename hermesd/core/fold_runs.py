@@ -167,7 +167,9 @@ def _reported(state: Tables, trial: Trial, event: Reported) -> None:
     known = trial.curve[-1].last_step if trial.curve else 0
     if 0 < event.number <= run.heard:
         raise Rejected(f"report {event.number} of {run.id} was heard before")
-    if event.step < trial.step or (event.chunks and event.chunks[-1].last_step <= known):
+    # What was stopped midway counts as far as it was, and tells of what it did until then later.
+    is_known = event.chunks[-1].last_step <= known if event.chunks else event.step < trial.step
+    if is_known:
         raise Rejected(f"step {event.step} of {trial.id} was reported before")
     kind = state.slots[run.devices[0]].device.kind
     trial = progress.reported(trial, event, kind)

@@ -299,6 +299,7 @@ class Node:
     left: bool = False
     shared: str = ""
     machine: tuple[str, ...] = ()
+    parked_memory_bytes: int = 0
 
     @property
     def open(self) -> bool:

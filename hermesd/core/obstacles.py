@@ -64,6 +64,24 @@ def silence(state: State, trial: Trial, losses: Mapping[NodeId, Time], now: Time
     return told
 
 
+def crowded(state: State, trial: Trial) -> str:
+    """What to say of a trial that is one of those which hold more memory, parked on their node,
+    than parked trials are to have there: nothing but their processes has what they have learnt."""
+    place = state.parked_on(trial)
+    if place is None or trial.fidelity.restorable:
+        return ""
+    there = [each for each in state.trials_on((place,)) if state.parked_on(each) == place]
+    bound = [each.kept for each in there if not each.fidelity.restorable]
+    held = sum(kept.memory_bytes for kept in bound if kept is not None)
+    budget = state.nodes[place].parked_memory_bytes
+    if not 0 < budget < held:
+        return ""
+    return (
+        f"what can only be parked on {place}, this trial among it, holds {held / _GIB:.1f} GiB of"
+        f" its memory; parked trials are to have {budget / _GIB:.1f} GiB there"
+    )
+
+
 def _lasting(seconds: float) -> str:
     seconds = max(0.0, seconds)
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

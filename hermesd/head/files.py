@@ -8,6 +8,7 @@ from contextlib import aclosing
 from typing import Any
 
 from hermesd.core.model import NodeId, TrialId
+from hermesd.core.obstacles import crowded
 from hermesd.core.state import State
 from hermesd.head import names, views
 from hermesd.head.access import asker
@@ -37,7 +38,7 @@ class Files:
         trial = state.trials[names.trial_id(state, request.trial, asker())]
         board = Leaderboard(state, state.studies[trial.spec.study])
         view = views.trial_view(state, trial, board.measure, board.ranks[trial.id])
-        response = pb.GetTrialResponse(trial=view)
+        response = pb.GetTrialResponse(trial=view, parked_memory=crowded(state, trial))
         if trial.run is not None:
             node = state.slots[trial.run.devices[0]].device.node
             if session := self.sessions.find(node):

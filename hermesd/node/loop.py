@@ -244,6 +244,7 @@ class NodeLoop:
                 self._disk,
                 self._manners.parting,
                 self._given.shared_name,
+                parked_memory_bytes=self._config.parked_memory_bytes,
             )
         )
         self._say(Attached())

@@ -68,6 +68,7 @@ def hello_to_proto(joined: NodeJoined) -> pb.AttachRequest:
             shared=joined.shared,
             parting=joined.parting,
             machine=joined.machine,
+            parked_memory_bytes=joined.parked_memory_bytes,
         )
     )
 
@@ -97,6 +98,7 @@ def hello_from_proto(message: pb.Hello) -> NodeJoined:
         shared=message.shared,
         parting=message.parting,
         machine=tuple(message.machine),
+        parked_memory_bytes=message.parked_memory_bytes,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from tests.core.playbook import (
     LEASE,
     Playbook,
     joined,
+    live,
     parked,
     play,
     quantum_ended,
@@ -93,3 +95,30 @@ def test_nothing_is_foretold_while_no_node_is_heard_at_all() -> None:
     book = play(trials=1).tell(joined(1, node="m"), started("s/0#1"))
     book.tell(NodeSilent("n", ""), NodeSilent("m", "")).expect("launch s/0#1 on n/0").at(9)
     assert summary(book).endswith("; node n has not been heard for 9 s"), "rather is it the head"
+
+
+def test_what_can_only_be_parked_says_so_when_it_exceeds_the_memory_for_it() -> None:
+    """Trials that can be written down make room: they are none of those."""
+    book = play(trials=4, devices=None, policy=TURNS)
+    book.tell(replace(joined(1), parked_memory_bytes=3 << 29))
+    kinds = (Fidelity.PARK_ONLY, Fidelity.EXACT, Fidelity.PARK_ONLY)
+    for number, kind in enumerate(kinds):
+        name = f"s/{number}#1"
+        book.tell(started(name), FidelityKnown(run(name), kind, "", "torch"))
+        assert "can only be parked" not in summary(book), "the budget is kept"
+        book.at(book.now + 5).tell(quantum_ended(name))
+        book.tell(replace(parked(name, 9), memory_bytes=1 << 30))
+    words = (
+        "; what can only be parked on n, this trial among it, holds 2.0 GiB of its memory;"
+        " parked trials are to have 1.5 GiB there"
+    )
+    assert [summary(book, f"s/{number}").endswith(words) for number in range(4)] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+    known = [live(f"s/{number}#1", "parked") for number in range(3)]
+    book.tell(replace(joined(1, live=known), parked_memory_bytes=2 << 30))
+    assert book.trial().kept is not None
+    assert "can only be parked" not in summary(book)

@@ -387,3 +387,19 @@ def test_who_was_ended_for_want_of_a_boundary_is_given_twice_as_long_the_next_ti
         book.expect(f"launch s/0#{attempt + 1} on n/0 for 30 s")
         now += 80
     assert given == [5.0, 10.0, 20.0]
+
+
+def test_what_was_stopped_midway_tells_later_what_it_did_until_then() -> None:
+    """In several reports perhaps; the first of them is of steps before that of its suspend."""
+    book = play().tell(started("s/0#1"), reported("s/0#1", 4, [0.5] * 4))
+    book.tell(Paused(("s/0",), "r1")).expect("launch s/0#1 on n/0", "suspend s/0#1")
+    book.tell(parked("s/0#1", 30), Unpaused(("s/0",), "r2")).expect(
+        "launch s/0#2 on n/0 from s/0#1"
+    )
+    book.tell(started("s/0#2", 30), reported("s/0#2", 17, [0.4] * 13))
+    book.tell(reported("s/0#2", 31, [0.3] * 14))
+    trial = book.trial()
+    assert (trial.step, trial.curve[-1].last_step) == (31, 31)
+    assert sum(chunk.size for chunk in trial.curve) == 31
+    book.refuses(reported("s/0#2", 31, [0.3] * 14), "reported before")
+    book.refuses(reported("s/0#2", 17, []), "reported before")

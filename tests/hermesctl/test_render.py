@@ -237,6 +237,12 @@ def test_a_traceback_is_shown_once_and_as_lines() -> None:
     assert view.endswith("see above]\n  end")
 
 
+def test_a_trial_that_is_parked_beyond_the_memory_for_it_says_so() -> None:
+    words = "what can only be parked on box, this trial among it, holds 2.0 GiB of its memory"
+    answer = pb.GetTrialResponse(trial=trial(1), parked_memory=words)
+    assert f"\nparked       {words}\n" in shown(trial_view(from_wire.trial_detail(answer))) + "\n"
+
+
 def test_the_metrics_of_a_trial_have_their_range_and_the_one_that_ranks_its_name() -> None:
     one = trial(1, metric=0.25, last_run_reason="digits/2 went first")
     one.metrics.add(name="val_loss", last=0.5, best=0.25, low=0.25, high=2.0)

@@ -48,8 +48,11 @@ def test_a_step_that_outlasts_the_deadline_is_parked_from_outside_and_goes_on(
     assert parked["step"] == 5
     # Nothing of the wait is called training: it is the price of this suspend.
     assert parked["boundary_seconds"] == 0.0
-    (work / "over").touch()
     trial.resume()
+    assert trial.until("resumed")["step"] == 5  # also what it has not told yet is done
+    used = [event["last_step"] for event in trial.events if event["kind"] == "reported"]
+    assert used[-1] == 5
+    (work / "over").touch()
     trial.until("completed")
     assert trial.losses() == expected(10)
 

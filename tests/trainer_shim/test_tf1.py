@@ -37,6 +37,7 @@ def test_ended_at_every_boundary(zygote: Zygote, tmp_path: Path) -> None:
         ("FEED_NOT_FETCHED", 12, (5, 12)),
         ("AVERAGED", 8, (2, 5)),
         ("MONITORED", 12, (1, 4, 9)),
+        ("HOOKED", 14, (2, 6, 13)),
         ("SUPERVISOR", 9, (3, 8)),
     ],
 )
@@ -51,7 +52,13 @@ def test_suspends_of_other_programs(
 @pytest.mark.parametrize("seeded", [True, False], ids=["seeded", "unseeded"])
 @pytest.mark.parametrize(
     ("name", "planned"),
-    [("FEED_NOT_FETCHED", 12), ("AVERAGED", 8), ("MONITORED", 12), ("SUPERVISOR", 9)],
+    [
+        ("FEED_NOT_FETCHED", 12),
+        ("AVERAGED", 8),
+        ("MONITORED", 12),
+        ("HOOKED", 14),
+        ("SUPERVISOR", 9),
+    ],
 )
 def test_other_programs_ended_at_every_boundary(
     zygote: Zygote, tmp_path: Path, name: str, planned: int, seeded: bool

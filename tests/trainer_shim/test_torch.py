@@ -188,7 +188,14 @@ def test_another_program_than_at_the_checkpoint_is_refused(
 
 @pytest.mark.parametrize(
     ("name", "word"),
-    [("GENERATOR_INSIDE", "a generator of random numbers was made inside of a loop: Generator in")],
+    [
+        (
+            "GENERATOR_INSIDE",
+            "a generator of random numbers was made inside of a loop: Generator in",
+        ),
+        ("GATHERED", "gathered, which has changed and holds a Decimal"),
+        ("NESTED_DEEP", "nested deeper than 16"),
+    ],
 )
 def test_what_turns_out_at_a_checkpoint_only_parks_from_then_on(
     zygote: Zygote, tmp_path: Path, name: str, word: str

@@ -168,8 +168,25 @@ def packer(large):
 large, data = Large(), torch.arange(3000.0)
 array, names, grows = np.arange(3000), list("abcd"), [0] * 4
 made = {"data": data, "array": array, "names": names, "grows": grows, "late": 0}
+functions, gathered, chain = {"print": print}, [], ["deep"]
+for _ in range(15):
+    chain = [chain]
+made.update(functions=functions, gathered=gathered, chain=chain)
 packer(large).pack_some(made.items())
 large.noting = False
+assert packer(large).pack_some([("chain", [chain]), *made.items()]).keys() >= {"chain"}
+gathered.append(print)
+try:
+    packer(large).pack_some([("functions", functions), ("other", [print]), ("gathered", gathered)])
+    raise SystemExit("what cannot be copied was dropped without a word")
+except torch_pack.TooMuch as error:
+    assert "gathered, which has changed and holds a builtin_function" in str(error), error
+gathered.clear()
+try:
+    packer(large).pack_some([("chain", [[chain]])])
+    raise SystemExit("what is nested deep was dropped without a word")
+except torch_pack.TooMuch as error:
+    assert "chain, a list that is nested deeper than 16" in str(error), error
 data.data[:2] = data.data[[1, 0]]
 grows.append(1)
 made["late"] = torch.zeros(3000)
@@ -238,6 +255,37 @@ for turn in range(2):
 assert len(sizes) == 1, sizes
 """
 
+ALIKE = """
+import io
+def made(name, zero, *words):
+    one, two = torch.nn.Linear(3, 2), torch.nn.Linear(2, 1)
+    groups = [{"params": list(one.parameters())}, {"params": list(two.parameters()), "lr": 0.5}]
+    optimizer = torch.optim.Adam(groups, betas=(0.8, 0.99))
+    optimizer.param_groups[1].update(name=name, zero=zero)
+    return one, two, optimizer, {"train": list(words), "said": "one of two"}
+
+def file_of(optimizer, history):
+    file = io.BytesIO()
+    torch.save({"optimizer": optimizer.state_dict(), "history": history}, file)
+    return file.getvalue()
+
+one, two, optimizer, history = made("train", -0.0, "train", "train", "said")
+two(one(torch.ones(4, 3))).sum().backward()
+optimizer.step()
+parameters = [each for group in optimizer.param_groups for each in group["params"]]
+groups = [{**group, "params": None} for group in optimizer.param_groups]
+slots = [dict(optimizer.state[each]) for each in parameters]
+_, _, second, there = made("", 0.0)
+for group, values in zip(second.param_groups, again(groups)):
+    trees = Packer({}).pack_some((name, values[name]) for name in values if name != "params")
+    Unpacker([]).put_some(trees, group)
+parameters = [each for group in second.param_groups for each in group["params"]]
+for each, slot in zip(parameters, again(slots)):
+    second.state[each] = slot
+assert file_of(second, again(history, there)) == file_of(optimizer, history)
+assert [type(one) for one in again((1, -0.0), (True, 0.0))] == [int, float]
+"""
+
 RANDOM = """
 random.seed(1), np.random.seed(2), torch.manual_seed(3)
 state = through_a_file(copy_random())
@@ -263,6 +311,7 @@ def test_values(tmp_path: Path) -> None:
         + LARGE
         + LEFT
         + SHARED
+        + ALIKE
         + RANDOM
         + "print('right')\n"
     )

@@ -118,6 +118,49 @@ with tf.train.MonitoredTrainingSession(hooks=hooks, checkpoint_dir="own", save_c
 final([np.array(seen)], Sum.total, tf.train.latest_checkpoint("own"))
 """
 
+# Hooks of the program's own: one stops by a loss that it looks at with a run of its own, one keeps
+# the best weights, one has made a session of its own ready. The step and the losses are fed.
+HOOKED = """
+place, truth = tf.placeholder(tf.float32, [None, 6]), tf.placeholder(tf.float32, [None, 1])
+loss = network(place, truth, 0.9)
+step = tf.train.get_or_create_global_step()
+train = tf.train.AdamOptimizer(0.01).minimize(loss, global_step=step)
+weights_of = tf.trainable_variables()
+
+class Stop(tf.train.SessionRunHook):
+    best, bad, looked = float("inf"), 0, 0
+    def after_create_session(self, session, coordinator):
+        self.first = float(session.run(loss, {place: x, truth: y}))
+    def after_run(self, context, values):
+        if int(context.session.run(step)) % 3:
+            return
+        now = float(context.session.run(loss, {place: x[:30], truth: y[:30]}))
+        self.looked += 1
+        self.bad = 0 if now < self.best else self.bad + 1
+        self.best = min(now, self.best)
+        if self.bad >= 5:
+            context.request_stop()
+
+class Best(tf.train.SessionRunHook):
+    lowest, weights = float("inf"), None
+    def before_run(self, context):
+        return tf.train.SessionRunArgs([loss, weights_of])
+    def after_run(self, context, values):
+        value, weights = values.results
+        if value < self.lowest:
+            self.lowest, self.weights = float(value), [np.array(one) for one in weights]
+
+stop, best = Stop(), Best()
+creator = tf.train.ChiefSessionCreator(tf.train.Scaffold())
+losses = []
+hooks = [tf.train.StopAtStepHook(last_step=14), stop, best]
+with tf.train.MonitoredSession(creator, hooks=hooks) as session:
+    while not session.should_stop():
+        rows = np.random.permutation(60)[:20]
+        losses.append(session.run([train, loss], {place: x[rows], truth: y[rows]})[1])
+final(best.weights, losses, best.lowest, stop.best, stop.first, stop.looked)
+"""
+
 # Supervisor: its threads save and summarise; an initialisable iterator over its last element.
 SUPERVISOR = """
 data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(60).batch(20)

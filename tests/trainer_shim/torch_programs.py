@@ -291,6 +291,22 @@ final(seen[30_000:], digest(model), ends, best["seen"][-1], float(wide.sum()), l
 """
 )
 
+# Compiled for the shape of its batches, and once more for that of the last of each epoch.
+COMPILED = """
+net = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 2))
+model = torch.compile(net)
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+seen = []
+for epoch in range(3):
+    for batch, target in DataLoader(data, batch_size=16, shuffle=True):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(batch), target)
+        loss.backward()
+        optimizer.step()
+        seen.append(loss.item())
+final(seen, digest(net))
+"""
+
 # A layer that begins to train in the body of the loop, another one that is given to the optimizer.
 UNFROZEN = """
 body, head = nn.Linear(6, 6), nn.Linear(6, 2)
@@ -508,6 +524,39 @@ class Late(Dataset):
 for batch in DataLoader(Late(), batch_size=8):
     step(*batch)
 final(digest(model))
+"""
+)
+
+# Objects of a library, in a list that was there before.
+GATHERED = (
+    _SMALL
+    + """
+from decimal import Decimal
+def run():
+    gathered, functions = [], [step]
+    for epoch in range(2):
+        for batch in DataLoader(data, batch_size=17 - 7 * (epoch == 0)):
+            gathered.append(Decimal(functions[0](*batch)))
+    final(str(sum(gathered)), digest(model))
+run()
+"""
+)
+
+NESTED_DEEP = (
+    _SMALL
+    + """
+class Chain:
+    def __init__(self, loss, before):
+        self.loss, self.before = loss, before
+chain = None
+for epoch in range(2):
+    for batch in DataLoader(data, batch_size=2 + 15 * epoch):
+        chain = Chain(step(*batch), chain)
+        if epoch == 0 and chain.before is not None:
+            break
+    for turn in range(20):
+        chain = Chain(turn, chain)
+final(chain.loss, digest(model))
 """
 )
 

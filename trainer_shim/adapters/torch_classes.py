@@ -11,7 +11,7 @@ import types
 from collections import deque
 from typing import Any
 
-from trainer_shim.adapters.torch_program import is_programs_own
+from trainer_shim.sources import is_programs_own
 
 HOLDING = (list, dict, set, deque)
 _WALKED = ("torch.utils.data.", "torchvision.transforms.")

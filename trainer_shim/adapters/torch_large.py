@@ -1,8 +1,10 @@
-"""Large values that a program makes before its first pass: its data, as a rule.
+"""Values that a program makes before its first pass: large ones, its data as a rule, and
+collections.
 
 Rule: what is there before the first pass, and still the same at a checkpoint, the program makes
 again; it is compared then and not copied. Tensors and arrays are compared by their contents,
-collections by what they hold.
+collections by what they hold. So it is found out, too, that a collection which cannot be copied has
+changed since.
 """
 
 from __future__ import annotations
@@ -10,10 +12,12 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import sys
+from collections import deque
 from typing import Any
 
 _COLUMNS = 1021  # a prime, so that rows that change places are seen
 _COLLECTIONS = (list, tuple, dict, set, frozenset)
+_KEEPING = (list, dict, set, deque)
 
 
 class Large:
@@ -22,6 +26,7 @@ class Large:
     def __init__(self) -> None:
         self.noting = True
         self.known: dict[int, tuple[str, int]] = {}
+        self._collections: dict[tuple[str, int], int] = {}  # by their names
 
     def made(self, value: Any) -> str | None:
         """What a value is known by that the program makes again; None for any other."""
@@ -32,6 +37,18 @@ class Large:
             self.known[id(value)] = found
         return found[0] if self.known.get(id(value)) == found else None
 
+    def note(self, name: str, value: Any) -> None:
+        """A variable or an attribute has this value before the first pass."""
+        if isinstance(value, _KEEPING):
+            self._collections[name, id(value)] = _held(value)
+
+    def has_changed(self, name: str, value: Any) -> bool:
+        """Whether it is a collection that was noted, and holds something else by now."""
+        if not isinstance(value, _KEEPING):
+            return False
+        before = self._collections.get((name, id(value)))
+        return before is not None and before != _held(value)
+
 
 def digest(value: Any) -> tuple[str, int] | None:
     """What a value is known by, in another process too and in this one only; None if it is no
@@ -40,8 +57,7 @@ def digest(value: Any) -> tuple[str, int] | None:
 
     numpy = sys.modules.get("numpy")
     if type(value) in _COLLECTIONS:
-        held = [*value.keys(), *value.values()] if type(value) is dict else value
-        return f"{type(value).__name__} of {len(value)}", hash(tuple(map(id, held)))
+        return f"{type(value).__name__} of {len(value)}", _held(value)
     if isinstance(value, torch.Tensor) and value.layout == torch.strided and not value.is_meta:
         flat = value.detach().cpu().contiguous()
         return _of_memory(flat.data_ptr(), flat.numel() * flat.element_size()), 0
@@ -49,6 +65,12 @@ def digest(value: Any) -> tuple[str, int] | None:
         flat = numpy.ascontiguousarray(value)
         return _of_memory(flat.ctypes.data, flat.nbytes), 0
     return None
+
+
+def _held(collection: Any) -> int:
+    is_dict = isinstance(collection, dict)
+    held = [*collection.keys(), *collection.values()] if is_dict else collection
+    return hash(tuple(map(id, held)))
 
 
 def _of_memory(address: int, size: int) -> str:

@@ -136,7 +136,9 @@ def _size(tree: Tree) -> int:
 
 class _Values(Packer):
     """Packs what may have changed: neither parameters of models nor what is large and was there
-    before the first pass."""
+    before the first pass: those a checkpoint has besides."""
+
+    finds_changes = False
 
     def __init__(self, large: Large) -> None:
         super().__init__({}, LARGE, _LONG, large=large)

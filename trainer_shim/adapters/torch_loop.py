@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Callable, NoReturn
 from trainer_shim.adapters import torch_private as private
 from trainer_shim.adapters import torch_statement as statements
 from trainer_shim.adapters.torch_objects import copy_loader, put_back_loader
+from trainer_shim.adapters.torch_pack import TooMuch
 from trainer_shim.adapters.torch_program import copy_variables, fit, put_back_variables
 from trainer_shim.adapters.torch_random import copy_random, set_random
 from trainer_shim.adapters.torch_state import OtherProgram, State
@@ -135,6 +136,8 @@ class Pass:
                 "weights": None,
                 "variables": copy_variables(frame, session.left.packer()),
             }
+        except TooMuch as error:
+            return f"the checkpoint would have to hold {error}"
         except Exception as error:  # whatever the program's own classes raise: it trains on
             return f"the variables of the program cannot be read: {type(error).__name__}: {error}"
 

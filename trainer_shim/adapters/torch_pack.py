@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Tree = Any
 
-_DEPTH = 8
+_DEPTH = 16
 _COLLECTIONS = 64
 _MOST_BYTES, _MOST_ITEMS = 2 << 30, 1 << 21
 PLAIN = (type(None), bool, int, float, str)
@@ -38,7 +38,8 @@ class Unplain(Exception):
 
 
 class TooMuch(Unplain):
-    """A value that could be packed but for its size, and that the program does not make again."""
+    """A value that could be packed but for its size or depth, and that the program does not make
+    again; or one that has changed since the first pass and cannot be packed."""
 
 
 class Raw:
@@ -131,6 +132,8 @@ class Packer:
     attributes are packed, as of the program's own. Tensors that share memory are copied once.
     """
 
+    finds_changes = True  # of what cannot be packed
+
     def __init__(
         self,
         known: dict[int, int],
@@ -155,8 +158,11 @@ class Packer:
         kind = type(value)
         if kind in PLAIN:
             return value
-        if id(value) in self._path or len(self._path) > _DEPTH:
-            raise Unplain(f"a {kind.__name__} that holds itself, or is nested too deep")
+        if id(value) in self._path:
+            raise Unplain(f"a {kind.__name__} that holds itself")
+        if len(self._path) > _DEPTH:
+            said = f"a {kind.__name__} that is nested deeper than {_DEPTH}"
+            raise Unplain(said) if self._large is None else TooMuch(said)
         if not self._path and self._large is not None:
             self._allowed = self._most
         self._path.add(id(value))
@@ -169,6 +175,8 @@ class Packer:
         """Those of the named values that can be packed. Raises TooMuch."""
         packed = {}
         for name, value in values:
+            if self._large is not None and self._large.noting:
+                self._large.note(name, value)
             try:
                 packed[name] = self.pack(value)
             except TooMuch as error:
@@ -177,9 +185,12 @@ class Packer:
                 if said is not None:
                     packed[name] = {"made": said}
                 elif not self._large.noting:
-                    raise TooMuch(f"{name}, {error}") from None
-            except Unplain:
-                continue
+                    is_far_inside = len(self._path) > 1
+                    raise TooMuch(str(error) if is_far_inside else f"{name}, {error}") from None
+            except Unplain as error:
+                large = self._large if self.finds_changes else None
+                if large is not None and large.has_changed(name, value):
+                    raise TooMuch(f"{name}, which has changed and holds {error}") from None
         return packed
 
     def _pack(self, kind: type, value: Any) -> Tree:
@@ -210,10 +221,13 @@ class Packer:
         said = f"a {type(collection).__name__} of {len(collection)} items"
         if self._large is None and len(collection) > self._longest:
             raise Unplain(said)
-        self._allowed -= len(collection)
+        self._count(len(collection), said)
+        return collection
+
+    def _count(self, items: int, said: str) -> None:
+        self._allowed -= items
         if self._allowed < 0:
             raise Unplain(said) if self._large is None else TooMuch(said)
-        return collection
 
     def _check_size(self, size: int, said: str) -> None:
         self._bytes += size
@@ -276,6 +290,7 @@ class Packer:
             raise Unplain(f"a {kind.__name__}")
         there = [(name, getattr(value, name)) for name in slots if hasattr(value, name)]
         there += getattr(value, "__dict__", {}).items()
+        self._count(len(there), f"a {kind.__name__} with all that it leads to")
         attributes = self.pack_some(there)
         tree: Tree = {"object": class_name(kind), "attributes": attributes}
         if plain is not None:

@@ -7,32 +7,18 @@ program's to make again, and is left alone.
 from __future__ import annotations
 
 import ctypes
-import functools
 import os
 import sys
-import sysconfig
 import types
 from typing import TYPE_CHECKING, Any
+
+from trainer_shim.sources import is_programs_own
 
 if TYPE_CHECKING:
     from trainer_shim.adapters.torch_pack import Packer
     from trainer_shim.adapters.torch_unpack import Unpacker
 
 Copies = list[dict[str, Any]]
-
-
-@functools.cache
-def is_programs_own(file: str | None) -> bool:
-    """Whether a source file is neither Python's, nor an installed package's, nor ours."""
-    if file is None or file.startswith("<"):
-        return False
-    path = os.path.realpath(file)
-    parts = path.split(os.sep)
-    ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    standard = os.path.realpath(sysconfig.get_path("stdlib")) + os.sep
-    if "site-packages" in parts or "dist-packages" in parts:
-        return False
-    return not path.startswith((standard, ours + os.sep))
 
 
 def of_program(frame: types.FrameType | None) -> list[types.FrameType]:

@@ -1,11 +1,14 @@
 """Puts back what `torch_pack` packed, where possible into the objects that are there already.
 
 Rule: a list, a dict or an object that is there is changed and kept, so that whoever else holds
-it sees the change; what does not fit the place is left as it was, and `Unplain` says so.
+it sees the change; what does not fit the place is left as it was, and `Unplain` says so. Words and
+plain tuples that are what they were stay the very same objects: a file that the program writes of
+them is another one to the last byte if it holds one of them twice.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import Any, Callable
@@ -16,6 +19,7 @@ from trainer_shim.adapters.torch_pack import (
     DICTS,
     LISTS,
     PLAIN,
+    PLAINS,
     Raw,
     Tree,
     Unplain,
@@ -37,6 +41,8 @@ class Unpacker:
 
     def unpack(self, tree: Tree, current: Any = None) -> Any:
         """The value of a tree; `current` is what is in its place now. Raises Unplain."""
+        if type(tree) is str:
+            return self._text(tree, current)
         if type(tree) in PLAIN:
             return current if (tree, current) in self._raised else tree
         if isinstance(tree, list):
@@ -59,12 +65,16 @@ class Unpacker:
         """Put back those that fit, into an object's `__dict__` or another namespace."""
         for name, tree in trees.items():
             current = values.get(name)
-            if type(tree) in PLAIN and type(current) is type(tree) and current == tree:
-                continue
             try:
                 values[name] = self.unpack(tree, current)
             except Unplain:
                 continue
+
+    def _text(self, text: str, current: Any) -> Any:
+        if (text, current) in self._raised or (type(current) is str and current == text):
+            return current
+        # As Python has one object for all equal words of a program: names, keys, choices.
+        return sys.intern(text) if text.isascii() and text.replace("_", "a").isalnum() else text
 
     def _each(self, trees: list[Tree], current: Any) -> list[Any]:
         there = list(current) if isinstance(current, (list, tuple, deque)) else []
@@ -90,7 +100,8 @@ class Unpacker:
         if type(current) is not kind or kind in (tuple, frozenset):
             if kind is deque:
                 raise Unplain("a deque whose greatest length is not known")
-            return kind(items)
+            made = kind(items)
+            return current if _is_the_same(made, current) else made
         current.clear()
         (current.extend if kind is deque else current.update)(items)
         return current
@@ -188,6 +199,12 @@ class Unpacker:
             raise Unplain(f"a {tag}, which only the program can make")
         _GENERATORS[tag](current, content if isinstance(content, Raw) else self.unpack(content))
         return current
+
+
+def _is_the_same(made: Any, current: Any) -> bool:
+    """Whether a collection that cannot change is what is there: -0.0 is not 0.0, nor 1 True."""
+    alike = type(current) is type(made) and len(current) == len(made)
+    return alike and PLAINS.issuperset(map(type, made)) and repr(made) == repr(current)
 
 
 def _anew(name: str, tree: Tree) -> Any:

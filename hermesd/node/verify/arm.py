@@ -100,6 +100,11 @@ class Arm:
         finally:
             if self._alarm is not None:
                 self._alarm.cancel()
+        while event["kind"] == "parked" and event["step"] and not event["at_boundary"]:
+            # Stopped between two loops when its minute was over, it has not told all that it did.
+            self._attempt += 1
+            self._ask("resume", limit_step=1)
+            event = await self._until("parked", "completed")
         self.outcome.step = int(event["step"])
         if event["kind"] == "parked":
             return True

@@ -3,12 +3,14 @@
 Rule: numbers are compared as they were reported, to the last bit; a final state by the sums of its
 files, of which arrays decide alone where a framework keeps them apart from the rest. Of what it
 printed and of the files that it left, all counts that two undisturbed runs share: times do not.
+Files that have other names in each run, such as those in a folder named by the time, are told apart
+by their names without numbers.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, TypeVar
@@ -17,6 +19,7 @@ _ARRAYS = ".arrays"
 # What a checkpoint holds beside the program's state.
 _BESIDE = (".hermes-files.json",)
 # Such as 3ms/step, 12.5 it/s, 1 min 3 s, 00:41.
+_NUMBERS = re.compile(r"\d+")
 _TIME = re.compile(
     r"(?<![\w.:])(?:\d+(?:\.\d+)?\s?(?:h|min|m|s|ms|us|µs|it/s|s/it)(?:/\w+)?|\d+(?::\d\d)+)(?![\w:])"
 )
@@ -115,10 +118,30 @@ def first_shown(before: Outcome, again: Outcome, after: Outcome) -> Difference |
     for name, sums in sorted(before.files.items()):
         if again.files.get(name) == sums != after.files.get(name):
             return Difference(None, f"file {name}", sums, after.files.get(name, "nothing"))
-    more = sorted(after.files.keys() - before.files.keys())
-    if more and before.files.keys() == again.files.keys():
-        return Difference(None, f"file {more[0]}", "nothing", after.files[more[0]])
+    same = before.files.keys() & again.files.keys()
+    first_sums, second_sums, sums_after = (_unnumbered(run, same) for run in (before, again, after))
+    if {name: len(sums) for name, sums in first_sums.items()} != {
+        name: len(sums) for name, sums in second_sums.items()
+    }:
+        return None  # who knows how many it would have left
+    for name in sorted(first_sums.keys() | sums_after.keys()):
+        one_sums, other_sums = first_sums.get(name, []), sums_after.get(name, [])
+        is_repeated = one_sums == second_sums.get(name, [])
+        if len(one_sums) != len(other_sums) or (is_repeated and one_sums != other_sums):
+            return Difference(None, f"file {name}", _listed(one_sums), _listed(other_sums))
     return None
+
+
+def _unnumbered(run: Outcome, but: Collection[str]) -> dict[str, list[str]]:
+    """The sums of a run's other files, by their names with a tilde for each number."""
+    found: dict[str, list[str]] = {}
+    for name in sorted(run.files.keys() - set(but)):
+        found.setdefault(_NUMBERS.sub("~", name), []).append(run.files[name])
+    return {name: sorted(sums) for name, sums in found.items()}
+
+
+def _listed(sums: list[str]) -> str:
+    return ", ".join(sums) or "nothing"
 
 
 def _differing(

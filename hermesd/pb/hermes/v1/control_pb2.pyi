@@ -364,14 +364,16 @@ class GetTrialRequest(_message.Message):
     def __init__(self, trial: _Optional[str] = ...) -> None: ...
 
 class GetTrialResponse(_message.Message):
-    __slots__ = ("trial", "output_tail", "usage")
+    __slots__ = ("trial", "output_tail", "usage", "parked_memory")
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_TAIL_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
+    PARKED_MEMORY_FIELD_NUMBER: _ClassVar[int]
     trial: Trial
     output_tail: str
     usage: _containers.RepeatedCompositeFieldContainer[_types_pb2.Usage]
-    def __init__(self, trial: _Optional[_Union[Trial, _Mapping]] = ..., output_tail: _Optional[str] = ..., usage: _Optional[_Iterable[_Union[_types_pb2.Usage, _Mapping]]] = ...) -> None: ...
+    parked_memory: str
+    def __init__(self, trial: _Optional[_Union[Trial, _Mapping]] = ..., output_tail: _Optional[str] = ..., usage: _Optional[_Iterable[_Union[_types_pb2.Usage, _Mapping]]] = ..., parked_memory: _Optional[str] = ...) -> None: ...
 
 class ListTrialsRequest(_message.Message):
     __slots__ = ("study", "page_size", "page_token")
