@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -47,6 +48,7 @@ class ControlService(
         self.taken = taken
         self.owners = owners
         self.revoke = revoke
+        self.page_turn = asyncio.Lock()
         self.started: Time = head.clock()
 
     async def ServerInfo(
