@@ -34,6 +34,11 @@ class HeadMetrics(Collector):
             "hermes_head_nodes", "Nodes attached.", value=len(self._sessions.all())
         )
         yield GaugeMetricFamily(
+            "hermes_head_nodes_held_up",
+            "Nodes that say more than they may, and are read more slowly.",
+            value=len(self._sessions.held_up()),
+        )
+        yield GaugeMetricFamily(
             "hermes_head_journal_sequence", "Last entry.", value=self._head.committed
         )
         # Another thread asks: `list` of a dict's values is one step for the interpreter.

@@ -41,6 +41,7 @@ from hermesd.head.refusals import NotFound, NotNow
 from hermesd.head.relay import Relay
 from hermesd.head.session import Ended, Session, watch, write
 from hermesd.head.setback import Setback
+from hermesd.head.toll import Toll
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2_grpc
 from hermesd.refusal import FieldError, Refused, shown
@@ -55,6 +56,7 @@ class Sessions:
     def __init__(self) -> None:
         self.head: Head
         self._sessions: dict[NodeId, Session] = {}
+        self._tolls: dict[NodeId, Toll] = {}
         self._foresight = Foresight(self._send)
 
     def find(self, node: NodeId) -> Session | None:
@@ -65,6 +67,14 @@ class Sessions:
     def all(self) -> list[Session]:
         """The attached sessions, by node."""
         return [s for _, s in sorted(self._sessions.items()) if s.attached]
+
+    def toll(self, node: NodeId) -> Toll:
+        """A node's account of what it says."""
+        return self._tolls.setdefault(node, Toll(node))
+
+    def held_up(self) -> list[NodeId]:
+        """The nodes that say more than they may."""
+        return [node for node, toll in list(self._tolls.items()) if toll.late]
 
     def reserve(self, session: Session) -> None:
         """Take the node's place, unless somebody is there who is heard. Raises NotNow."""
@@ -183,6 +193,9 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
     ) -> None:
         said, joined = await hello(request_iterator)
         session = Session(joined.node, context.peer(), said.transfer_address, said.transfer_key)
+        toll = self._sessions.toll(joined.node)
+        toll.devices = len(joined.devices)
+        await toll.collect(said.ByteSize(), session)
         self._see_who_was_there(joined)
         self._sessions.reserve(session)
         self._setback.note(said)
@@ -265,6 +278,8 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
                     raise Refused(FieldError("hello", "a second one", "one Hello a stream"))
                 case _:
                     await self._report(session, request)
+            if not request.HasField("file_chunk"):  # somebody asked for those
+                await self._sessions.toll(session.node).collect(request.ByteSize(), session)
         raise Ended("the stream ended")
 
     def _grant(self, session: Session, heartbeat: pb.Heartbeat) -> None:
