@@ -12,8 +12,8 @@ from hermesd.core.placement import PLACEMENTS
 from hermesd.head.blobs import Blobs
 from hermesd.head.files import Files
 from hermesd.head.loop import Head
-from hermesd.head.nodes import Sessions
 from hermesd.head.relay import Relay
+from hermesd.head.sessions import Sessions
 from hermesd.head.studies import Studies
 from hermesd.head.trials import Trials
 from hermesd.head.upkeep import Upkeep

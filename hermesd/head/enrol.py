@@ -17,8 +17,8 @@ from hermesd.head.authority import Authority, key_mark
 from hermesd.head.guard import LOCAL, caller
 from hermesd.head.invitations import Invitations, Invited
 from hermesd.head.listen import reached_at
-from hermesd.head.nodes import Sessions
 from hermesd.head.refusals import NotFound, NotNow, TooMuch
+from hermesd.head.sessions import Sessions
 from hermesd.identity import ROLES, Identity, Invitation, Role
 from hermesd.pb.hermes.v1 import enrol_pb2 as pb
 from hermesd.pb.hermes.v1 import enrol_pb2_grpc

@@ -28,7 +28,7 @@ from hermesd.head.blobs import TooLarge
 from hermesd.head.calls import Calls
 from hermesd.head.journal import JournalBroken
 from hermesd.head.loop import ReadOnly, Stopping
-from hermesd.head.refusals import NotFound, NotNow, Reused, TooMuch, Unreachable
+from hermesd.head.refusals import Doubled, NotFound, NotNow, Reused, TooMuch, Unreachable
 from hermesd.head.statedir import StateRefused
 from hermesd.identity import Identity, Role, identity_of
 from hermesd.pb.hermes.v1 import control_pb2, enrol_pb2, node_pb2
@@ -88,6 +88,7 @@ _STATUS: Mapping[type[Exception], grpc.StatusCode] = {
     Rejected: grpc.StatusCode.FAILED_PRECONDITION,
     ReadOnly: grpc.StatusCode.FAILED_PRECONDITION,
     Reused: grpc.StatusCode.ALREADY_EXISTS,
+    Doubled: grpc.StatusCode.ALREADY_EXISTS,
     TooLarge: grpc.StatusCode.RESOURCE_EXHAUSTED,
     TooMuch: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Unreachable: grpc.StatusCode.UNAVAILABLE,

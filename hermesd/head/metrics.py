@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from hermesd.core.model import Phase
 from hermesd.head.loop import Head
-from hermesd.head.nodes import Sessions
+from hermesd.head.sessions import Sessions
 
 
 class HeadMetrics(Collector):

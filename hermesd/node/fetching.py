@@ -34,8 +34,8 @@ from hermesd.pb.hermes.v1 import transfer_pb2_grpc
 
 TRIES = 3
 _PAUSE_SECONDS = 1.0
-# Who has not begun by then, or sends less than so much in `PATIENCE_SECONDS`, has the turn of others
-# and is given up; what gives other files first comes later, by another try.
+# Who has not begun by then, or sends less than so much in `PATIENCE_SECONDS`, has the turn of
+# others and is given up; what gives other files first comes later, by another try.
 BEGIN_SECONDS = 120.0
 PACE_BYTES = 1 << 20
 # For so long others are asked before who was given up.

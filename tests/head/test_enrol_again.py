@@ -86,9 +86,7 @@ async def test_who_joins_again_after_a_lost_answer_is_who_was_invited(
         with pytest.raises(NotEnrolled, match=why):
             await joined(head, token, name, tmp_path / "thief")
     with pytest.raises(NotEnrolled, match="no head answers there"):
-        await asyncio.to_thread(
-            enrol, f"127.0.0.1:{free_port()}", token, "box", tmp_path / "box"
-        )
+        await asyncio.to_thread(enrol, f"127.0.0.1:{free_port()}", token, "box", tmp_path / "box")
     box = await joined(head, token, "box", tmp_path / "box")
     assert not left.exists()
     async with connected(box) as channel:
