@@ -105,8 +105,12 @@ async def _nodes(client: AsyncClient) -> list[Check]:
     checks = []
     for node in nodes:
         name = f"node {node.id}"
+        checks += [Check(name, Verdict.FAILED, one_line(words)) for words in node.warnings]
         if not node.connected:
-            checks.append(Check(name, Verdict.FAILED, "not connected", "see its log"))
+            gone = command(f"node lost {node.id} --for-good")
+            words = "lost: its trials go on elsewhere" if node.lost else "not connected"
+            remedy = f"see its log; {gone} if it does not come back" if node.lost else "see its log"
+            checks.append(Check(name, Verdict.FAILED, words, remedy))
             continue
         broken = [d for d in node.devices if not d.healthy]
         found = f"{len(node.devices)} devices"

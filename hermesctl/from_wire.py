@@ -209,6 +209,8 @@ def node(message: pb.Node) -> node_records.Node:
         stuck=tuple(message.stuck),
         only_copies=message.only_copies,
         lacking=tuple(message.lacking),
+        warnings=tuple(message.warnings),
+        lost=message.lost,
         exclusions=tuple(node_records.Exclusion(e.study, e.reason) for e in message.exclusions),
         quarantine=quarantine(message.quarantine) if message.HasField("quarantine") else None,
     )

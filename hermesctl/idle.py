@@ -43,7 +43,8 @@ def _silences(nodes: Sequence[Node]) -> Iterator[str]:
     """The nodes that are not heard, as long as there are trials on them; the same words each time,
     as `follow` says what is new."""
     for node in nodes:
-        if not node.connected and any(device.trial or device.others for device in node.devices):
+        waited_for = not node.connected and not node.lost
+        if waited_for and any(device.trial or device.others for device in node.devices):
             how = command(f"node lost {node.id}")
             yield (
                 f"{node.id} is silent: what is there goes on elsewhere once it counts as lost; if"

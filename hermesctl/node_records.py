@@ -77,7 +77,8 @@ class Node:
     `draining`: the trials `parked` there, those on it that are `stuck` since no
     checkpoint would bring them back elsewhere, and how many unfinished trials have their
     `only_copies` of a checkpoint there. `lacking` is what studies require and it has not, with the
-    reasons.
+    reasons; `warnings` are what those who look after it should know of its daemon. One that is
+    `lost` is not waited for any more.
     """
 
     id: str
@@ -95,6 +96,8 @@ class Node:
     pool: str = DEFAULT_POOL
     resting: str = ""
     lacking: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    lost: bool = False
 
     @property
     def running(self) -> tuple[str, ...]:
@@ -109,15 +112,17 @@ class Node:
 
     @property
     def state(self) -> str:
-        """`connected`, `resting`, `quarantined` or `silent`; `draining` or `drained` also of a
-        silent one."""
+        """`connected`, `resting`, `quarantined`, `silent` or `lost`; `draining` or `drained` also
+        of one that is not connected."""
         if self.draining:
             return "drained" if self.drained else "draining"
         if self.connected and self.resting:
             return "resting"
         if self.connected and self.quarantine is not None:
             return "quarantined"
-        return "connected" if self.connected else "silent"
+        if self.connected:
+            return "connected"
+        return "lost" if self.lost else "silent"
 
     def __repr__(self) -> str:
         return f"<Node {self.id}: {self.state}, {count(len(self.devices), 'device')}>"

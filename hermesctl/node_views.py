@@ -35,13 +35,26 @@ def nodes_table(nodes: Sequence[Node], wide: bool) -> Table:
 
 
 def node_state_cell(node: Node) -> Text:
-    """Its state, and for how long nothing was heard of a silent one."""
+    """Its state, and for how long nothing was heard of one that is silent or lost."""
     if node.connected:
         kept = sum(device.quarantine is not None for device in node.devices)
         words = f"{node.state}, {kept} in quarantine" if kept else node.state
         return cell(words, "green" if node.state == "connected" and not kept else "yellow")
     words = f"silent for {duration(node.silent_seconds)}"
+    if node.lost:
+        words = f"lost, {words}"
     return cell(f"{words}, {node.state}" if node.draining else words, "red")
+
+
+def nodes_remarks(nodes: Sequence[Node]) -> Iterator[str]:
+    """A line for whatever the states of nodes leave open: until when they rest or are in
+    quarantine, and what is wrong with their daemons."""
+    for node in nodes:
+        if node.resting and node.connected:
+            yield f"{node.id} rests: {one_line(node.resting)}"
+    yield from quarantines(nodes)
+    for node in nodes:
+        yield from (f"{node.id}: {one_line(words)}" for words in node.warnings)
 
 
 def devices_text(devices: Sequence[Device]) -> str:

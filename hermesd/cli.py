@@ -88,9 +88,8 @@ def head(
     if repair:
         keeping.repair(settings)
     else:
-        refusals = (StateRefused, PermissionError)
-        passing = (StateAway, JournalBroken)
-        _run(serve(settings), until_stdin_closes, (StateBusy,), refusals, passing)
+        refused, away = (StateRefused, PermissionError), (StateAway, JournalBroken)
+        _run(serve(settings), until_stdin_closes, (StateBusy,), refused, away)
 
 
 Name = Annotated[str | None, typer.Option("--name", help="Overrides name.")]
@@ -121,7 +120,7 @@ def join(
         str | None, typer.Argument(help="What `hermesctl node token` printed.", show_default=False)
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(help="Or a file with it, unseen by others.", show_default=False)
+        Path | None, typer.Option(help="Or a file with it; `-`: stdin.", show_default=False)
     ] = None,
     config: Config = None,
     state: State = None,
@@ -176,11 +175,12 @@ def _node_settings(
 
 def _serve_node(settings: NodeConfig, until_stdin_closes: bool) -> None:
     from hermesd.node.daemon import AlreadyRunning, serve
+    from hermesd.node.link import NameTaken
     from hermesd.node.quotas import NoQuota
     from hermesd.node.shared import SharedAway
 
     refusals = (NoQuota, PermissionError)
-    _run(serve(settings), until_stdin_closes, (AlreadyRunning,), refusals, (SharedAway,))
+    _run(serve(settings), until_stdin_closes, (AlreadyRunning, NameTaken), refusals, (SharedAway,))
 
 
 @app.command()

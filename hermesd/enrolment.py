@@ -26,6 +26,16 @@ from hermesd.pb.hermes.v1 import enrol_pb2 as pb
 from hermesd.pb.hermes.v1 import enrol_pb2_grpc
 
 CALL_SECONDS = 20.0
+# An answer that is lost is asked for again; then it is for whoever enrols to do so.
+_ASKED = 2
+# After these nobody knows whether the head has said yes.
+_UNANSWERED = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.UNKNOWN,
+    grpc.StatusCode.CANCELLED,
+)
 # A certificate is renewed in the last third of its 90 days. When it begins tells nothing of them.
 _RENEWED_BEFORE_END = datetime.timedelta(days=30)
 
@@ -77,7 +87,8 @@ class Membership:
         The key stays. Raises AioRpcError.
         """
         stub: Any = enrol_pb2_grpc.EnrolServiceStub(channel)
-        request = pb.RenewRequest(signing_request=_signing_request(self._key()))
+        key = _read_key(self.folder / "member.key")
+        request = pb.RenewRequest(signing_request=_signing_request(key))
         response = await stub.Renew(request, timeout=CALL_SECONDS)
         write_private(self.folder / "member.crt", response.certificate)
 
@@ -88,11 +99,6 @@ class Membership:
             for name in ("authority.crt", "member.key", "member.crt")
         )
         return authority, key, certificate
-
-    def _key(self) -> ec.EllipticCurvePrivateKey:
-        key = serialization.load_pem_private_key((self.folder / "member.key").read_bytes(), None)
-        assert isinstance(key, ec.EllipticCurvePrivateKey)
-        return key
 
 
 def channel_options(name: str = SERVER_NAME) -> list[tuple[str, str]]:
@@ -107,14 +113,17 @@ def enrol(
 
     `machine` says whether one for a node or one for a person will do; None: either. Raises
     NotEnrolled: where the folder cannot be had or `head` is not where the head listens, before the
-    invitation is used up. No file is written before the head has said yes.
+    invitation is used up. No file is written before the head has said yes, but the key: where its
+    answer does not come, the same again asks for it by the same key.
     """
     invitation = Invitation.of(token)
     host = head.rpartition(":")[0]
     if not host:
         raise NotEnrolled(f"{head}: expected HOST:PORT, for example head.example.org:7411")
     _make_folder(folder)
-    key = ec.generate_private_key(ec.SECP256R1())
+    asking = folder / "asking.key"
+    fresh = not asking.exists()
+    key = _asking_key(asking)
     authority = _authority_pem(invitation.authority)
     request = pb.EnrolRequest(
         secret=invitation.secret, name=name, signing_request=_signing_request(key)
@@ -124,9 +133,11 @@ def enrol(
     try:
         _find(head, invitation.port, authority)
         response = _ask(f"{host}:{invitation.port}", authority, request)
-    except NotEnrolled:
-        with contextlib.suppress(OSError):
-            folder.rmdir()  # unless there is something of an earlier enrolment in it
+    except NotEnrolled as error:
+        if fresh and not isinstance(error, _Unanswered):
+            with contextlib.suppress(OSError):
+                asking.unlink()
+                folder.rmdir()  # unless there is something of an earlier enrolment in it
         raise
     about = {"head": head, "role": ROLES[response.role], "name": response.name}
     membership = Membership(folder)
@@ -137,7 +148,34 @@ def enrol(
         ("membership.json", json.dumps(about).encode()),
     ):
         write_private(folder / file, content)
+    asking.unlink()
     return membership
+
+
+class _Unanswered(NotEnrolled):
+    """The head may have said yes."""
+
+
+def _asking_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    """The key of an enrolment whose answer never came, or a new one, safe before it is used.
+
+    Raises NotEnrolled.
+    """
+    try:
+        if path.exists():
+            return _read_key(path)
+        key = ec.generate_private_key(ec.SECP256R1())
+        write_private(path, key_pem(key))
+    except (OSError, ValueError) as error:
+        raise NotEnrolled(f"{path}: {error}; the token was not used") from None
+    return key
+
+
+def _read_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    """Raises OSError, ValueError."""
+    key = serialization.load_pem_private_key(path.read_bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    return key
 
 
 def _make_folder(folder: Path) -> None:
@@ -191,20 +229,26 @@ def _find(head: str, reception: int, authority: bytes) -> None:
 
 
 def _ask(address: str, authority: bytes, request: pb.EnrolRequest) -> pb.EnrolResponse:
+    """Raises NotEnrolled, _Unanswered."""
     credentials = grpc.ssl_channel_credentials(authority)
     options = [*channel_options(), ("grpc.enable_http_proxy", 0)]
     with grpc.secure_channel(address, credentials, options=options) as channel:
         stub = enrol_pb2_grpc.EnrolServiceStub(channel)
-        try:
-            return stub.Enrol(request, timeout=CALL_SECONDS)
-        except grpc.RpcError as failed:
-            error: grpc.Call = failed  # type: ignore[assignment]  # a failed call is both
-            if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-                raise NotEnrolled(
-                    f"{address}: no head answers there, or not the one that the token is from:"
-                    f" {error.details()}"
-                ) from None
-            raise NotEnrolled(f"{address}: {error.details()}") from None
+        left = _ASKED
+        while True:
+            try:
+                return stub.Enrol(request, timeout=CALL_SECONDS)
+            except grpc.RpcError as failed:
+                error: grpc.Call = failed  # type: ignore[assignment]  # a failed call is both
+                left -= 1
+                if error.code() not in _UNANSWERED:
+                    raise NotEnrolled(f"{address}: {error.details()}") from None
+                if not left:
+                    raise _Unanswered(
+                        f"{address}: no answer, or not of the head that the token is from:"
+                        f" {error.details()}; the same command asks again: if the head has said"
+                        " yes, the token is good for it"
+                    ) from None
 
 
 def _authority_pem(der: bytes) -> bytes:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import sys
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 from hermesd.pb.hermes.v1 import enrol_pb2 as pb
 
@@ -59,6 +61,21 @@ def identity_of(uri: str) -> Identity | None:
     role, _, name = uri.removeprefix("hermes://").partition("/")
     known = uri.startswith("hermes://") and role in tuple(Role) and name
     return Identity(Role(role), name) if known else None
+
+
+def said_token(word: str | None, file: Path | None) -> str:
+    """A token that is on the command line, where everybody on the machine can read it, or in a file
+    (`-`: on the standard input). Raises NotEnrolled."""
+    if (word is None) == (file is None):
+        raise NotEnrolled("a token, either as TOKEN or in --token-file (`-`: standard input)")
+    if file is None:
+        return word or ""
+    try:
+        return sys.stdin.read() if str(file) == "-" else file.read_text(encoding="ascii")
+    except OSError as error:
+        raise NotEnrolled(f"{file}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise NotEnrolled(f"{file}: holds no token") from None
 
 
 @dataclass(frozen=True, slots=True)

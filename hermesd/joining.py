@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hermesd.config import NodeConfig
 from hermesd.enrolment import enrol
-from hermesd.identity import NotEnrolled
+from hermesd.identity import NotEnrolled, said_token
 
 __all__ = ["NotEnrolled", "guest_folder", "join"]
 
@@ -39,15 +39,6 @@ def join(head: str, token: str | None, token_file: Path | None, settings: NodeCo
 
     Raises NotEnrolled.
     """
-    if (token is None) == (token_file is None):
-        raise NotEnrolled("a token, either as TOKEN or in --token-file")
-    if token_file is not None:
-        try:
-            token = token_file.read_text(encoding="ascii")
-        except OSError as error:
-            raise NotEnrolled(f"{token_file}: cannot be read: {error.strerror}") from None
-        except UnicodeDecodeError:
-            raise NotEnrolled(f"{token_file}: holds no token") from None
-    assert token is not None
-    enrol(head, token, settings.name, settings.state_dir / "membership", machine=True)
+    word = said_token(token, token_file)
+    enrol(head, word, settings.name, settings.state_dir / "membership", machine=True)
     return f"{settings.name} has joined {head}; its key is in {settings.state_dir}"

@@ -1,7 +1,7 @@
 """The CPU slots of a node, as its settings have them: whole cores, or a share of one.
 
 Rule: a share holds whatever else runs, or it is refused: no core is promised for more than 100 %
-where there are shares.
+where there are shares. A bare number that may be meant as a percentage is refused.
 """
 
 from __future__ import annotations
@@ -16,6 +16,10 @@ from typing import Annotated
 from pydantic import BeforeValidator, PlainSerializer
 
 _SHARE = re.compile(r"\s*(\d{1,3})\s*%\s*")
+_SLOTS = re.compile(r"\s*(\d{1,4})\s*slots?\s*")
+_MOST = 4096
+# Shares are written with two digits: so many slots, if there are fewer cores, have to be spelt out.
+_FIRST_DOUBTFUL = 10
 _EXPECTED = "a number of slots, lists of cores such as [[0], [1]], or shares such as 70%"
 
 
@@ -39,13 +43,16 @@ def one_for_each_core() -> tuple[Slot, ...]:
 
 def _slots(value: object) -> tuple[Slot, ...]:
     """`3` is three slots on the first usable cores; text comes from flags and the environment."""
+    if isinstance(value, str) and (spelt_out := _SLOTS.fullmatch(value)):
+        return _of_one_core(int(spelt_out[1]))
     if isinstance(value, str):
         value = _parsed(value)
     if isinstance(value, int) and not isinstance(value, bool):
-        if not 0 <= value <= 4096:
-            raise ValueError("from 0 to 4096 slots")
-        cores = usable_cores()
-        return tuple(Slot((cores[slot % len(cores)],)) for slot in range(value))
+        cores = len(usable_cores())
+        if max(_FIRST_DOUBTFUL - 1, cores) < value <= _MOST:
+            share = f'"{value}%" for a slot of {value} % of a core, or ' if value <= 100 else ""
+            raise ValueError(f'at most one slot for each of {cores} cores; {share}"{value} slots"')
+        return _of_one_core(value)
     if not isinstance(value, list | tuple):
         raise ValueError(_EXPECTED)
     if all(isinstance(each, Slot) for each in value):
@@ -54,6 +61,13 @@ def _slots(value: object) -> tuple[Slot, ...]:
     shares = {i: _percent(each) for i, each in enumerate(value) if isinstance(each, str)}
     slots = {**whole, **_placed(shares, whole)}
     return tuple(slots[i] for i in range(len(value)))
+
+
+def _of_one_core(count: int) -> tuple[Slot, ...]:
+    if not 0 <= count <= _MOST:
+        raise ValueError(f"from 0 to {_MOST} slots")
+    cores = usable_cores()
+    return tuple(Slot((cores[slot % len(cores)],)) for slot in range(count))
 
 
 def _parsed(text: str) -> object:

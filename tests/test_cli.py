@@ -85,6 +85,9 @@ def test_a_head_that_was_never_joined_is_refused_with_the_way_in(tmp_path: Path)
     assert code == REFUSED
     assert "the token is not whole" in output
     assert not (tmp_path / "membership").exists()
+    join = ("node", "join", "10.1.2.3:7411", "--state", str(tmp_path))
+    assert "either as TOKEN or in --token-file" in run(*join)[1]
+    assert "the token is not whole" in run(*join, "--token-file", "-")[1]
 
 
 def test_a_second_head_is_in_the_way_for_a_while(tmp_path: Path) -> None:

@@ -62,6 +62,38 @@ def test_cpu_slots_are_a_number_or_lists_of_cores(write, written: str, slots: in
     assert len(load_node(None, {"HERMES_NODE_CPU_SLOTS": written}, {}).cpu_slots) == slots
 
 
+@pytest.mark.parametrize(
+    ("written", "cores", "said"),
+    [
+        ("70", 2, r'each of 2 cores; "70%" for a slot of 70 % of a core, or "70 slots"'),
+        ("10", 8, r'each of 8 cores; "10%" for'),
+        ("70", 64, r'each of 64 cores; "70%" for'),
+        ("200", 2, r'each of 2 cores; "200 slots"'),
+        ("'5000 slots'", 2, "from 0 to 4096 slots"),
+    ],
+)
+def test_a_number_of_slots_that_may_be_meant_as_a_percentage_is_refused(
+    write, monkeypatch: pytest.MonkeyPatch, written: str, cores: int, said: str
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
+    with pytest.raises(ConfigError, match=rf"node\.cpu_slots = .*{said}"):
+        load_node(write(f"[node]\ncpu_slots = {written}\n"), {}, {})
+
+
+@pytest.mark.parametrize(
+    ("said", "cores", "slots"),
+    [("9", 2, 9), ("64", 64, 64), ("70 slots", 2, 70), ("1 slot", 2, 1), ("0 slots", 2, 0)],
+)
+def test_what_is_spelt_out_is_meant(
+    write, monkeypatch: pytest.MonkeyPatch, said: str, cores: int, slots: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
+    given = load_node(None, {}, {"cpu_slots": said}).cpu_slots
+    assert len(given) == slots
+    assert {slot.percent for slot in given} <= {100}
+    assert load_node(write(f"[node]\ncpu_slots = '{said}'\n"), {}, {}).cpu_slots == given
+
+
 def test_shares_of_cores_are_placed_where_they_fit(write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
     slots = (Slot((1,), 40), Slot((0,), 80), Slot((1,), 56))

@@ -24,8 +24,12 @@ app = typer.Typer(
 @app.command()
 def start(
     slots: Annotated[
-        int | None,
-        typer.Option(min=1, max=1024, help="CPU slots; default: one for each core."),
+        str | None,
+        typer.Option(
+            metavar="SLOTS",
+            help="CPU slots: 4, or shares of a core: 70%,30%. Default: one for each core.",
+            show_default=False,
+        ),
     ] = None,
 ) -> None:
     """Start your head and node in the background, unless they run.

@@ -20,6 +20,7 @@ from hermesctl.node_views import (
     drain_facts,
     lacking_facts,
     node_state_cell,
+    nodes_remarks,
     nodes_table,
     quarantine_facts,
     strikes_table,
@@ -29,7 +30,7 @@ from hermesctl.output import Format, emit, row
 from hermesctl.running import NounGroup, confirm, run
 from hermesctl.tables import facts_table
 from hermesctl.terminal import say, stdout
-from hermesctl.text import printable
+from hermesctl.text import one_line, printable
 from hermesd.identity import Role
 
 app = typer.Typer(cls=NounGroup, help="List and show nodes. Without a verb: the list, or one node.")
@@ -37,7 +38,7 @@ app = typer.Typer(cls=NounGroup, help="List and show nodes. Without a verb: the 
 
 @app.command("ls")
 def list_nodes(head: HeadOption = None, output: OutputOption = Format.TABLE) -> None:
-    """List the nodes.
+    """List the nodes; below, until when some rest or are in quarantine, and what is wrong there.
 
     Example: hermesctl node ls -o wide
     """
@@ -45,7 +46,15 @@ def list_nodes(head: HeadOption = None, output: OutputOption = Format.TABLE) -> 
     async def body(client: AsyncClient) -> None:
         nodes = await client.nodes()
         rows = [row(node) for node in nodes]
-        emit(stdout(), output, {"nodes": rows}, rows, lambda wide: nodes_table(nodes, wide))
+        remarks = [Text(printable(words)) for words in nodes_remarks(nodes)]
+        below = [Text(), *remarks] if remarks else []
+        emit(
+            stdout(),
+            output,
+            {"nodes": rows},
+            rows,
+            lambda wide: Group(nodes_table(nodes, wide), *below),
+        )
 
     run(body, head=head)
 
@@ -69,6 +78,7 @@ def show(node: NodeArgument, head: HeadOption = None, output: OutputOption = For
             *drain_facts(found),
             *quarantine_facts(found),
             *lacking_facts(found),
+            *(("wrong", one_line(words)) for words in found.warnings),
             *(("" if i else "machine", fact) for i, fact in enumerate(found.facts)),
         ]
         strikes = strikes_table(found)

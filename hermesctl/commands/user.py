@@ -5,13 +5,14 @@ from __future__ import annotations
 import getpass
 import os
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from hermesctl import contexts
 from hermesctl.async_client import AsyncClient
-from hermesctl.errors import NotFound
+from hermesctl.errors import NotFound, UsageError
 from hermesctl.members import invite, members, revoke, users
 from hermesctl.options import HeadOption, OutputOption, YesOption
 from hermesctl.output import Format, emit, row
@@ -21,7 +22,7 @@ from hermesctl.terminal import say, stdout
 from hermesctl.text import printable
 from hermesctl.user_views import user_facts, users_table
 from hermesctl.yaml_text import Data
-from hermesd.identity import Role
+from hermesd.identity import NotEnrolled, Role, said_token
 
 DAY_SECONDS = 86_400.0
 
@@ -150,7 +151,17 @@ def user_revoke(
 
 def login(
     head: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where the head listens.")],
-    token: Annotated[str, typer.Argument(help="What `hermesctl user token` printed.")],
+    token: Annotated[
+        str | None, typer.Argument(help="What `hermesctl user token` printed.", show_default=False)
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Or a file with it, unseen by others; `-`: standard input.",
+            show_default=False,
+        ),
+    ] = None,
     user: Annotated[
         str | None, typer.Option(help="Who you are at the head; default: as here.")
     ] = None,
@@ -160,10 +171,14 @@ def login(
 ) -> None:
     """Log in to a head on another machine; from then on it is the one that commands mean.
 
-    Example: hermesctl login gpu1.example.org:7411 TOKEN
+    Example: hermesctl login gpu1.example.org:7411 --token-file -
     """
+    try:
+        word = said_token(token, token_file)
+    except NotEnrolled as error:
+        raise UsageError(printable(str(error))) from None
     called = name or head.rpartition(":")[0].strip("[]")
-    context = contexts.login(os.environ, head, token, called, user or getpass.getuser())
+    context = contexts.login(os.environ, head, word, called, user or getpass.getuser())
     say(f"logged in; --head {context.name} means this head, and so do commands without --head")
 
 

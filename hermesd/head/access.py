@@ -69,6 +69,7 @@ def node_for(asker: Asker, view: pb.Node, state: State) -> pb.Node:
     """A node as the asker may see it: of others' trials only that a device has one."""
     if asker.everything:
         return view
+    del view.warnings[:]
     for status in view.devices:
         if status.trial and not asker.sees_trial(state, status.trial):
             status.trial, status.others = "", True

@@ -7,6 +7,7 @@ in use and its renewal), so that to enrol a name anew, or to revoke it, ends wha
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
 import os
 from collections.abc import Sequence
@@ -30,10 +31,12 @@ _COUNTED = 2
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """What is known of an identity's certificates: serial numbers, newest last, and its end."""
+    """What is known of an identity's certificates: serial numbers, newest last; of the newest its
+    end, and which key it is for (`key_mark`)."""
 
     serials: tuple[int, ...]
     expires_unix_seconds: float
+    key: str = ""
 
 
 class Authority:
@@ -68,15 +71,20 @@ class Authority:
 
     def revoke(self, identity: Identity) -> bool:
         """No certificate of it counts from here on; False if it had none."""
-        if self._ledger.pop(identity, None) is None:
+        if identity not in self._ledger:
             return False
-        self._write_ledger()
+        self._keep({known: it for known, it in self._ledger.items() if known != identity})
         return True
 
     def counts(self, identity: Identity, serial: int) -> bool:
         """Whether a certificate that this authority signed still stands for `identity`."""
         known = self._ledger.get(identity)
         return known is not None and serial in known.serials
+
+    def is_held_by(self, identity: Identity, key: str) -> bool:
+        """Whether the newest certificate of `identity` is for the key of this mark."""
+        known = self._ledger.get(identity)
+        return known is not None and known.key == key
 
     def identities(self) -> dict[Identity, Issued]:
         """Everybody who may connect."""
@@ -97,8 +105,8 @@ class Authority:
             usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
         signed = self._sign(key, identity.name, names, usages, CERTIFICATE_LIFE)
         serials = (*before, signed.serial_number)[-_COUNTED:]
-        self._ledger[identity] = Issued(serials, signed.not_valid_after_utc.timestamp())
-        self._write_ledger()
+        expires = signed.not_valid_after_utc.timestamp()
+        self._keep({**self._ledger, identity: Issued(serials, expires, key_mark(request))})
         return signed.public_bytes(serialization.Encoding.PEM)
 
     def _sign(
@@ -119,21 +127,31 @@ class Authority:
             .sign(self._key, hashes.SHA256())
         )
 
-    def _write_ledger(self) -> None:
+    def _keep(self, ledger: dict[Identity, Issued]) -> None:
+        """Have this ledger, once it is on the disk. Raises OSError."""
         entries = [
             [identity.role, identity.name, [str(serial) for serial in issued.serials],
-             issued.expires_unix_seconds]
-            for identity, issued in self._ledger.items()
+             issued.expires_unix_seconds, issued.key]
+            for identity, issued in ledger.items()
         ]  # fmt: skip
         write_private(self._ledger_path, json.dumps(entries, indent=1).encode())
+        self._ledger = ledger
+
+
+def key_mark(request: x509.CertificateSigningRequest) -> str:
+    """What tells the key that a certificate is asked for from all others."""
+    public = request.public_key().public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return hashlib.sha256(public).hexdigest()[:32]
 
 
 def _read_ledger(path: Path) -> dict[Identity, Issued]:
     if not path.exists():
         return {}
     return {
-        Identity(role, name): Issued(tuple(int(serial) for serial in serials), expires)
-        for role, name, serials, expires in json.loads(path.read_bytes())
+        Identity(role, name): Issued(tuple(int(serial) for serial in serials), expires, *key)
+        for role, name, serials, expires, *key in json.loads(path.read_bytes())
     }
 
 

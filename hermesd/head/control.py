@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +12,8 @@ from hermesd.core.placement import PLACEMENTS
 from hermesd.head.blobs import Blobs
 from hermesd.head.files import Files
 from hermesd.head.loop import Head
-from hermesd.head.nodes import Sessions
 from hermesd.head.relay import Relay
+from hermesd.head.sessions import Sessions
 from hermesd.head.studies import Studies
 from hermesd.head.trials import Trials
 from hermesd.head.upkeep import Upkeep
@@ -47,6 +48,7 @@ class ControlService(
         self.taken = taken
         self.owners = owners
         self.revoke = revoke
+        self.page_turn = asyncio.Lock()
         self.started: Time = head.clock()
 
     async def ServerInfo(

@@ -13,12 +13,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from hermesd.core.model import StudyId
 from hermesd.head.access import asker
-from hermesd.head.authority import Authority
+from hermesd.head.authority import Authority, key_mark
 from hermesd.head.guard import LOCAL, caller
 from hermesd.head.invitations import Invitations, Invited
 from hermesd.head.listen import reached_at
-from hermesd.head.nodes import Sessions
 from hermesd.head.refusals import NotFound, NotNow, TooMuch
+from hermesd.head.sessions import Sessions
 from hermesd.identity import ROLES, Identity, Invitation, Role
 from hermesd.pb.hermes.v1 import enrol_pb2 as pb
 from hermesd.pb.hermes.v1 import enrol_pb2_grpc
@@ -81,19 +81,26 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         authority = self._needed()
         name = _checked(request.name)
         signing_request = _signing_request(request.signing_request)
-        invited = self._invitations.find(request.secret)
-        if invited is None:
+        invited, key = self._invitations.find(request.secret), key_mark(signing_request)
+        identity = Identity(invited.role, name) if invited is not None else None
+        # Whoever has the key has the name, and asks again: the answer was lost, or we were stopped.
+        known = identity is not None and authority.is_held_by(identity, key)
+        again = known and invited is not None and key in invited.keys
+        if invited is None or identity is None or not (invited.uses or again):
             raise NotNow("the token was used, or is too old: ask for another")
-        if why := self._hindrance(authority, invited, request):
+        if why := self._hindrance(authority, invited, request, known):
             raise NotNow(f"{why}; the token was not used")
-        self._invitations.use(request.secret)
-        identity = Identity(invited.role, name)
         certificate = authority.issue(identity, signing_request)
-        log.info("enrolled", role=invited.role, name=name, peer=context.peer())
+        if not again:
+            self._invitations.use(request.secret, key)
+        log.info("enrolled", role=invited.role, name=name, again=again, peer=context.peer())
         return pb.EnrolResponse(certificate=certificate, role=_NUMBERS[invited.role], name=name)
 
-    def _hindrance(self, authority: Authority, invited: Invited, request: pb.EnrolRequest) -> str:
-        """Why who asks is not who was invited, for the holder of the secret alone; "" if it is."""
+    def _hindrance(
+        self, authority: Authority, invited: Invited, request: pb.EnrolRequest, known: bool
+    ) -> str:
+        """Why who asks is not who was invited, for the holder of the secret alone; "" if it is.
+        Who is `known` is who has the name."""
         node, name = invited.role is Role.NODE, shown(request.name)
         whom = f"the {invited.role} {invited.name}" if invited.name else f"a new {invited.role}"
         if request.HasField("machine") and request.machine is not node:
@@ -102,7 +109,7 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         if invited.name not in ("", request.name):
             option = "--name" if node else "--user"
             return f"the token is for {whom}, not for {name}: say {option} {invited.name}"
-        if invited.name or not self._taken(authority, invited.role, request.name):
+        if invited.name or known or not self._taken(authority, invited.role, request.name):
             return ""
         how = f"`hermesctl {'node token --name' if node else 'user token'} {name}`"
         there = f"a node {name}" if node else f"somebody called {name}"

@@ -13,11 +13,11 @@ from hermesd.core.state import State
 from hermesd.head import names, views
 from hermesd.head.access import asker
 from hermesd.head.loop import Head
-from hermesd.head.nodes import Sessions
 from hermesd.head.ranking import Leaderboard
 from hermesd.head.refusals import NotFound, Unreachable
 from hermesd.head.relay import Relay
 from hermesd.head.session import Session
+from hermesd.head.sessions import Sessions
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
 

@@ -25,9 +25,10 @@ from cryptography import x509
 from hermesd.core.state import Rejected
 from hermesd.head.authority import Authority
 from hermesd.head.blobs import TooLarge
+from hermesd.head.calls import Calls
 from hermesd.head.journal import JournalBroken
 from hermesd.head.loop import ReadOnly, Stopping
-from hermesd.head.refusals import NotFound, NotNow, Reused, TooMuch, Unreachable
+from hermesd.head.refusals import Doubled, NotFound, NotNow, Reused, TooMuch, Unreachable
 from hermesd.head.statedir import StateRefused
 from hermesd.identity import Identity, Role, identity_of
 from hermesd.pb.hermes.v1 import control_pb2, enrol_pb2, node_pb2
@@ -87,6 +88,7 @@ _STATUS: Mapping[type[Exception], grpc.StatusCode] = {
     Rejected: grpc.StatusCode.FAILED_PRECONDITION,
     ReadOnly: grpc.StatusCode.FAILED_PRECONDITION,
     Reused: grpc.StatusCode.ALREADY_EXISTS,
+    Doubled: grpc.StatusCode.ALREADY_EXISTS,
     TooLarge: grpc.StatusCode.RESOURCE_EXHAUSTED,
     TooMuch: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Unreachable: grpc.StatusCode.UNAVAILABLE,
@@ -136,6 +138,7 @@ class Guard(grpc.aio.ServerInterceptor):
             raise RuntimeError(f"not in the table of methods: {sorted(missing)}")
         self._tokens = tokens
         self._authority = authority
+        self._calls = Calls()
 
     async def intercept_service(  # type: ignore[override]  # generic where ours takes any
         self,
@@ -149,17 +152,18 @@ class Guard(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None:
             return handler
+        guarded = functools.partial(_guarded, handler, method, self._calls)
         if self._tokens is None and roles:
-            return _guarded(handler, method, lambda _: LOCAL)
+            return guarded(lambda _: LOCAL)
         if method == INVITED:
-            return _guarded(handler, method, lambda _: None)
+            return guarded(lambda _: None)
         holder = self._token_holder(handler_call_details)
         if holder is not None and holder.role in roles:
-            return _guarded(handler, method, lambda _: holder)
+            return guarded(lambda _: holder)
         if self._authority is None or not roles:
             # For every kind of call: it waits for no message.
             return grpc.stream_stream_rpc_method_handler(_denied)
-        return _guarded(handler, method, functools.partial(self._certified, roles))
+        return guarded(functools.partial(self._certified, roles))
 
     def _token_holder(self, details: grpc.HandlerCallDetails) -> Identity | None:
         for key, value in details.invocation_metadata or ():
@@ -210,15 +214,19 @@ async def _denied(request: Any, context: Any) -> None:
     )
 
 
-def _guarded(handler: Any, method: str, admit: Callable[[Any], Identity | None]) -> Handler:
-    """The handler for those who are admitted, with its failures turned into statuses."""
+def _guarded(
+    handler: Any, method: str, calls: Calls, admit: Callable[[Any], Identity | None]
+) -> Handler:
+    """The handler for those who are admitted and have not too much open, with its failures turned
+    into statuses."""
     inner = handler.unary_unary or handler.stream_unary
     if inner is not None:
 
         async def single(request: Any, context: Any) -> Any:
             try:
-                caller.set(admit(context))
-                return await inner(request, context)
+                caller.set(who := admit(context))
+                with calls.counted(who, lasts=handler.request_streaming):
+                    return await inner(request, context)
             except Exception as error:
                 await _abort(context, error, method)
 
@@ -232,15 +240,16 @@ def _guarded(handler: Any, method: str, admit: Callable[[Any], Identity | None])
 
     async def streamed(request: Any, context: Any) -> None:
         try:
-            caller.set(admit(context))
-            answers = inner(request, context)
-            if isinstance(answers, AsyncGenerator):
-                async with aclosing(answers):
-                    async for answer in answers:
-                        admit(context)  # nothing more for whom was revoked meanwhile
-                        await context.write(answer)
-            else:
-                await answers
+            caller.set(who := admit(context))
+            with calls.counted(who, lasts=True):
+                answers = inner(request, context)
+                if isinstance(answers, AsyncGenerator):
+                    async with aclosing(answers):
+                        async for answer in answers:
+                            admit(context)  # nothing more for whom was revoked meanwhile
+                            await context.write(answer)
+                else:
+                    await answers
         except Exception as error:
             await _abort(context, error, method)
 

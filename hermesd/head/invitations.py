@@ -1,4 +1,8 @@
-"""Secrets that are good for so many enrolments: kept by hash, across restarts, until they end."""
+"""Secrets that are good for so many enrolments: kept by hash, across restarts, until they end.
+
+Rule: what was used up is remembered with the keys that it was used for: whoever did not hear the
+answer asks again with the same key.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +22,14 @@ OPEN_LIMIT = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Invited:
-    """Who may redeem a secret, how often: `name` is empty where any name will do."""
+    """Who may redeem a secret, how often: `name` is empty where any name will do. `keys` are marks
+    of those by which it was."""
 
     role: Role
     name: str
     expires: Time
     uses: int = 1
+    keys: tuple[str, ...] = ()
 
 
 class Invitations:
@@ -34,13 +40,13 @@ class Invitations:
         self._now = now
         self._open: dict[str, Invited] = {}
         if path.exists():
-            for digest, role, *rest in json.loads(path.read_bytes()):
-                self._open[digest] = Invited(Role(role), *rest)
+            for digest, role, name, expires, uses, *keys in json.loads(path.read_bytes()):
+                self._open[digest] = Invited(Role(role), name, expires, uses, tuple(*keys))
 
     def invite(self, role: Role, name: str, valid_seconds: float, uses: int = 1) -> bytes:
         """A new secret. Raises OverflowError while too many are open."""
         self._forget_ended()
-        if len(self._open) >= OPEN_LIMIT:
+        if sum(invited.uses > 0 for invited in self._open.values()) >= OPEN_LIMIT:
             raise OverflowError(f"{OPEN_LIMIT} invitations are open")
         secret = secrets.token_bytes(SECRET_BYTES)
         self._open[_digest(secret)] = Invited(role, name, self._now() + valid_seconds, uses)
@@ -48,18 +54,16 @@ class Invitations:
         return secret
 
     def find(self, secret: bytes) -> Invited | None:
-        """Whom it is for; None for a secret that is unknown, used up or too old."""
+        """Whom it is for, without uses left where it is used up; None for a secret that is unknown
+        or too old."""
         self._forget_ended()
         return self._open.get(_digest(secret))
 
-    def use(self, secret: bytes) -> None:
-        """Count one use of a secret that was found."""
+    def use(self, secret: bytes, key: str) -> None:
+        """Count one use, by the key of this mark, of a secret that was found with uses left."""
         digest = _digest(secret)
         found = self._open[digest]
-        if found.uses > 1:
-            self._open[digest] = replace(found, uses=found.uses - 1)
-        else:
-            del self._open[digest]
+        self._open[digest] = replace(found, uses=found.uses - 1, keys=(*found.keys, key))
         self._write()
 
     def _forget_ended(self) -> None:
@@ -67,7 +71,7 @@ class Invitations:
         self._open = {d: invited for d, invited in self._open.items() if invited.expires > now}
 
     def _write(self) -> None:
-        entries = [[d, i.role, i.name, i.expires, i.uses] for d, i in self._open.items()]
+        entries = [[d, i.role, i.name, i.expires, i.uses, i.keys] for d, i in self._open.items()]
         write_private(self._path, json.dumps(entries).encode())
 
 

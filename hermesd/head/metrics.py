@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from hermesd.core.model import Phase
 from hermesd.head.loop import Head
-from hermesd.head.nodes import Sessions
+from hermesd.head.sessions import Sessions
 
 
 class HeadMetrics(Collector):
@@ -32,6 +32,11 @@ class HeadMetrics(Collector):
             yield CounterMetricFamily(f"hermes_head_{name}", words, value=value)
         yield GaugeMetricFamily(
             "hermes_head_nodes", "Nodes attached.", value=len(self._sessions.all())
+        )
+        yield GaugeMetricFamily(
+            "hermes_head_nodes_held_up",
+            "Nodes that say more than they may, and are read more slowly.",
+            value=len(self._sessions.held_up()),
         )
         yield GaugeMetricFamily(
             "hermes_head_journal_sequence", "Last entry.", value=self._head.committed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from hermesd import wire
 from hermesd.core.model import Node, Place
@@ -12,7 +12,11 @@ from hermesd.pb.hermes.v1 import types_pb2 as types
 
 
 def node_view(
-    state: State, node: Node, usage: Mapping[str, types.Usage], silent_seconds: float
+    state: State,
+    node: Node,
+    usage: Mapping[str, types.Usage],
+    silent_seconds: float,
+    warnings: Sequence[str] = (),
 ) -> pb.Node:
     """A node as people see it."""
     view = pb.Node(
@@ -24,6 +28,8 @@ def node_view(
         draining=node.draining,
         pool=node.pool,
         resting=node.resting,
+        lost=node.lost,
+        warnings=warnings,
         quarantine=_quarantine(state, node.id),
         exclusions=[
             pb.Exclusion(study=study, reason=why.reason)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -17,7 +16,7 @@ import structlog
 import hermesd
 from hermesd import wire
 from hermesd.core.bounds import implausible
-from hermesd.core.commands import Bind, Command, Copy, Drop, Launch, Quarantine, Trust
+from hermesd.core.commands import Command
 from hermesd.core.copies import left_behind
 from hermesd.core.events import (
     NodeJoined,
@@ -25,127 +24,24 @@ from hermesd.core.events import (
     NodeSilent,
     Reported,
 )
-from hermesd.core.fold_copies import remembered
-from hermesd.core.model import Checkpoint, NodeId, StudyId
-from hermesd.core.node_messages import Fetch, Order, Shed, Source, assignment
-from hermesd.core.routing import addressee
-from hermesd.core.trial import Trial
+from hermesd.core.model import NodeId, StudyId
 from hermesd.head.blobs import Blobs
 from hermesd.head.clock import boottime
-from hermesd.head.foresight import Foresight
 from hermesd.head.greeting import hello
 from hermesd.head.loop import Head
 from hermesd.head.monitor import with_usage
 from hermesd.head.ownership import passed_over, unneeded
-from hermesd.head.refusals import NotFound, NotNow
+from hermesd.head.refusals import NotFound
 from hermesd.head.relay import Relay
+from hermesd.head.rivals import see_who_was_there
 from hermesd.head.session import Ended, Session, watch, write
+from hermesd.head.sessions import Sessions
 from hermesd.head.setback import Setback
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2_grpc
 from hermesd.refusal import FieldError, Refused, shown
-from hermesd.ticket import ticket
 
 log = structlog.get_logger()
-
-
-class Sessions:
-    """The nodes that are attached, and the commands' way to them."""
-
-    def __init__(self) -> None:
-        self.head: Head
-        self._sessions: dict[NodeId, Session] = {}
-        self._foresight = Foresight(self._send)
-
-    def find(self, node: NodeId) -> Session | None:
-        """The session of a node that is attached and heard."""
-        session = self._sessions.get(node)
-        return session if session and session.attached and not session.silent else None
-
-    def all(self) -> list[Session]:
-        """The attached sessions, by node."""
-        return [s for _, s in sorted(self._sessions.items()) if s.attached]
-
-    def reserve(self, session: Session) -> None:
-        """Take the node's place, unless somebody is there who is heard. Raises NotNow."""
-        other = self._sessions.get(session.node)
-        if other is not None and not other.silent and other.closing is None:
-            raise NotNow(
-                f"node {session.node} is attached already, from {other.peer}; this is"
-                f" {session.peer}: give one of them another name"
-            )
-        if other is not None:
-            other.close("another stream took its place")
-        self._sessions[session.node] = session
-        self._foresight.forget(session.node)
-
-    def release(self, session: Session) -> bool:
-        """Give the place back; False if another session has it by now."""
-        if self._sessions.get(session.node) is not session:
-            return False
-        del self._sessions[session.node]
-        return True
-
-    def carry_out(self, command: Command) -> None:
-        """Queue a command for its node. If none is attached it is said again after its Hello."""
-        self._foresight.note(command, self.head)
-        node = addressee(self.head.state, command)
-        if node is not None and (order := self._order(command)):
-            self._send(node, wire.command_to_proto(order))
-
-    def foretell(self) -> None:
-        """Tell nodes soon what to prepare for: something has changed that is no command."""
-        self._foresight.plan(self.head)
-
-    def _send(self, node: NodeId, message: pb.AttachResponse) -> bool:
-        session = self._sessions.get(node)
-        if session is None or not session.attached:
-            return False
-        session.send(message)
-        return True
-
-    def _order(self, command: Command) -> Order | None:
-        state = self.head.state
-        match command:
-            case Launch():
-                trial = state.trials[command.run.trial]
-                order = assignment(command, state.studies[trial.spec.study], trial)
-                return replace(order, sources=self._sources(command, order.checkpoint))
-            case Copy(trial_id, _, source):
-                return self._fetch(state.trials[trial_id], source)
-            case Drop(trial_id):
-                study = state.studies[state.trials[trial_id].spec.study]
-                return Shed(trial_id, study.identity)
-            case Bind() | Quarantine() | Trust():
-                return None
-            case _:
-                return command
-
-    def _fetch(self, trial: Trial, source: NodeId) -> Fetch | None:
-        """What the copy that is under way asks of its node; None if it has come to nothing."""
-        flight, study = trial.copying, self.head.state.studies[trial.spec.study]
-        if flight is None:
-            return None
-        keep = tuple(dict.fromkeys(each.id for each in remembered(trial)))
-        givers = (self._source(source, flight.checkpoint),) if source != flight.target else ()
-        return Fetch(flight.checkpoint, givers, keep, flight.target, study.identity)
-
-    def _sources(self, launch: Launch, checkpoint: Checkpoint | None) -> tuple[Source, ...]:
-        """Who else has the checkpoint that the launch restores. One that is away for now counts:
-        rather than to begin anew the run is tried again later."""
-        if checkpoint is None:
-            return ()
-        state = self.head.state
-        target = state.slots[launch.devices[0]].device.node
-        known = [node for node in checkpoint.nodes if node in state.nodes and node != target]
-        there = (node for node in known if not state.nodes[node].lost)
-        return tuple(self._source(node, checkpoint) for node in there)
-
-    def _source(self, node: NodeId, checkpoint: Checkpoint) -> Source:
-        session = self.find(node)
-        address = session.transfer_address if session else ""
-        key = session.transfer_key if session else b""
-        return Source(node, address, ticket(key, checkpoint.trial, checkpoint.id))
 
 
 class NodeService(node_pb2_grpc.NodeServiceServicer):
@@ -182,9 +78,17 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
         self, request_iterator: AsyncIterator[pb.AttachRequest], context: Any
     ) -> None:
         said, joined = await hello(request_iterator)
-        session = Session(joined.node, context.peer(), said.transfer_address, said.transfer_key)
-        self._see_who_was_there(joined)
+        where = joined.boot_id, joined.disk
+        session = Session(
+            joined.node, context.peer(), said.transfer_address, said.transfer_key, where
+        )
+        toll = self._sessions.toll(joined.node)
+        await toll.collect(said.ByteSize(), session)
+        if self._sessions.find(joined.node) is None:
+            unheard = self._sessions.unheard_seconds(joined.node)
+            see_who_was_there(self._head.state, joined, said.boottime_seconds, unheard)
         self._sessions.reserve(session)
+        toll.devices = len(joined.devices)
         self._setback.note(said)
         reason = "the stream ended"
         try:
@@ -205,23 +109,6 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
                 if session.left:
                     self._head.push(NodeLost(joined.node, left=True))
                     self._revoke(joined.node)
-
-    def _see_who_was_there(self, joined: NodeJoined) -> None:
-        """See that it is not another machine than the one that may still run trials under the name:
-        that one is no more when it counts as lost. Raises NotNow."""
-        state = self._head.state
-        known = state.nodes.get(joined.node)
-        if known is None or known.lost or self._sessions.find(joined.node) is not None:
-            return
-        if not (known.machine and joined.machine) or set(known.machine) & set(joined.machine):
-            return
-        if count := len(state.trials_on({joined.node})):
-            trials = "trial" if count == 1 else "trials"
-            raise NotNow(
-                f"another machine of the name {joined.node} has {count} {trials}, and is only"
-                " silent: give this one another name, or wait until that one counts as lost"
-                f" (`hermesctl node lost {joined.node}` if it is off)"
-            )
 
     def _welcome(self, session: Session, sent: Sequence[Command]) -> None:
         """The Hello is safe: grants first, then what the node may have missed."""
@@ -247,6 +134,7 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
         requests: AsyncIterator[pb.AttachRequest],
         tasks: asyncio.TaskGroup,
     ) -> None:
+        toll = self._sessions.toll(session.node)
         async for request in requests:
             session.heard = boottime()
             match request.WhichOneof("message"):
@@ -265,6 +153,8 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
                     raise Refused(FieldError("hello", "a second one", "one Hello a stream"))
                 case _:
                     await self._report(session, request)
+            if not request.HasField("file_chunk"):  # somebody asked for those
+                await toll.collect(request.ByteSize(), session)
         raise Ended("the stream ended")
 
     def _grant(self, session: Session, heartbeat: pb.Heartbeat) -> None:

@@ -24,3 +24,7 @@ class TooMuch(Exception):
 
 class Reused(Exception):
     """A request id came again with another request."""
+
+
+class Doubled(Exception):
+    """A daemon answers as a node that another one is; says who, and what to do."""

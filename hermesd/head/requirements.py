@@ -17,7 +17,7 @@ from hermesd.core.program import conda_need
 from hermesd.core.sights import UNSEEN, lacking
 from hermesd.core.state import State
 from hermesd.head.loop import Head
-from hermesd.head.nodes import Sessions
+from hermesd.head.sessions import Sessions
 
 ANSWER_SECONDS = 3.0
 NAMED = 5

@@ -31,9 +31,10 @@ from hermesd.head.journal import Journal, opened
 from hermesd.head.leasing import Leasing, terms
 from hermesd.head.listen import make_enrol_server, make_server
 from hermesd.head.loop import Head
-from hermesd.head.nodes import NodeService, Sessions
+from hermesd.head.nodes import NodeService
 from hermesd.head.relay import Relay
 from hermesd.head.replay import replay
+from hermesd.head.sessions import Sessions
 from hermesd.head.setback import Setback
 from hermesd.head.statedir import owned
 from hermesd.head.users import changed_terms

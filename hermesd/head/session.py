@@ -32,13 +32,21 @@ class Session:
     """The outbox of one stream. `closing` says why it ends, once it does."""
 
     def __init__(
-        self, node: NodeId, peer: str, transfer_address: str = "", transfer_key: bytes = b""
+        self,
+        node: NodeId,
+        peer: str,
+        transfer_address: str = "",
+        transfer_key: bytes = b"",
+        where: tuple[str, str] = ("", ""),
     ) -> None:
         self.node = node
         self.peer = peer
         # Where other nodes fetch checkpoints from it; empty: nowhere.
         self.transfer_address = transfer_address
+        # Made at each start of its daemon.
         self.transfer_key = transfer_key
+        # The boot of its machine, and its state directory.
+        self.where = where
         self.heard = boottime()
         self.attached = False
         # It has said goodbye for good.

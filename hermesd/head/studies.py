@@ -17,7 +17,6 @@ from hermesd.head import extending, names, pools, views
 from hermesd.head.access import Asker, asker
 from hermesd.head.blobs import NAME, Blobs
 from hermesd.head.loop import Head
-from hermesd.head.nodes import Sessions
 from hermesd.head.notices import never_heard, notices
 from hermesd.head.occupied import waits_for
 from hermesd.head.paging import page
@@ -25,6 +24,7 @@ from hermesd.head.ranking import Leaderboard, measure
 from hermesd.head.refusals import NotNow
 from hermesd.head.requests import carry_out, key_of
 from hermesd.head.requirements import wanting
+from hermesd.head.sessions import Sessions
 from hermesd.head.users import room_for_study, within_quota
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1.types_pb2 import NamedValue

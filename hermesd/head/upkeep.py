@@ -17,9 +17,9 @@ from hermesd.head import names
 from hermesd.head.access import asker, node_for
 from hermesd.head.loop import Head
 from hermesd.head.node_views import node_view
-from hermesd.head.nodes import Sessions
 from hermesd.head.refusals import NotNow
 from hermesd.head.requests import carry_out, key_of
+from hermesd.head.sessions import Sessions
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 
 
@@ -101,5 +101,6 @@ class Upkeep:
         state, node = self.head.state, self.head.state.nodes[name]
         session = self.sessions.find(name)
         silent = self.head.clock() - node.silent_since if node.silent_since is not None else 0.0
-        view = node_view(state, node, session.usage if session else {}, silent)
+        usage = session.usage if session else {}
+        view = node_view(state, node, usage, silent, self.sessions.warnings(name))
         return node_for(asker(), view, state)

@@ -2,10 +2,13 @@
 
 Nothing is kept for a reader: it has a number, reads on from there, and is held up by its own
 connection alone. All events of one entry come in one message, so the number resumes exactly.
+Readers take turns, a page each: however many read what is long past, the head does everything else
+in between.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -40,6 +43,7 @@ class Watching:
 
     head: Head
     owners: dict[StudyId, str]
+    page_turn: asyncio.Lock
 
     async def WatchJournal(
         self, request: pb.WatchJournalRequest, context: Any
@@ -51,7 +55,8 @@ class Watching:
         after = request.after_sequence
         end = self.head.committed
         while True:
-            lines = await self.head.journal.read(after, PAGE)
+            async with self.page_turn:
+                lines = await self.head.journal.read(after, PAGE)
             events: list[pb.PublicEvent] = []
             for line in lines:
                 events += self._wanted(line, study, request.reports, who)
@@ -131,10 +136,9 @@ class Watching:
             yield f'{{"type":"trial","trial":{_TRIAL.write(trial)}}}'
         after = 0
         devices: dict[str, None] = {}
-        while rows := await self.head.journal.rows(after, PAGE):
-            after = rows[-1].seq
-            for row in rows:
-                line = from_row(row)
+        while page := await self._page(after):
+            after = page[-1][0].seq
+            for row, line in page:
                 if _concerns(line, study_id):
                     if isinstance(line.entry, Launch):
                         devices.update(dict.fromkeys(line.entry.devices))
@@ -157,6 +161,11 @@ class Watching:
                         },
                         separators=(",", ":"),
                     )
+
+    async def _page(self, after: int) -> list[tuple[Row, Line]]:
+        """Rows behind a number, with what they say."""
+        async with self.page_turn:
+            return [(row, from_row(row)) for row in await self.head.journal.rows(after, PAGE)]
 
 
 def _concerns(line: Line, study: StudyId) -> bool:

@@ -33,7 +33,7 @@ class AlreadyRunning(Exception):
 
 
 async def serve(config: NodeConfig) -> None:
-    """Run a node until SIGTERM or SIGINT. Raises AlreadyRunning, NoQuota, SharedAway.
+    """Run a node until SIGTERM or SIGINT. Raises AlreadyRunning, NameTaken, NoQuota, SharedAway.
 
     SIGUSR1 has one that parts begin with that, and take its time.
     """
@@ -60,8 +60,9 @@ async def run_node(
     """Be the node of these settings until `stop` is set; `ready` is called once it serves.
 
     `environ` is what trials' clean environments are taken from; `soon` has a node that parts do so
-    before `stop`. What becomes of the trials is `at_stop`'s. Raises AlreadyRunning, NoQuota where
-    slots are shares of cores that cannot be held, SharedAway where the shared directory is.
+    before `stop`. What becomes of the trials is `at_stop`'s. Raises AlreadyRunning, NameTaken
+    where another daemon is this node (the trials go on), NoQuota where slots are shares of cores
+    that cannot be held, SharedAway where the shared directory is.
     """
     state, sockets = config.state_dir, config.runtime_path
     for folder in (state, sockets):

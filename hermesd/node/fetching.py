@@ -1,7 +1,8 @@
 """A checkpoint that another node has, brought here before its trial goes on here.
 
 Rule: what comes is a checkpoint only when all of it is what its manifest says, and that is the one
-which the head knows; what was cut off goes on where it was.
+which the head knows; what was cut off goes on where it was. Who does not get on is given up for the
+next who has it.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ import grpc
 import structlog
 
 from hermesd.core.bounds import directory_of
-from hermesd.core.model import Checkpoint
+from hermesd.core.model import Checkpoint, NodeId
 from hermesd.core.node_messages import Source
 from hermesd.enrolment import Membership, channel_options
 from hermesd.identity import server_name
 from hermesd.node import checkpoints
 from hermesd.node.checkpoints import MANIFEST, MANIFEST_LIMIT_BYTES, Damaged
+from hermesd.node.clock import boottime
 from hermesd.node.giving import AT_ONCE, PATIENCE_SECONDS
 from hermesd.node.shared import Shared, SharedAway
 from hermesd.pb.hermes.v1 import transfer_pb2 as pb
@@ -32,10 +34,12 @@ from hermesd.pb.hermes.v1 import transfer_pb2_grpc
 
 TRIES = 3
 _PAUSE_SECONDS = 1.0
-# Who sends less than so much in `PATIENCE_SECONDS` has the turn of others, and is given up. To
-# begin takes longer: the node may be giving other files.
+# Who has not begun by then, or sends less than so much in `PATIENCE_SECONDS`, has the turn of
+# others and is given up; what gives other files first comes later, by another try.
+BEGIN_SECONDS = 120.0
 PACE_BYTES = 1 << 20
-TURN_SECONDS = 900.0
+# For so long others are asked before who was given up.
+STALLED_SECONDS = 600.0
 # A node that says nothing any more, or was never reached, is given up: others can be asked.
 _OPTIONS = [
     ("grpc.enable_http_proxy", 0),
@@ -50,11 +54,17 @@ log = structlog.get_logger()
 
 
 class NotFetched(Exception):
-    """No node that has the checkpoint gave it; says why, and whether it was the `way` alone."""
+    """No node that has the checkpoint gave it; says why, and whether it was the `way` alone, or a
+    node that `stalled`, of which nothing can be held against this one."""
 
-    def __init__(self, reason: str, way: bool) -> None:
+    def __init__(self, reason: str, way: bool, stalled: bool = False) -> None:
         super().__init__(reason)
         self.way = way
+        self.stalled = stalled
+
+
+class Stalled(Exception):
+    """A node does not give what it was asked for, or not fast enough."""
 
 
 class Fetching:
@@ -64,6 +74,7 @@ class Fetching:
         self._membership = membership
         self._shared = shared
         self._turns = asyncio.Semaphore(AT_ONCE)
+        self._stalled_at: dict[NodeId, float] = {}
         self._locks: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
 
     def lock(self, folder: Path) -> asyncio.Lock:
@@ -102,7 +113,8 @@ class Fetching:
         if not sources and not reasons:
             return False
         async with self._turns:
-            for source in sources:
+            stalled = False
+            for source in sorted(sources, key=self._stalled_lately):
                 if not source.address:
                     reasons.append(f"{source.node} is away")
                     continue
@@ -111,9 +123,11 @@ class Fetching:
                 except grpc.aio.AioRpcError as error:
                     way = way and error.code() is grpc.StatusCode.UNAVAILABLE
                     reasons.append(f"{source.node} at {source.address}: {error.details()}")
-                except TimeoutError:
-                    slow = f"less than {PACE_BYTES} bytes came in {PATIENCE_SECONDS:g} s"
-                    reasons.append(f"{source.node} at {source.address}: {slow}")
+                except Stalled as error:
+                    stalled = True
+                    self._stalled_at[source.node] = boottime()
+                    log.warning("a node stalls", node=source.node, reason=str(error))
+                    reasons.append(f"{source.node} at {source.address}: {error}")
                 except Damaged as error:
                     way = False
                     await _doubt(source, checkpoint, self._membership)
@@ -122,7 +136,11 @@ class Fetching:
                     log.info("checkpoint fetched", checkpoint=checkpoint.id, node=source.node)
                     return True
         reason = f"checkpoint {checkpoint.id} could not be had: {'; '.join(reasons)}"
-        raise NotFetched(reason, way)
+        raise NotFetched(reason, way, stalled)
+
+    def _stalled_lately(self, source: Source) -> bool:
+        at = self._stalled_at.get(source.node)
+        return at is not None and boottime() - at < STALLED_SECONDS
 
 
 def _is_elsewhere(source: Source) -> bool:
@@ -153,21 +171,58 @@ async def _from(
             ticket=source.ticket,
             identity=identity,
         )
-        manifest = partial / MANIFEST
-        manifest.unlink(missing_ok=True)
-        await _file(stub, wanted, MANIFEST, manifest, MANIFEST_LIMIT_BYTES)
         try:
-            files = checkpoints.promised(partial, checkpoint.sha256)
-            _see_room(partial, files.values())
-            for name, size in sorted(files.items()):
-                file = partial / name
-                file.parent.mkdir(parents=True, exist_ok=True)
-                await _file(stub, wanted, name, file, size)
+            async with asyncio.timeout(BEGIN_SECONDS) as patience:
+                pace = _Pace(patience)
+                await _files(stub, wanted, partial, checkpoint.sha256, pace)
             await asyncio.to_thread(checkpoints.verified, partial)
+        except TimeoutError:
+            raise Stalled(str(pace)) from None
         except Damaged:
             shutil.rmtree(partial)
             raise
     os.rename(partial, target)
+
+
+class _Pace:
+    """The time that who gives a checkpoint has, all its files together: it is up unless one of them
+    begins, and then unless as much as it takes has come since."""
+
+    def __init__(self, patience: asyncio.Timeout) -> None:
+        self._patience = patience
+        self._begun = False
+        self._came = 0
+
+    def come(self, size_bytes: int) -> None:
+        """So much has come."""
+        self._came += size_bytes
+        if not self._begun or self._came >= PACE_BYTES:
+            self._begun, self._came = True, 0
+            self._patience.reschedule(asyncio.get_running_loop().time() + PATIENCE_SECONDS)
+
+    def __str__(self) -> str:
+        if self._begun:
+            return f"less than {PACE_BYTES} bytes came in {PATIENCE_SECONDS:g} s"
+        return f"nothing came in {BEGIN_SECONDS:g} s"
+
+
+async def _files(
+    stub: transfer_pb2_grpc.TransferServiceAsyncStub,
+    wanted: pb.FetchRequest,
+    partial: Path,
+    sha256: str,
+    pace: _Pace,
+) -> None:
+    """Bring the manifest, and what it names. Raises Damaged, AioRpcError, OSError."""
+    manifest = partial / MANIFEST
+    manifest.unlink(missing_ok=True)
+    await _file(stub, wanted, MANIFEST, manifest, MANIFEST_LIMIT_BYTES, pace)
+    files = checkpoints.promised(partial, sha256)
+    _see_room(partial, files.values())
+    for name, size in sorted(files.items()):
+        file = partial / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        await _file(stub, wanted, name, file, size, pace)
 
 
 def _see_room(partial: Path, sizes: Iterable[int]) -> None:
@@ -184,7 +239,9 @@ async def _doubt(source: Source, checkpoint: Checkpoint, membership: Membership 
     )
     async with _channel(source, membership) as channel:
         with contextlib.suppress(grpc.aio.AioRpcError):
-            await transfer_pb2_grpc.TransferServiceStub(channel).Doubt(request)
+            await transfer_pb2_grpc.TransferServiceStub(channel).Doubt(
+                request, timeout=BEGIN_SECONDS
+            )
 
 
 async def _file(
@@ -193,8 +250,9 @@ async def _file(
     name: str,
     target: Path,
     limit_bytes: int,
+    pace: _Pace,
 ) -> None:
-    """Bring one file, going on where an earlier try was cut off."""
+    """Bring one file, going on where an earlier try was cut off. Raises Damaged, AioRpcError."""
     request = pb.FetchRequest()
     request.CopyFrom(wanted)
     request.file = name
@@ -202,14 +260,9 @@ async def _file(
     while True:
         request.offset = begun = _size(target)
         try:
-            async with asyncio.timeout(TURN_SECONDS) as patience:
-                came = PACE_BYTES
-                async for piece in stub.Fetch(request):
-                    if came >= PACE_BYTES:
-                        came = 0
-                        patience.reschedule(asyncio.get_running_loop().time() + PATIENCE_SECONDS)
-                    await asyncio.to_thread(_append, target, piece.data, limit_bytes)
-                    came += len(piece.data)
+            async for piece in stub.Fetch(request):
+                await asyncio.to_thread(_append, target, piece.data, limit_bytes)
+                pace.come(len(piece.data))
             return
         except grpc.aio.AioRpcError as error:
             left = TRIES if _size(target) > begun else left - 1

@@ -18,8 +18,9 @@ from hermesd.config import NodeConfig
 from hermesd.enrolment import channel_options
 from hermesd.node.clock import boottime
 from hermesd.node.marks import marks_of_machine
+from hermesd.node.outage import Outage
 from hermesd.node.outbox import Outbox
-from hermesd.node.token import read_token
+from hermesd.node.token import Token, read_token
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2_grpc
 
@@ -43,6 +44,11 @@ _OPTIONS = [
 ]
 
 log = structlog.get_logger()
+
+
+class NameTaken(Exception):
+    """Another daemon answers as this node, says the head; and what to do."""
+
 
 _Call = grpc.aio.StreamStreamCall[pb.AttachRequest, pb.AttachResponse]
 
@@ -77,9 +83,10 @@ class Link:
         self._machine = marks_of_machine()
         self._renew_after = 0.0
         self._ended = asyncio.Event()
+        self._outage = Outage()
 
     async def run(self) -> None:
-        """Keep a stream open for as long as this task lives."""
+        """Keep a stream open for as long as this task lives. Raises NameTaken."""
         backoff = _BACKOFF_SECONDS[0]
         while True:
             await self._attach()
@@ -94,12 +101,14 @@ class Link:
         token = read_token(self._token_path)
         self._metadata = (("authorization", f"Bearer {token.word}"),) if token.word else ()
         self._call = call = self._stub.Attach(metadata=self._metadata)
+        taken: str | None = None
         try:
             async with asyncio.timeout(_SILENCE_SECONDS):
                 await call.write(self._greeting())
                 welcome = await call.read()
             if not isinstance(welcome, pb.AttachResponse):
                 return
+            self._outage.end()
             self._answered(welcome)
             async with asyncio.TaskGroup() as tasks:
                 parts = (self._write, self._beat, self._keep_renewed)
@@ -108,21 +117,34 @@ class Link:
                 for side in sides:
                     side.cancel()
         except* TimeoutError:
-            log.warning("the head does not answer", head=self._target)
+            self._outage.tell(log.warning, "the head does not answer", head=self._target)
         except* grpc.aio.AioRpcError as errors:
             error = next(_rpc_errors(errors))
-            known = {"head": self._target, "reason": error.details()}
-            if error.code() is grpc.StatusCode.UNAUTHENTICATED:
-                shown = {} if self._config.membership else {"token": token.origin}
-                log.warning("the head refuses this node", **known, **shown)
-            else:
-                log.info("no stream to the head", **known)
+            taken = self._told_why(error, token)
         except* asyncio.InvalidStateError:
-            log.info("the stream to the head ended", head=self._target)
+            self._outage.tell(log.info, "the stream to the head ended", head=self._target)
         finally:
             self._call = None
             call.cancel()
             self._ended.set()
+        if taken is not None:
+            raise NameTaken(taken)
+
+    def _told_why(self, error: grpc.aio.AioRpcError, token: Token) -> str | None:
+        """Log why the head has no stream for us; its words if it never will, as somebody else is
+        this node."""
+        reason = error.details() or error.code().name
+        if error.code() is grpc.StatusCode.ALREADY_EXISTS:
+            return reason
+        known = {"head": self._target, "reason": reason}
+        if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+            shown = {} if self._config.membership else {"token": token.origin}
+            self._outage.tell(log.warning, "the head refuses this node", **known, **shown)
+        elif error.code() is grpc.StatusCode.FAILED_PRECONDITION:
+            self._outage.tell(log.warning, "the head does not take this node now", **known)
+        else:
+            self._outage.tell(log.info, "no stream to the head", **known)
+        return None
 
     async def _read(self, call: _Call) -> None:
         while True:
@@ -137,6 +159,7 @@ class Link:
         request.hello.heard_head = self._heard_head
         request.hello.heard_journal_sequence = self._heard_sequence
         request.hello.machine.extend(self._machine)
+        request.hello.boottime_seconds = boottime()
         return request
 
     def _answered(self, response: pb.AttachResponse) -> None:

@@ -30,7 +30,7 @@ from hermesd.node.fetching import Fetching
 from hermesd.node.folder import TrialFolder
 from hermesd.node.giving import Giving
 from hermesd.node.holdings import tell_holdings
-from hermesd.node.link import Link
+from hermesd.node.link import Link, NameTaken
 from hermesd.node.listening import Listening
 from hermesd.node.lookout import Lookout
 from hermesd.node.manners import Manners
@@ -90,16 +90,21 @@ class NodeLoop:
         self, stop: asyncio.Event, ready: Callable[[], None], soon: asyncio.Event
     ) -> None:
         """Serve until `stop` is set, or `soon` if the node parts; `ready` is called once what was
-        running is taken over."""
+        running is taken over. Raises NameTaken."""
+        taken: list[BaseException] = []
         try:
             await self._serve(stop, ready, soon)
         except* _Stopped:
             log.info("stopped", node=self._config.name)
+        except* NameTaken as group:
+            taken += group.exceptions
         finally:
             self._alarm.set(None)
             await self._giving.stop()
             await self._zygotes.close()
             await self._link.close()
+        for name_taken in taken:
+            raise name_taken
 
     async def _serve(
         self, stop: asyncio.Event, ready: Callable[[], None], soon: asyncio.Event

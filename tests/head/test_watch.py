@@ -270,6 +270,7 @@ def exporting(head: World) -> AsyncIterator[str]:
     """The lines of an export, as a reader takes them who is slow."""
     reader = Watching()
     reader.head = head.running.head
+    reader.page_turn = asyncio.Lock()
     return reader._export("digits", Asker("root", everything=True))
 
 

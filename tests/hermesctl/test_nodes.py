@@ -40,8 +40,8 @@ def busy_box(**fields: object) -> pb.Node:
 
 def states(*words: str) -> list[str]:
     """The state column of `node ls`."""
-    lines = hermesctl("node", "ls", *words).stdout.splitlines()
-    return [line.split()[1] for line in lines[1:]]
+    table = hermesctl("node", "ls", *words).stdout.partition("\n\n")[0]
+    return [line.split()[1] for line in table.splitlines()[1:]]
 
 
 def test_ls_says_draining_until_nothing_is_left(head: FakeHead) -> None:
@@ -220,8 +220,9 @@ def test_ls_says_which_pool_a_node_is_of_and_when_it_rests(head: FakeHead) -> No
         pb.Node(id="gpu", connected=True, pool="gold", resting="it serves Sat-Sun"),
         pb.Node(id="old", connected=True),
     ]
-    lines = [line.split()[:3] for line in hermesctl("node", "ls").stdout.splitlines()]
-    assert lines == [
+    table, _, remarks = hermesctl("node", "ls").stdout.partition("\n\n")
+    assert remarks.splitlines() == ["gpu rests: it serves Sat-Sun"]
+    assert [line.split()[:3] for line in table.splitlines()] == [
         ["node", "state", "pool"],
         ["gpu", "resting", "gold"],
         ["old", "connected", "default"],
@@ -284,3 +285,30 @@ def test_a_silent_node_with_trials_on_it_is_said_wherever_a_study_is_looked_at(
 )
 def test_how_a_machine_is_added_goes_by_the_address(address: Address, how: str) -> None:
     assert more_machines(address).startswith(how), "a head that was logged in to takes no other"
+
+
+def test_ls_says_until_when_a_place_is_in_quarantine(head: FakeHead) -> None:
+    head.nodes = [suspect_box()]
+    _, _, remarks = hermesctl("node", "ls").stdout.partition("\n\n")
+    assert " ".join(remarks.split()).startswith(IN_QUARANTINE)
+
+
+def test_a_node_that_is_lost_is_waited_for_no_more(head: FakeHead) -> None:
+    gone = busy_box(lost=True, silent_seconds=90.0)
+    gone.connected = False
+    head.nodes = [gone, pb.Node(id="other", connected=True)]
+    assert states() == ["lost,", "connected"]
+    assert json.loads(hermesctl("node", "ls", "-o", "json").stdout)["nodes"][0]["lost"]
+    head.add_study("digits", trial(1, state=types.TRIAL_STATE_RUNNING))
+    assert "box is silent" not in " ".join(hermesctl("status", "digits").output.split())
+    said = " ".join(hermesctl("doctor").output.split())
+    assert "lost: its trials go on elsewhere" in said
+    assert "hermesctl node lost box --for-good" in said
+
+
+def test_what_is_wrong_with_a_daemon_is_said_where_people_look(head: FakeHead) -> None:
+    wrong = "another machine answers as this node, from ipv4:10.0.0.9:5, and is refused: end it"
+    head.nodes = [busy_box(warnings=[wrong])]
+    for words in (["node", "ls"], ["node", "show", "box"], ["doctor"]):
+        assert wrong in " ".join(hermesctl(*words).output.split())
+    assert hermesctl("doctor").exit_code == ExitCode.REFUSED

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from typer.testing import CliRunner
 
-from hermesctl import from_wire
+from hermesctl import contexts, from_wire
 from hermesctl.cli import app
+from hermesctl.contexts import Context
+from hermesctl.errors import ExitCode
 from hermesctl.members import Member, User
 from hermesctl.node_views import devices_table, nodes_table
 from hermesctl.tables import facts_table, studies_table
 from hermesctl.user_views import user_facts, users_table
+from hermesd.enrolment import Membership
 from hermesd.identity import Role
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
@@ -47,6 +52,37 @@ def test_what_a_user_may_have_is_told_beside_what_they_have() -> None:
     assert "fair share 66.7 %, by a weight of 2 beside" in words
     assert "certificate user, until 2023-11-14 22:13:20Z; admin, until" in words
     assert "certificate none" in " ".join(shown(facts_table(user_facts(BOB, MEMBERS))).split())
+
+
+def test_a_token_need_not_stand_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where everybody on the machine can read it."""
+    redeemed = []
+
+    def login(environment: object, head: str, token: str, name: str, user: str) -> Context:
+        redeemed.append(token.strip())
+        return Context(name, Membership(tmp_path))
+
+    monkeypatch.setattr(contexts, "login", login)
+    file = tmp_path / "token"
+    file.write_text("of-a-file\n")
+    run = CliRunner().invoke
+    for words, stdin in (
+        (["word"], ""),
+        (["--token-file", str(file)], ""),
+        (["--token-file", "-"], "of-stdin\n"),
+    ):
+        assert run(app, ["login", "lab:7411", *words], input=stdin).exit_code == 0
+    assert redeemed == ["word", "of-a-file", "of-stdin"]
+    for words, why in (
+        ([], "either as TOKEN or in --token-file"),
+        (["word", "--token-file", str(file)], "either as TOKEN or in --token-file"),
+        (["--token-file", str(tmp_path / "none")], "cannot be read: No such file"),
+    ):
+        result = run(app, ["login", "lab:7411", *words])
+        assert result.exit_code == ExitCode.USAGE
+        assert why in " ".join(result.output.split())
 
 
 @pytest.mark.parametrize(

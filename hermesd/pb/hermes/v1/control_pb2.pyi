@@ -394,7 +394,7 @@ class ListTrialsResponse(_message.Message):
     def __init__(self, trials: _Optional[_Iterable[_Union[Trial, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class Node(_message.Message):
-    __slots__ = ("id", "connected", "devices", "facts", "version", "silent_seconds", "draining", "parked", "stuck", "only_copies", "quarantine", "exclusions", "pool", "resting", "lacking")
+    __slots__ = ("id", "connected", "devices", "facts", "version", "silent_seconds", "draining", "parked", "stuck", "only_copies", "quarantine", "exclusions", "pool", "resting", "lacking", "warnings", "lost")
     ID_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
@@ -410,6 +410,8 @@ class Node(_message.Message):
     POOL_FIELD_NUMBER: _ClassVar[int]
     RESTING_FIELD_NUMBER: _ClassVar[int]
     LACKING_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
     id: str
     connected: bool
     devices: _containers.RepeatedCompositeFieldContainer[DeviceStatus]
@@ -425,7 +427,9 @@ class Node(_message.Message):
     pool: str
     resting: str
     lacking: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, id: _Optional[str] = ..., connected: bool = ..., devices: _Optional[_Iterable[_Union[DeviceStatus, _Mapping]]] = ..., facts: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., silent_seconds: _Optional[float] = ..., draining: bool = ..., parked: _Optional[_Iterable[str]] = ..., stuck: _Optional[_Iterable[str]] = ..., only_copies: _Optional[int] = ..., quarantine: _Optional[_Union[Quarantine, _Mapping]] = ..., exclusions: _Optional[_Iterable[_Union[Exclusion, _Mapping]]] = ..., pool: _Optional[str] = ..., resting: _Optional[str] = ..., lacking: _Optional[_Iterable[str]] = ...) -> None: ...
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    lost: bool
+    def __init__(self, id: _Optional[str] = ..., connected: bool = ..., devices: _Optional[_Iterable[_Union[DeviceStatus, _Mapping]]] = ..., facts: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., silent_seconds: _Optional[float] = ..., draining: bool = ..., parked: _Optional[_Iterable[str]] = ..., stuck: _Optional[_Iterable[str]] = ..., only_copies: _Optional[int] = ..., quarantine: _Optional[_Union[Quarantine, _Mapping]] = ..., exclusions: _Optional[_Iterable[_Union[Exclusion, _Mapping]]] = ..., pool: _Optional[str] = ..., resting: _Optional[str] = ..., lacking: _Optional[_Iterable[str]] = ..., warnings: _Optional[_Iterable[str]] = ..., lost: bool = ...) -> None: ...
 
 class Exclusion(_message.Message):
     __slots__ = ("study", "reason")

@@ -1,0 +1,174 @@
+"""One person cannot keep the head from the others: what they may have open at once is bounded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from hermesd.head import calls
+from hermesd.head.calls import Calls
+from hermesd.head.refusals import TooMuch
+from hermesd.identity import Identity, Role
+from hermesd.pb.hermes.v1 import control_pb2 as control
+from hermesd.pb.hermes.v1 import control_pb2_grpc
+from hermesd.pb.hermes.v1 import enrol_pb2 as pb
+from tests.head.heads import request_id, status, world
+from tests.head.test_enrol import Open, connected
+from tests.head.test_enrol import head as enrolling
+from tests.study_specs import spec
+
+CODE = grpc.StatusCode
+ALICE = Identity(Role.USER, "alice")
+__all__ = ["enrolling"]
+
+
+def stub(channel: grpc.aio.Channel) -> Any:
+    return control_pb2_grpc.ControlServiceStub(channel)
+
+
+def watched(channel: grpc.aio.Channel, **metadata: Any) -> Any:
+    return stub(channel).WatchJournal(control.WatchJournalRequest(), **metadata)
+
+
+def test_what_has_ended_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "STREAMS_LIMIT", 1)
+    open_calls = Calls()
+    for _ in range(2):
+        with open_calls.counted(ALICE, lasts=True):
+            with pytest.raises(TooMuch, match="alice has 1 streams open"):
+                open_calls.counted(ALICE, lasts=True).__enter__()
+            with open_calls.counted(ALICE, lasts=False):
+                pass
+    with pytest.raises(KeyError), open_calls.counted(ALICE, lasts=True):
+        raise KeyError
+    with open_calls.counted(ALICE, lasts=True):
+        pass
+
+
+@pytest.mark.parametrize("role", [Role.NODE, Role.ADMIN, None])
+def test_nodes_and_admins_are_not_counted(
+    monkeypatch: pytest.MonkeyPatch, role: Role | None
+) -> None:
+    monkeypatch.setattr(calls, "STREAMS_LIMIT", 0)
+    monkeypatch.setattr(calls, "CALLS_LIMIT", 0)
+    who = Identity(role, "box") if role is not None else None
+    for lasts in (True, False):
+        with Calls().counted(who, lasts):
+            pass
+
+
+async def test_a_user_who_has_too_many_streams_open_keeps_nobody_else_out(
+    enrolling: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "STREAMS_LIMIT", 2)
+    alice = await enrolling.member(pb.IDENTITY_ROLE_USER, "alice", tmp_path / "alice")
+    bob = await enrolling.member(pb.IDENTITY_ROLE_OPERATOR, "bob", tmp_path / "bob")
+    async with connected(alice) as hers, connected(bob) as his:
+        await stub(hers).SubmitStudy(
+            control.SubmitStudyRequest(request_id=request_id(), spec=spec())
+        )
+        watching = [watched(hers) for _ in range(2)]
+        for call in watching:
+            assert (await call.read()).events
+        code, words = await status(watched(hers).read())
+        assert code is CODE.RESOURCE_EXHAUSTED
+        assert words.startswith("alice has 2 streams open, as many as one user may")
+        assert (await stub(hers).ServerInfo(control.ServerInfoRequest())).version
+        for others in (
+            watched(his),
+            *(watched(enrolling.channel, metadata=enrolling.admin) for _ in range(3)),
+        ):
+            assert (await others.read()).events
+
+
+async def test_a_stream_that_its_reader_left_makes_room_for_another(
+    enrolling: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "STREAMS_LIMIT", 1)
+    ended, counted = asyncio.Event(), Calls.counted
+
+    @contextmanager
+    def observed(self: Calls, who: Identity | None, lasts: bool) -> Iterator[None]:
+        try:
+            with counted(self, who, lasts):
+                yield
+        finally:
+            if lasts:
+                ended.set()
+
+    monkeypatch.setattr(Calls, "counted", observed)
+    alice = await enrolling.member(pb.IDENTITY_ROLE_USER, "alice", tmp_path / "alice")
+    async with connected(alice) as hers:
+        await stub(hers).SubmitStudy(
+            control.SubmitStudyRequest(request_id=request_id(), spec=spec())
+        )
+        first = watched(hers)
+        assert (await first.read()).events
+        first.cancel()
+        await ended.wait()
+        assert (await watched(hers).read()).events
+
+
+async def test_calls_under_way_are_bounded_too(
+    enrolling: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "CALLS_LIMIT", 1)
+    journal, begun, gate = enrolling.running.head.journal, asyncio.Event(), asyncio.Event()
+    append = journal.append
+
+    async def slow(*arguments: Any) -> int:
+        begun.set()
+        await gate.wait()
+        return await append(*arguments)
+
+    alice = await enrolling.member(pb.IDENTITY_ROLE_USER, "alice", tmp_path / "alice")
+    async with connected(alice) as hers, asyncio.TaskGroup() as tasks:
+        monkeypatch.setattr(journal, "append", slow)
+        request = control.SubmitStudyRequest(request_id=request_id(), spec=spec())
+        submitting = tasks.create_task(told(stub(hers).SubmitStudy(request)))
+        await begun.wait()
+        code, words = await status(stub(hers).ServerInfo(control.ServerInfoRequest()))
+        assert code is CODE.RESOURCE_EXHAUSTED
+        assert words.startswith("alice has 1 calls under way, as many as one user may: wait")
+        gate.set()
+        await submitting
+        assert (await stub(hers).ServerInfo(control.ServerInfoRequest())).version
+
+
+async def told(call: Any) -> Any:
+    return await call
+
+
+async def test_readers_of_the_past_take_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each page is decoded in one go: with many at once the head would do nothing else."""
+    async with world(tmp_path) as head:
+        await head.submit(spec())
+        reading, most, read = 0, 0, head.running.head.journal.rows
+
+        async def observed(after: int, limit: int) -> Any:
+            nonlocal reading, most
+            reading += 1
+            most = max(most, reading)
+            try:
+                return await read(after, limit)
+            finally:
+                reading -= 1
+
+        monkeypatch.setattr(head.running.head.journal, "rows", observed)
+
+        async def export() -> bytes:
+            request = control.ExportStudyRequest(study="digits")
+            return b"".join([part.data async for part in head.control.ExportStudy(request)])
+
+        watches = [watched(head.channel) for _ in range(4)]
+        exports = await asyncio.gather(export(), export(), *(each.read() for each in watches))
+        assert exports[0] == exports[1] != b""
+        assert most == 1

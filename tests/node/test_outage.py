@@ -1,0 +1,42 @@
+"""While the head is away the log says why, and does not say it each second."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hermesd.node.outage import FIRST_SECONDS, LONGEST_SECONDS, Outage
+
+
+class Log:
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.lines: list[tuple[float, str, object]] = []
+
+    def __call__(self, event: str, **known: object) -> None:
+        self.lines.append((self.now, event, known.get("tries", 1)))
+
+
+def test_the_same_is_said_at_once_and_then_ever_more_seldom() -> None:
+    log = Log()
+    outage = Outage(lambda: log.now)
+    for second in range(2 * 3600):
+        log.now = float(second)
+        outage.tell(log, "no stream", reason="refused")
+    at = [when for when, _, _ in log.lines]
+    pauses = [after - before for before, after in pairwise(at)]
+    assert at[0] == 0.0
+    assert pauses[:3] == [FIRST_SECONDS, 2 * FIRST_SECONDS, 4 * FIRST_SECONDS]
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == LONGEST_SECONDS
+    assert [tries for _, _, tries in log.lines][:2] == [1, 11]
+
+
+def test_another_reason_is_said_at_once_and_so_is_the_same_after_the_head_was_there() -> None:
+    log = Log()
+    outage = Outage(lambda: log.now)
+    for reason in ("refused", "refused", "timed out", "refused"):
+        outage.tell(log, "no stream", reason=reason)
+    assert len(log.lines) == 2
+    outage.end()
+    outage.tell(log, "no stream", reason="refused")
+    assert len(log.lines) == 3
