@@ -94,7 +94,7 @@ class Connection:
         membership = self.address.membership
         now = datetime.datetime.now(datetime.UTC)
         if membership is not None and membership.seconds_to_renewal(now) == 0:
-            with contextlib.suppress(aio.AioRpcError):
+            with contextlib.suppress(aio.AioRpcError, OSError):
                 await membership.renew(self._opened())
 
     def _opened(self) -> aio.Channel:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hermesctl.connection import Connection
+from hermesctl.errors import NotFound
 from hermesd.identity import ROLES, Role
 from hermesd.pb.hermes.v1 import control_pb2, enrol_pb2
 
@@ -63,10 +65,18 @@ async def invite(
     return Invited(answer.token, answer.address)
 
 
-async def revoke(connection: Connection, role: Role, name: str) -> None:
-    """End what was issued to it. Raises NotFound."""
-    request = enrol_pb2.RevokeRequest(role=_NUMBERS[role], name=name)
-    await connection.call(connection.enrol_stub.Revoke, request)
+async def revoke(connection: Connection, roles: Sequence[Role], name: str) -> None:
+    """End what was issued to it in these roles, and the tokens that are for it. Raises NotFound
+    where there is nothing in any of them."""
+    missing: list[NotFound] = []
+    for role in roles:
+        request = enrol_pb2.RevokeRequest(role=_NUMBERS[role], name=name)
+        try:
+            await connection.call(connection.enrol_stub.Revoke, request)
+        except NotFound as error:
+            missing.append(error)
+    if len(missing) == len(roles):
+        raise missing[0]
 
 
 async def members(connection: Connection) -> list[Member]:

@@ -218,7 +218,7 @@ def node_revoke(node: NodeArgument, yes: YesOption = False, head: HeadOption = N
     confirm(f"Revoke the certificate of {printable(node)}?", yes=yes)
 
     async def body(client: AsyncClient) -> None:
-        await revoke(client.connection, Role.NODE, node)
+        await revoke(client.connection, [Role.NODE], node)
 
     run(body, head=head)
     say(f"{printable(node)} cannot attach any more")

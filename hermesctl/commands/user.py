@@ -132,21 +132,25 @@ def user_token(
 @app.command("revoke")
 def user_revoke(
     name: Annotated[str, typer.Argument(help="As `user ls` has it.")],
-    role: RoleOption = PersonRole.USER,
+    role: Annotated[
+        PersonRole | None, typer.Option("--role", help="That role alone; default: all of theirs.")
+    ] = None,
     yes: YesOption = False,
     head: HeadOption = None,
 ) -> None:
-    """Take a person's access back, at once.
+    """Take a person's access back, at once: every certificate, and tokens not redeemed yet.
 
     Example: hermesctl user revoke alice
     """
+    roles = [Role(each) for each in ([role] if role is not None else PersonRole)]
     confirm(f"Revoke the access of {printable(name)}?", yes=yes)
 
     async def body(client: AsyncClient) -> None:
-        await revoke(client.connection, Role(role), name)
+        await revoke(client.connection, roles, name)
 
     run(body, head=head)
-    say(f"{printable(name)} has no access any more")
+    lost = "has no access" if role is None else f"is no {role}"
+    say(f"{printable(name)} {lost} any more")
 
 
 def login(

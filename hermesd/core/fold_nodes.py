@@ -57,6 +57,12 @@ def _left(state: Tables, node_id: NodeId) -> None:
         state.put_slot(replace(state.slots[device], healthy=False, reason="its node has left"))
     disk_lost(state, node_id)
     state.sights.pop(node_id, None)
+    state.strikes = {d: each for d, each in state.strikes.items() if d not in node.devices}
+    # Should it come all the same, it says what it has, and is told what of that is not needed.
+    for key in [key for key in state.releases if key[1] == node_id]:
+        del state.releases[key]
+    for stray in [stray for stray in state.strays if stray[0] == node_id]:
+        del state.strays[stray]
 
 
 def _joined(state: Tables, event: NodeJoined, now: Time) -> None:

@@ -45,8 +45,9 @@ def fold_study_event(
             state.request(request_id, ())
             for trial_id in state.members.pop(study_id):
                 copies.forget(state, state.trials[trial_id])
-                for node in state.nodes:
-                    state.releases[trial_id, node] = True
+                for node in state.nodes.values():
+                    if not node.left:
+                        state.releases[trial_id, node.id] = True
                 del state.trials[trial_id]
                 state.versions.pop(trial_id, None)
                 state.dirty.pop(trial_id, None)

@@ -18,6 +18,7 @@ from hermesd.core.model import Tier, Time
 from hermesd.core.node_actions import Resume
 from hermesd.core.node_messages import (
     Assignment,
+    Begun,
     Completed,
     Failed,
     Found,
@@ -52,7 +53,7 @@ def found(node: NodeTable, fact: Found, now: Time) -> None:
     stay.saved = now - stay.trained
     running = stay.condition is Condition.RUNNING
     stay.grants(0, order.launch.quantum, now if running else None)
-    stay.memory_bytes = fact.memory_bytes
+    stay.memory_bytes, stay.begun = fact.memory_bytes, True
     node.stays[run.trial] = stay
     node.accept(order)
     if stay.condition.on_device:
@@ -80,6 +81,8 @@ def fact(node: NodeTable, fact: HostFact, now: Time) -> None:
     if stay.process != run:
         return
     match fact:
+        case Begun():
+            _begun(stay, now)
         case Started(_, step):
             _started(node, stay, step, now)
         case Planned(_, steps):
@@ -132,6 +135,12 @@ def _not_rebuilt(node: NodeTable, stay: Stay, now: Time) -> None:
         assert stay.rebuilt is not None
         cause = "the process that was rebuilt for it ended"
         node.end(stay, RunSuspended(stay.run, Tier.KILL, stay.step, stay.rebuilt, 0.0, cause), now)
+
+
+def _begun(stay: Stay, now: Time) -> None:
+    stay.begun = True
+    if stay.condition is Condition.STARTING:
+        stay.enter(Condition.STARTING, now)
 
 
 def _started(node: NodeTable, stay: Stay, step: int, now: Time) -> None:

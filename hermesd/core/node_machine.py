@@ -135,13 +135,16 @@ class NodeMachine:
             case Condition.WAITING:
                 return stay.received + stay.assignment.suspend_deadline_seconds
             case Condition.STARTING:
-                return stay.since + self.table.terms.start_seconds
+                terms = self.table.terms
+                return stay.since + (terms.start_seconds if stay.begun else terms.prepare_seconds)
             case Condition.PROMOTED:
                 return math.inf if stay.held else stay.since + self.table.terms.start_seconds
             case Condition.RUNNING:
                 return min(stay.quantum_due, stay.save_due)
             case Condition.HALTING | Condition.DEMOTING:
                 return math.inf if stay.limit is None else stay.limit
+            case Condition.PARKED if stay.to_write_again:
+                return stay.since + self.table.terms.again_seconds
             case Condition.PARKED | Condition.ENDED:
                 return math.inf
 
@@ -156,9 +159,10 @@ class NodeMachine:
         elif stay.condition is Condition.WAITING:
             self._never_started(stay, now)
         elif stay.condition is Condition.STARTING:
-            seconds = f"{table.terms.start_seconds:g} s"
-            stay.failing = ("hung", f"no first iteration within {seconds} of the start")
+            stay.failing = self._why_not_running(stay)
             table.kill_process(stay, now)
+        elif stay.condition is Condition.PARKED:
+            node_orders.demote(table, stay, now)
         elif stay.condition is Condition.RUNNING:
             if stay.quantum_due <= now:
                 self._quantum_over(stay, now)
@@ -167,6 +171,13 @@ class NodeMachine:
                 table.out.append(Save(stay.run, checkpoint_name(stay.run, now)))
         else:
             table.kill_process(stay, now)
+
+    def _why_not_running(self, stay: Stay) -> tuple[str, str]:
+        """Of what kind a failure it is that a program has come to no boundary, and the words."""
+        terms = self.table.terms
+        if stay.begun:
+            return "hung", f"no first iteration within {terms.start_seconds:g} s of the start"
+        return "not_started", f"what it needs was not there within {terms.prepare_seconds:g} s"
 
     def _quantum_over(self, stay: Stay, now: Time) -> None:
         """Its seconds are over: the head decides by what the program has reached by now."""
@@ -213,5 +224,6 @@ class NodeMachine:
         else:
             table.out.append(LetGo(stay.assignment, stay.limit_step))
         table.mark(stay)
+        stay.begun = stay.process is not None
         stay.process = stay.run
         stay.enter(Condition.STARTING, now)

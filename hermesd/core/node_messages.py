@@ -169,6 +169,14 @@ class Leased:
 
 
 @dataclass(frozen=True, slots=True)
+class Begun:
+    """All that the program of a run needs is there, and it was started: until here the machine
+    was at work."""
+
+    run: RunId
+
+
+@dataclass(frozen=True, slots=True)
 class Started:
     """The program of a run stands at its first boundary, or goes on after a park."""
 
@@ -299,7 +307,6 @@ class Attached:
     """A stream to the head begins; what was not acknowledged is said again, and is said first."""
 
 
-HostFact: TypeAlias = (
-    Started | Planned | Progress | Judged | Parked | Saved | Left | Completed | Failed | Gone
-)
+Ended: TypeAlias = Left | Completed | Failed | Gone
+HostFact: TypeAlias = Begun | Started | Planned | Progress | Judged | Parked | Saved | Ended
 Input: TypeAlias = Order | Leased | Found | Known | Leave | Attached | HostFact

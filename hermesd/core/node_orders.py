@@ -155,11 +155,17 @@ def write_down(node: NodeTable, order: WriteDown, now: Time) -> None:
     elif stay.run != run or stay.ending is not None:
         return
     elif stay.condition is Condition.PARKED and stay.restorable:
-        stay.unwritable = False
-        stay.enter(Condition.DEMOTING, now)
-        node.demote(stay, now)
+        stay.leaving = True
+        demote(node, stay, now)
     elif stay.condition in (Condition.PARKED, Condition.ENDED) and stay.outcome is not None:
         node.tell(stay.outcome)
+
+
+def demote(node: NodeTable, stay: Stay, now: Time) -> None:
+    """Write down what is parked, though that may have failed before."""
+    stay.unwritable = False
+    stay.enter(Condition.DEMOTING, now)
+    node.demote(stay, now)
 
 
 def release(node: NodeTable, order: Release, now: Time) -> None:

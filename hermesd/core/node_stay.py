@@ -70,7 +70,8 @@ class Stay:
     taken, moved by the time that was not trained, and `trained` what was trained since then when
     the process was parked. `asked` and `limit` are when the device was asked back and by when,
     `ending` when the process was told to end. `unwritable` is set when a demotion failed: it is
-    not tried again; `midway` when it was parked where it can't be written down. `rebuilding` is the
+    not tried again, but that the head has asked for it (`leaving`); `midway` when it was parked
+    where it can't be written down. `begun` is set once its program was started. `rebuilding` is the
     run as which the process was rebuilt from the checkpoint `rebuilt` before it was asked for;
     `held` once it stands there.
     """
@@ -102,7 +103,9 @@ class Stay:
     failing: tuple[str, str] | None = None
     final: bool = False
     unwritable: bool = False
+    leaving: bool = False
     midway: bool = False
+    begun: bool = False
     rebuilding: RunId | None = None
     rebuilt: Checkpoint | None = None
     held: bool = False
@@ -197,6 +200,11 @@ class Stay:
         if not (why := self.assignment.kept_parked):
             return judged
         return replace(judged, fidelity=Fidelity.PARK_ONLY, reason=why)
+
+    @property
+    def to_write_again(self) -> bool:
+        """Whether it is still to be written down, which could not be done."""
+        return self.leaving and self.unwritable and not self.midway
 
     @property
     def save_due(self) -> Time:

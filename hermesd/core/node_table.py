@@ -21,17 +21,21 @@ class NodeTerms:
     `cheapest` is the cheapest tier that frees each device (park on a CPU slot, checkpoint on a
     GPU). `parked_memory_bytes` is what parked trials may hold together, None for any amount.
     `rebuild_cores` are cores that no device has, as many as each device: there its trials may be
-    rebuilt ahead of their turn. A program has `start_seconds` to its first boundary; a host that
+    rebuilt ahead of their turn. What a program needs (its code, its environment, its checkpoint)
+    has `prepare_seconds` to come, the program `start_seconds` to its first boundary; a host that
     was told to end its program has `end_seconds`, and so has one whose deadline for a suspend has
-    passed: it parks or ends the program by itself then. Leases are passed on every
+    passed: it parks or ends the program by itself then. What could not be written down though the
+    head wants it is tried again after `again_seconds`. Leases are passed on every
     `lease_step_seconds`.
     """
 
     cheapest: Mapping[DeviceId, Tier]
     parked_memory_bytes: int | None = None
     rebuild_cores: Mapping[DeviceId, tuple[int, ...]] = field(default_factory=dict)
+    prepare_seconds: float = 3600.0
     start_seconds: float = 900.0
     end_seconds: float = 10.0
+    again_seconds: float = 60.0
     lease_step_seconds: float = 5.0
 
 
@@ -123,6 +127,7 @@ class NodeTable:
             asked=None,
             outcome=None,
             passed=0.0,
+            leaving=False,
         )
         again.enter(Condition.WAITING, now)
         again.grants(0, order.launch.quantum, None)

@@ -61,6 +61,9 @@ def silence(state: State, trial: Trial, losses: Mapping[NodeId, Time], now: Time
     if node.id in losses:
         told += f" and counts as lost in {_lasting(losses[node.id] - now)}: then it goes on"
         told += " elsewhere" if trial.fidelity.restorable else " elsewhere, from the beginning"
+    else:
+        told += "; no node is heard, which may be the head's own fault, so that none counts as lost"
+        told += f" before one is back (if it is off: `hermesctl node lost {node.id}`)"
     return told
 
 

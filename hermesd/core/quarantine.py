@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from hermesd.core.assignment import Issue
 from hermesd.core.commands import Quarantine, Trust
-from hermesd.core.model import Place, Time
+from hermesd.core.history import Strike
+from hermesd.core.model import Time, TrialId
 from hermesd.core.state import State
-from hermesd.core.strikes import SUSPECT, against, lasting, struck, weight
+from hermesd.core.strikes import SUSPECT, against, lasting, met, struck, weight
 
 # Of the same strikes the end is always the same, but for what floating point makes of it.
 JITTER_SECONDS = 1.0
@@ -19,8 +20,9 @@ NAMED = 3
 
 def judge(state: State, half_life_seconds: float, now: Time, issue: Issue) -> None:
     """Put suspect places in quarantine, and take out those that are suspect no more."""
+    where_met = met(state)
     for place in dict.fromkeys((*struck(state), *state.quarantined)):
-        strikes = against(state, place)
+        strikes = against(state, place, where_met)
         weighs = weight(strikes, now, half_life_seconds)
         until = now + lasting(weighs, half_life_seconds)
         before = state.quarantined.get(place)
@@ -29,7 +31,7 @@ def judge(state: State, half_life_seconds: float, now: Time, issue: Issue) -> No
         if before is not None and until <= now:
             issue(Trust(place, "what failed there was not its fault"))
         elif before is None or abs(until - before.until) > JITTER_SECONDS:
-            issue(Quarantine(place, until, _words(state, place)))
+            issue(Quarantine(place, until, _words(strikes)))
 
 
 def release(state: State, now: Time, issue: Issue) -> None:
@@ -38,8 +40,7 @@ def release(state: State, now: Time, issue: Issue) -> None:
         issue(Trust(place, "its strikes have faded"))
 
 
-def _words(state: State, place: Place) -> str:
-    strikes = against(state, place)
+def _words(strikes: dict[TrialId, Strike]) -> str:
     trials = list(strikes)
     more = f" and {len(trials) - NAMED} more" if len(trials) > NAMED else ""
     last = max(strikes.values(), key=lambda strike: strike.at)

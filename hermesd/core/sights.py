@@ -1,12 +1,14 @@
 """Whether nodes have the paths and environments that studies require.
 
 Rule: nodes are asked once for each life of theirs, and say by themselves when something changes;
-until a node has answered it lacks what it was asked for. They are asked for what studies of their
-pool require and no others': to make an environment is to run what its makers wrote.
+until a node has answered it lacks what it was asked for. They are asked for what unfinished studies
+of their pool require and no others': to make an environment is to run what its makers wrote, and
+takes a disk's room.
 """
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import TYPE_CHECKING
 
 from hermesd.core.commands import Look
@@ -33,9 +35,16 @@ def lacking(state: Tables, study: Study, node: NodeId) -> str:
     return ""
 
 
+def lacks(state: Tables, node: NodeId, of: Container[str] | None = None) -> list[str]:
+    """What a node said that it lacks, and why; of all that it was asked for, or of these."""
+    seen = state.sights.get(node, {}).items()
+    return [f"{name}: {why}" for name, why in seen if why and (of is None or name in of)]
+
+
 def look(state: Tables, issue: Issue) -> None:
     """Ask the nodes that are there for what they were not asked for yet."""
-    pools = dict.fromkeys(study.pool for study in state.studies.values() if study.needs)
+    going_on = (state.studies[study] for study, active in state.active.items() if active)
+    pools = dict.fromkeys(study.pool for study in going_on if study.needs)
     required = {pool: _required(state, pool) for pool in pools}
     for node in state.nodes.values() if required else ():
         seen, wanted = state.sights.get(node.id, {}), required.get(node.pool, {})
@@ -48,9 +57,10 @@ def look(state: Tables, issue: Issue) -> None:
 
 
 def _required(state: Tables, pool: PoolId) -> dict[str, Venv | str | None]:
-    """What studies of a pool require, by what it is called: None for a path, what a virtual
-    environment is made of, the name that conda has for one of its own."""
-    needy = [study for study in state.studies.values() if study.needs and study.pool == pool]
+    """What unfinished studies of a pool require, by what it is called: None for a path, what a
+    virtual environment is made of, the name that conda has for one of its own."""
+    going_on = (state.studies[study] for study, active in state.active.items() if active)
+    needy = [study for study in going_on if study.needs and study.pool == pool]
     required: dict[str, Venv | str | None] = {}
     for study in needy:
         required.update(dict.fromkeys(study.required_paths))

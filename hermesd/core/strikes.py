@@ -11,9 +11,11 @@ far it may be the study's own.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
+from typing import TypeAlias
 
 from hermesd.core.history import NOT_FETCHED, Failure, Strike
-from hermesd.core.model import DeviceId, Phase, Place, Time, TrialId
+from hermesd.core.model import DeviceId, Phase, Place, StudyId, Time, TrialId
 from hermesd.core.retrying import RetryAction
 from hermesd.core.tables import Tables
 from hermesd.core.trial import Trial
@@ -92,7 +94,20 @@ def struck(state: Tables) -> list[Place]:
     return [*state.strikes, *nodes]
 
 
-def against(state: Tables, place: Place) -> dict[TrialId, Strike]:
+Met: TypeAlias = Mapping[tuple[StudyId, str], Collection[DeviceId]]
+
+
+def met(state: Tables) -> Met:
+    """The devices on which each study met with each error, by its mark. Who asks about many places
+    makes it once: to compare each strike with all others would take a large cluster minutes."""
+    found: dict[tuple[StudyId, str], dict[DeviceId, None]] = {}
+    for device, strikes in state.strikes.items():
+        for strike in strikes:
+            found.setdefault((strike.study, strike.mark), {})[device] = None
+    return found
+
+
+def against(state: Tables, place: Place, where_met: Met) -> dict[TrialId, Strike]:
     """The strikes that count against a place: the latest of each trial, or of several for one."""
     if place in state.slots:
         here = [(place, strike) for strike in state.strikes.get(place, ())]
@@ -102,7 +117,7 @@ def against(state: Tables, place: Place) -> dict[TrialId, Strike]:
     latest: dict[TrialId, Strike] = {}
     where: dict[TrialId, set[DeviceId]] = {}
     for device, strike in here:
-        if _elsewhere(state, place, strike):
+        if _elsewhere(state, place, where_met[strike.study, strike.mark]):
             continue
         where.setdefault(strike.trial, set()).add(device)
         known = latest.get(strike.trial)
@@ -131,19 +146,12 @@ def _left_behind(state: Tables, place: Place, strike: Strike) -> bool:
     return place in state.slots or state.slots[strike.further].device.node != place
 
 
-def _elsewhere(state: Tables, place: Place, strike: Strike) -> bool:
+def _elsewhere(state: Tables, place: Place, met_on: Collection[DeviceId]) -> bool:
     """Whether the study met with the same on another node; on the only one, on another device."""
-    alone = len(state.nodes) == 1 and place in state.slots
+    if len(state.nodes) == 1 and place in state.slots:
+        return any(device != place for device in met_on)
     node = state.slots[place].device.node if place in state.slots else place
-    for device, strikes in state.strikes.items():
-        apart = device != place if alone else state.slots[device].device.node != node
-        if apart and any(_same(strike, other) for other in strikes):
-            return True
-    return False
-
-
-def _same(strike: Strike, other: Strike) -> bool:
-    return (strike.study, strike.mark) == (other.study, other.mark)
+    return any(state.slots[device].device.node != node for device in met_on)
 
 
 def weight(strikes: dict[TrialId, Strike], now: Time, half_life_seconds: float) -> float:

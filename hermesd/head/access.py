@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hermesd.core.model import StudyId, TrialId
+from hermesd.core.sights import lacks
 from hermesd.core.state import State
 from hermesd.head.guard import caller
 from hermesd.head.public import study_of
@@ -86,6 +87,10 @@ def node_for(asker: Asker, view: pb.Node, state: State) -> pb.Node:
         kept = [trial for trial in trials if asker.sees_trial(state, trial)]
         del trials[:]
         trials.extend(kept)
+    # Paths, names of environments and an installer's words, which may hold an index's password.
+    needed = {need for study in asker.studies(state) for need in state.studies[study].needs}
+    del view.lacking[:]
+    view.lacking.extend(lacks(state, view.id, needed))
     theirs = [each for each in view.exclusions if each.study in asker.studies(state)]
     del view.exclusions[:]
     view.exclusions.extend(theirs)

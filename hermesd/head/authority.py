@@ -1,7 +1,8 @@
 """The head's own certificate authority: who is who, for connections from other machines.
 
-Rule: a name says nothing by itself. Only the two newest certificates of an identity count (the one
-in use and its renewal), so that to enrol a name anew, or to revoke it, ends what was before.
+Rule: a name says nothing by itself. Only the certificate that an identity uses and its renewals
+count, so that to enrol a name anew, or to revoke it, ends what was before; and one whose renewal
+got lost on its way, or could not be written down, is not locked out by asking again.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ AUTHORITY_LIFE = datetime.timedelta(days=3650)
 CERTIFICATE_LIFE = datetime.timedelta(days=90)
 # Clocks of other machines may be behind.
 _BEFORE = datetime.timedelta(hours=1)
-_COUNTED = 2
+# Besides the one in use: no more are asked for by who gets none of them.
+_RENEWALS_COUNTED = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +67,14 @@ class Authority:
         """A certificate for `identity`'s first enrolment; earlier ones no longer count."""
         return self._issue(identity, request, ())
 
-    def renew(self, identity: Identity, request: x509.CertificateSigningRequest) -> bytes:
-        """A certificate beside the newest one of `identity`."""
-        return self._issue(identity, request, self._ledger[identity].serials)
+    def renew(
+        self, identity: Identity, used: int, request: x509.CertificateSigningRequest
+    ) -> bytes:
+        """A certificate beside the one in use, which has the number `used` and counts. What was
+        before that counts no more, as its holder has the later one."""
+        serials = self._ledger[identity].serials
+        _, *renewals = serials[serials.index(used) :]
+        return self._issue(identity, request, (used, *renewals[1 - _RENEWALS_COUNTED :]))
 
     def revoke(self, identity: Identity) -> bool:
         """No certificate of it counts from here on; False if it had none."""
@@ -104,7 +111,7 @@ class Authority:
             names.append(x509.DNSName(server_name(identity.name)))
             usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
         signed = self._sign(key, identity.name, names, usages, CERTIFICATE_LIFE)
-        serials = (*before, signed.serial_number)[-_COUNTED:]
+        serials = (*before, signed.serial_number)
         expires = signed.not_valid_after_utc.timestamp()
         self._keep({**self._ledger, identity: Issued(serials, expires, key_mark(request))})
         return signed.public_bytes(serialization.Encoding.PEM)

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hermesd.core.model import StudyId
 from hermesd.head.access import asker
 from hermesd.head.authority import Authority, key_mark
-from hermesd.head.guard import LOCAL, caller
+from hermesd.head.guard import LOCAL, caller, certified
 from hermesd.head.invitations import Invitations, Invited
 from hermesd.head.listen import reached_at
 from hermesd.head.refusals import NotFound, NotNow, TooMuch
@@ -127,16 +127,21 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         return name in {*people, *self._owners.values(), LOCAL.name}
 
     async def Renew(self, request: pb.RenewRequest, context: Any) -> pb.RenewResponse:
-        authority, identity = self._needed(), caller.get()
-        if identity is None or identity not in authority.identities():
+        authority, shown = self._needed(), certified.get()
+        if shown is None:
             raise NotNow("only the holder of a certificate of this head can renew it")
-        certificate = authority.renew(identity, _signing_request(request.signing_request))
-        log.info("renewed", role=identity.role, name=identity.name)
+        signing_request = _signing_request(request.signing_request)
+        certificate = authority.renew(shown.identity, shown.serial, signing_request)
+        log.info("renewed", role=shown.identity.role, name=shown.identity.name)
         return pb.RenewResponse(certificate=certificate)
 
     async def Revoke(self, request: pb.RevokeRequest, context: Any) -> pb.RevokeResponse:
         identity = Identity(_role(request.role), request.name)
-        if not self._needed().revoke(identity):
+        if not request.name:
+            raise Refused(FieldError("name", "", "whose certificate is to end"))
+        known = self._needed().revoke(identity)
+        # Who has not come yet is not to come tomorrow.
+        if not self._invitations.withdraw(identity.role, identity.name) and not known:
             raise NotFound(f"no {identity.role} {shown(request.name)} is enrolled")
         session = self._sessions.find(identity.name) if identity.role is Role.NODE else None
         if session is not None:

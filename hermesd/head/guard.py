@@ -12,9 +12,10 @@ import getpass
 import hmac
 import os
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -46,6 +47,25 @@ TEXT_LIMIT = 3_000
 LOCAL = Identity(Role.ADMIN, getpass.getuser())
 # Who calls; None for one who only redeems an invitation.
 caller: ContextVar[Identity | None] = ContextVar("caller", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Certified:
+    """By which of an identity's certificates a call came."""
+
+    authority: Authority
+    identity: Identity
+    serial: int
+
+    def see(self) -> None:
+        """See that it counts. Raises Denied."""
+        if not self.authority.counts(self.identity, self.serial):
+            who = f"{self.identity.role} {self.identity.name}"
+            raise Denied(f"the certificate of {who} counts no more")
+
+
+# None for who calls by a token, by the socket of an embedded head, or to redeem an invitation.
+certified: ContextVar[Certified | None] = ContextVar("certified", default=None)
 
 CONTROL_METHODS = (
     "SubmitStudy", "PutBlob", "GetStudy", "ListStudies", "GetTrial", "ListTrials", "ListNodes",
@@ -181,10 +201,11 @@ class Guard(grpc.aio.ServerInterceptor):
         assert self._authority is not None
         if identity is None:
             raise Denied("a valid token, or a certificate of this head, is needed")
-        if not self._authority.counts(identity, serial):
-            raise Denied(f"the certificate of {identity.role} {identity.name} counts no more")
+        shown = Certified(self._authority, identity, serial)
+        shown.see()
         if identity.role not in roles:
             raise Forbidden(f"{identity.role} {identity.name} may not do this{_takes(roles)}")
+        certified.set(shown)
         return identity
 
 
@@ -241,12 +262,16 @@ def _guarded(
     async def streamed(request: Any, context: Any) -> None:
         try:
             caller.set(who := admit(context))
+            shown = certified.get()
+            if shown is not None and handler.request_streaming:
+                request = _while_it_counts(shown, request)
             with calls.counted(who, lasts=True):
                 answers = inner(request, context)
                 if isinstance(answers, AsyncGenerator):
                     async with aclosing(answers):
                         async for answer in answers:
-                            admit(context)  # nothing more for whom was revoked meanwhile
+                            if shown is not None:  # nothing more for whom was revoked meanwhile
+                                shown.see()
                             await context.write(answer)
                 else:
                     await answers
@@ -259,6 +284,13 @@ def _guarded(
         else grpc.unary_stream_rpc_method_handler
     )
     return make_stream(streamed, handler.request_deserializer, handler.response_serializer)
+
+
+async def _while_it_counts(shown: Certified, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    """The requests of a stream, nothing more of whom was revoked or enrolled anew meanwhile."""
+    async for request in requests:
+        shown.see()
+        yield request
 
 
 async def _abort(context: Any, error: Exception, method: str) -> None:

@@ -66,6 +66,16 @@ class Invitations:
         self._open[digest] = replace(found, uses=found.uses - 1, keys=(*found.keys, key))
         self._write()
 
+    def withdraw(self, role: Role, name: str) -> bool:
+        """Take back those that are for this name; False if there are none."""
+        self._forget_ended()
+        left = {d: i for d, i in self._open.items() if (i.role, i.name) != (role, name)}
+        if len(left) == len(self._open):
+            return False
+        self._open = left
+        self._write()
+        return True
+
     def _forget_ended(self) -> None:
         now = self._now()
         self._open = {d: invited for d, invited in self._open.items() if invited.expires > now}

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from hermesd import wire
 from hermesd.core.model import Node, Place
+from hermesd.core.sights import lacks
 from hermesd.core.state import State
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
@@ -37,9 +38,7 @@ def node_view(
             if name == node.id
         ],
     )
-    view.lacking.extend(
-        f"{name}: {reason}" for name, reason in state.sights.get(node.id, {}).items() if reason
-    )
+    view.lacking.extend(lacks(state, node.id))
     if node.leaving:
         _add_what_is_left(view, state, node)
     for slot in state.slots.values():

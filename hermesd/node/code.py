@@ -23,6 +23,7 @@ SIZE_BYTES_MAX = 256 << 20
 FILES_MAX = 20_000
 # What an archive holds beside: headers and padding of each entry, and its end.
 _ENTRY_BYTES = 4096
+PARTIAL = "partial-"
 ARCHIVE_BYTES_MAX = SIZE_BYTES_MAX + (FILES_MAX + 1) * _ENTRY_BYTES
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -40,6 +41,11 @@ _SCAN_LIMIT_BYTES = 4 << 20
 
 class CodeError(Exception):
     """A snapshot that cannot be used; says why."""
+
+
+def is_snapshot(path: Path) -> bool:
+    """Whether it is one that was unpacked, and not one that is being unpacked."""
+    return _SHA256.fullmatch(path.name) is not None
 
 
 async def fetch(sha256: str, parts: AsyncIterator[bytes], folder: Path) -> Path:
@@ -67,7 +73,7 @@ async def fetch(sha256: str, parts: AsyncIterator[bytes], folder: Path) -> Path:
         if digest.hexdigest() != sha256:
             raise CodeError(f"code snapshot {sha256}: what came is {digest.hexdigest()}")
         file.seek(0)
-        partial = Path(tempfile.mkdtemp(prefix="partial-", dir=folder))
+        partial = Path(tempfile.mkdtemp(prefix=PARTIAL, dir=folder))
         try:
             await asyncio.to_thread(_unpack, file, partial, sha256)
             os.chmod(partial, 0o755)

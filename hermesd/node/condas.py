@@ -15,6 +15,8 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
+import structlog
+
 from hermesd.core.file_events import Looked
 from hermesd.core.model import NodeId
 from hermesd.core.program import conda_need
@@ -26,6 +28,8 @@ ASK_SECONDS = 60.0
 ANSWER_SECONDS = 60.0
 NAMED = 10
 _TOOLS = ("conda", "mamba", "micromamba")
+
+log = structlog.get_logger()
 
 
 class NoConda(Exception):
@@ -104,14 +108,18 @@ class Condas:
         self._listed = () if tool is None else await self._told_by(tool)
 
     async def _told_by(self, tool: str) -> tuple[Path, ...]:
-        process = await asyncio.create_subprocess_exec(
-            tool, "env", "list", "--json",
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            env=self._environ,
-            start_new_session=True,
-        )  # fmt: skip
+        try:
+            process = await asyncio.create_subprocess_exec(
+                tool, "env", "list", "--json",
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+                env=self._environ,
+                start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:  # one that was moved names an interpreter that is gone
+            log.warning("conda cannot be asked", tool=tool, error=error.strerror)
+            return ()
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 said, _ = await process.communicate()

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import structlog
+
 from hermesd.core.model import TrialId
 from hermesd.node import files
 from hermesd.node.folder import BadTrial, TrialFolder
 from hermesd.node.outbox import Outbox
 from hermesd.pb.hermes.v1 import node_pb2 as pb
+
+log = structlog.get_logger()
 
 
 class Errands:
@@ -49,8 +53,13 @@ class Errands:
         except BadTrial as error:
             await self._offer(pb.FileChunk(ticket=request.ticket, last=True, error=str(error)))
             return
-        async for chunk in files.chunks(request, folder, lambda: self._ended(request.trial)):
-            await self._offer(chunk)
+        try:
+            async for chunk in files.chunks(request, folder, lambda: self._ended(request.trial)):
+                await self._offer(chunk)
+        except Exception as error:  # it costs whoever asked, and nobody else
+            log.error("not sent", trial=request.trial, exc_info=error)
+            why = "the node could not read it; its log says why"
+            await self._offer(pb.FileChunk(ticket=request.ticket, last=True, error=why))
 
     async def _offer(self, chunk: pb.FileChunk) -> None:
         await self._outbox.offer(pb.AttachRequest(file_chunk=chunk))

@@ -95,10 +95,7 @@ class Giving(transfer_pb2_grpc.TransferServiceServicer):
         if not ticket.is_good(request.ticket, self.key, request.trial, request.checkpoint):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "not a ticket for this")
         try:
-            directory = self._directory(request)
-            file = files.within(directory, request.file)
-            with contextlib.suppress(OSError):  # a full disk gives what it has all the same
-                checkpoints.lend(directory)
+            file = await asyncio.to_thread(self._lent, request)
             async with self._turns:
                 async for data in files.rest(file, request.offset):
                     async with asyncio.timeout(PATIENCE_SECONDS):
@@ -115,6 +112,15 @@ class Giving(transfer_pb2_grpc.TransferServiceServicer):
         async with self._turns:
             await self._doubt(request.trial, request.checkpoint)
         return pb.DoubtResponse()
+
+    def _lent(self, request: pb.FetchRequest) -> Path:
+        """The file that is asked for, of a checkpoint that stays for now. Blocks, for as long as a
+        server of shared files likes. Raises BadTrial, FileNotFoundError."""
+        directory = self._directory(request)
+        file = files.within(directory, request.file)
+        with contextlib.suppress(OSError):  # a full disk gives what it has all the same
+            checkpoints.lend(directory)
+        return file
 
     def _directory(self, request: pb.FetchRequest) -> Path:
         """Here, or in the directory that is shared. Raises BadTrial, FileNotFoundError."""

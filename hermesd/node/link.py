@@ -31,6 +31,8 @@ _SILENCE_SECONDS = 15.0
 _PARTING_SECONDS = 1.0
 # By a clock that is far ahead, a new certificate is as old as the one before.
 _RENEWAL_PAUSE_SECONDS = 3600.0
+# What could not be renewed, or not be written down, is tried again so much later.
+_RENEWAL_AGAIN_SECONDS = 300.0
 _OPTIONS = [
     ("grpc.keepalive_time_ms", 2000),
     ("grpc.keepalive_timeout_ms", 2000),
@@ -188,9 +190,17 @@ class Link:
         membership = self._config.membership
         if membership is None:
             return
-        due = membership.seconds_to_renewal(datetime.datetime.now(datetime.UTC))
-        await asyncio.sleep(max(due, self._renew_after - boottime()))
-        await membership.renew(self._channel)
+        while True:
+            due = membership.seconds_to_renewal(datetime.datetime.now(datetime.UTC))
+            await asyncio.sleep(max(due, self._renew_after - boottime()))
+            self._renew_after = boottime() + _RENEWAL_AGAIN_SECONDS
+            try:
+                await membership.renew(self._channel)
+            except (grpc.aio.AioRpcError, OSError) as error:
+                reason = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
+                log.error("certificate not renewed", head=self._target, reason=reason)
+            else:
+                break
         self._renew_after = boottime() + _RENEWAL_PAUSE_SECONDS
         log.info("certificate renewed", head=self._target)
         retired, self._channel = self._channel, _channel(self._config)

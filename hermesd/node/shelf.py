@@ -8,15 +8,16 @@ stay; if that is too much, nothing new is started.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import grpc
 import structlog
 
-from hermesd.node import code
+from hermesd.node import code, venvs
 from hermesd.node.clock import boottime
 from hermesd.node.folder import Unreadable, folders
 
@@ -49,6 +50,8 @@ class Shelf:
         self._fetch = fetch
         self._fetching: dict[str, asyncio.Lock] = {}
         self._looked = 0.0
+        for left in self.code.glob(f"{code.PARTIAL}*"):
+            shutil.rmtree(left, ignore_errors=True)
 
     async def snapshot(self, sha256: str) -> Path | None:
         """The unpacked snapshot of this name, None for the empty name; fetched from the head,
@@ -76,7 +79,7 @@ class Shelf:
         for path in self._dispensable() if used > self._budget else ():
             used -= _size(path)
             log.info("removed to make room", path=str(path))
-            shutil.rmtree(path, ignore_errors=True)
+            _remove(path)
             if used <= self._budget:
                 return
         if used > self._budget:
@@ -99,9 +102,24 @@ class Shelf:
                 needed.add(last.work.program.code_sha256)
                 if (venv := last.work.program.venv) is not None:
                     needed.add(venv.name)
-        kept = [self.code, self._root / "venvs"]
-        made = [path for each in kept if each.is_dir() for path in sorted(each.iterdir())]
+        made = [*_whole(self.code, is_whole=code.is_snapshot)]
+        made += _whole(self._root / "venvs", is_whole=venvs.is_whole)
         return [path for path in made if path.name not in needed] + finished
+
+
+def _whole(folder: Path, is_whole: Callable[[Path], bool]) -> Iterator[Path]:
+    """What lies there, but for what is just being made: half of it would be taken for the whole."""
+    if folder.is_dir():
+        yield from (path for path in sorted(folder.iterdir()) if is_whole(path))
+
+
+def _remove(path: Path) -> None:
+    """Under another name, as what is left of it if we are killed is not what the name says."""
+    aside = path.with_name(f"{code.PARTIAL}{path.name}")
+    shutil.rmtree(aside, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        path.rename(aside)
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def _size(path: Path) -> int:

@@ -65,7 +65,11 @@ class Sights:
         if looking is None:
             looking = self._looking[path] = asyncio.get_running_loop().create_future()
             words = (path, looking, asyncio.get_running_loop())
-            threading.Thread(target=_look_at, args=words, daemon=True).start()
+            try:
+                threading.Thread(target=_look_at, args=words, daemon=True).start()
+            except RuntimeError as error:  # what runs here has taken all that there may be
+                del self._looking[path]
+                return f"it cannot be looked at now: {error}"
         await asyncio.wait({looking}, timeout=HANGS_SECONDS)
         if not looking.done():
             return f"it does not answer within {HANGS_SECONDS:g} s"

@@ -12,7 +12,7 @@ from dataclasses import replace
 import structlog
 
 from hermesd.core.node_actions import Rebuild, Spawn
-from hermesd.core.node_messages import Assignment
+from hermesd.core.node_messages import Assignment, Begun
 from hermesd.core.program import Program
 from hermesd.node import checkpoints, hostlink
 from hermesd.node.condas import NoConda
@@ -85,8 +85,9 @@ def request(site: Site, link: HostLink, order: Spawn | Rebuild, ready: Ready) ->
         "restore": str(ready.restore) if ready.restore else None,
     }
     match order:
-        case Spawn(_, _, limit):
+        case Spawn(assignment, _, limit):
             link.send("start", **fields, limit_step=limit)
+            site.say(Begun(assignment.run))
         case Rebuild(_, _, cores):
             link.send("start", **fields, limit_step=None, cores=cores, hold=True)
 

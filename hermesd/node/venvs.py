@@ -21,6 +21,7 @@ from hermesd.core.file_events import Looked
 from hermesd.core.model import NodeId, Venv
 from hermesd.node import processes
 from hermesd.node.clock import boottime
+from hermesd.node.code import PARTIAL
 from hermesd.node.environment import OWNER, passed
 
 AGAIN_SECONDS = 300.0
@@ -37,6 +38,11 @@ log = structlog.get_logger()
 
 class NotMade(Exception):
     """The environment could not be made; says why."""
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether it is an environment, and not one that is being made, or removed."""
+    return (folder / _WHOLE).exists() and not folder.name.startswith(PARTIAL)
 
 
 class Venvs:
@@ -73,6 +79,7 @@ class Venvs:
     async def run(self) -> None:
         """Make what is wanted, and now and then try again what could not be made."""
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._clear_away())
             while True:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(AGAIN_SECONDS):
@@ -83,12 +90,20 @@ class Venvs:
                         self._under_way.add(venv.name)
                         tasks.create_task(self._see_to(venv))
 
+    async def _clear_away(self) -> None:
+        """Remove what a daemon before this one had not made to its end."""
+        for folder in list(self._root.iterdir()) if self._root.is_dir() else ():
+            async with self._locks.setdefault(folder.name, asyncio.Lock()):
+                if not is_whole(folder):
+                    await self._end_others(folder)
+                    await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
     def _is_due(self, name: str) -> bool:
         waits = name in self._under_way or boottime() < self._again.get(name, 0.0)
         return not waits and self._said.get(name) != ""
 
     async def _see_to(self, venv: Venv) -> None:
-        if not self._is_whole(venv):
+        if not is_whole(self._root / venv.name):
             self._say(venv, BEING_MADE)
         try:
             await self.interpreter(venv)
@@ -103,24 +118,24 @@ class Venvs:
             self._said[venv.name] = reason
             self._tell(Looked(self._node, ((venv.name, reason),)))
 
-    def _is_whole(self, venv: Venv) -> bool:
-        return (self._root / venv.name / _WHOLE).exists()
-
     async def interpreter(self, venv: Venv) -> str:
         """The environment's own interpreter; it is made if it is not there. Raises NotMade."""
         folder = self._root / venv.name
-        if not self._is_whole(venv):  # else nobody waits for others that are being made
+        if not is_whole(folder):  # else nobody waits for others that are being made
             async with self._locks.setdefault(venv.name, asyncio.Lock()), self._turns:
                 await self._see_made(venv, folder)
         return str(folder / "bin" / "python")
 
     async def _see_made(self, venv: Venv, folder: Path) -> None:
-        if self._is_whole(venv):
+        if is_whole(folder):
             return
         begun = boottime()
         try:
             await self._make(venv, folder)
-        except OSError as error:
+        except (NotMade, OSError) as error:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            if isinstance(error, NotMade):
+                raise
             raise NotMade(f"{error.filename or folder}: {error.strerror}") from None
         finally:
             # What took long in vain is not what the next turn is for.

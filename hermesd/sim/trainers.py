@@ -27,7 +27,16 @@ from hermesd.core.node_actions import (
     Save,
     Spawn,
 )
-from hermesd.core.node_messages import Assignment, Failed, Found, Gone, HostFact, Input, Saved
+from hermesd.core.node_messages import (
+    Assignment,
+    Begun,
+    Failed,
+    Found,
+    Gone,
+    HostFact,
+    Input,
+    Saved,
+)
 from hermesd.sim.agenda import Deed
 from hermesd.sim.box import Box, Site
 from hermesd.sim.disk import Folder
@@ -163,6 +172,7 @@ class Trainers:
             self._say(Failed(run, NOT_FETCHED, f"{wanted.id} could not be had"))
             return
         host = self._new_host(folder)
+        self._say(Begun(run))
         host.start(run, order.assignment.launch.devices, folder.restorable(order.checkpoint))
 
     def _new_host(self, folder: Folder) -> Host:

@@ -204,6 +204,39 @@ def test_a_demotion_that_failed_is_tried_again() -> None:
     assert [type(action) for action in node.says(write_down())] == [Demote]
 
 
+def test_a_demotion_that_failed_is_tried_again_until_it_is_done() -> None:
+    """A disk that was full for a moment must not keep a node from being empty."""
+    node = Told()
+    node.parked()
+    node.all(write_down(), Parked(ONE, 7))
+    for _ in range(2):
+        assert node.later(59) == []
+        (again,) = node.later(1)
+        assert isinstance(again, Demote)
+        assert node.says(Parked(ONE, 7)) == []
+    node.later(60)
+    kept = saved(ONE, 7)
+    (told,) = events(node.says(Left(ONE, Tier.CHECKPOINT, 7, kept)))
+    assert told == RunSuspended(ONE, Tier.CHECKPOINT, 7, kept, 0.0, "demoted")
+    assert node.later(1000) == []
+
+
+def test_what_goes_on_meanwhile_is_not_written_down() -> None:
+    node = Told()
+    node.parked()
+    node.all(write_down(), Parked(ONE, 7), order(TWO, parked=ONE), Started(TWO, 7))
+    node.all(suspend(TWO), Parked(TWO, 9))
+    assert node.later(1000) == []
+
+
+def test_what_is_parked_midway_is_not_asked_for_again_and_again() -> None:
+    node = Told()
+    node.running()
+    node.all(suspend(ONE, Tier.PARK), Parked(ONE, 7, midway=True))
+    node.all(write_down(), Parked(ONE, 7, midway=True))
+    assert node.later(1000) == []
+
+
 @pytest.mark.parametrize("judged", [True, False])
 def test_a_launch_that_comes_meanwhile_is_carried_out(judged: bool) -> None:
     node = Told()

@@ -17,6 +17,7 @@ from hermesd.core.events import (
     RunStarted,
     RunSuspended,
 )
+from hermesd.core.history import MACHINES_FAULT
 from hermesd.core.model import Fidelity, Milestone, Quantum, RunId, Tier
 from hermesd.core.node_actions import (
     AskReport,
@@ -35,6 +36,7 @@ from hermesd.core.node_actions import (
 from hermesd.core.node_machine import NodeTerms
 from hermesd.core.node_messages import (
     Attached,
+    Begun,
     Completed,
     Failed,
     Found,
@@ -383,12 +385,41 @@ def test_what_its_host_parks_from_outside_at_the_deadline_is_kept() -> None:
 
 def test_a_program_that_never_reaches_a_boundary_has_hung() -> None:
     node = Told()
-    node.says(order(ONE))
+    node.all(order(ONE), Begun(ONE))
     assert node.later(900) == [End(ONE)]
     (failed,) = events(node.says(Left(ONE, Tier.KILL, 0, None)))
     assert isinstance(failed, RunFailed)
     assert failed.error_kind == "hung"
     assert "900 s" in failed.detail
+
+
+def test_what_a_program_needs_is_waited_for_longer_than_the_program() -> None:
+    node = Told()
+    node.says(order(ONE))
+    assert node.later(3000) == [], "its code or its checkpoint is on its way"
+    node.says(Begun(ONE))
+    assert node.later(899) == []
+    assert node.says(Started(ONE, 0)) == [Tell(RunStarted(ONE, 0, 3899.0))]
+
+
+def test_what_does_not_come_is_no_failure_of_the_program() -> None:
+    node = Told()
+    node.says(order(ONE))
+    assert node.later(3600) == [End(ONE)]
+    (failed,) = events(node.says(Left(ONE, Tier.KILL, 0, None)))
+    assert isinstance(failed, RunFailed)
+    assert failed.error_kind in MACHINES_FAULT
+    assert failed.detail == "what it needs was not there within 3600 s"
+
+
+def test_a_parked_program_that_does_not_go_on_has_hung() -> None:
+    node = Told()
+    node.parked()
+    node.says(order(TWO, parked=ONE))
+    assert node.later(900) == [End(TWO)]
+    (failed,) = events(node.says(Left(TWO, Tier.KILL, 7, None)))
+    assert isinstance(failed, RunFailed)
+    assert failed.error_kind == "hung"
 
 
 def test_stop_ends_a_run_for_good() -> None:

@@ -94,7 +94,10 @@ def test_so_does_one_that_is_parked_there() -> None:
 def test_nothing_is_foretold_while_no_node_is_heard_at_all() -> None:
     book = play(trials=1).tell(joined(1, node="m"), started("s/0#1"))
     book.tell(NodeSilent("n", ""), NodeSilent("m", "")).expect("launch s/0#1 on n/0").at(9)
-    assert summary(book).endswith("; node n has not been heard for 9 s"), "rather is it the head"
+    assert summary(book).endswith(
+        "; node n has not been heard for 9 s; no node is heard, which may be the head's own fault,"
+        " so that none counts as lost before one is back (if it is off: `hermesctl node lost n`)"
+    )
 
 
 def test_what_can_only_be_parked_says_so_when_it_exceeds_the_memory_for_it() -> None:

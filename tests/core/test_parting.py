@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hermesd.core.commands import Suspend
 from hermesd.core.copies import left_behind
-from hermesd.core.events import NodeLost, NodeSilent
+from hermesd.core.events import NodeLost, NodeSilent, Removed
 from hermesd.core.file_events import Copied
 from hermesd.core.machine_events import Yielded
 from hermesd.core.model import Phase
@@ -91,6 +91,17 @@ def test_a_node_of_that_name_may_come_again() -> None:
     assert not book.state.nodes["n"].left
     book.tell(started("s/0#2"))
     assert book.trial().phase is Phase.RUNNING
+
+
+def test_nothing_is_kept_for_the_day_when_one_that_has_left_comes_back() -> None:
+    """Guests come and go by the hundred; what one has left, it says itself."""
+    book = pool("m", "k").tell(saved("s/0#1", 9), completed("s/0#1", 9))
+    gone = (NodeSilent("m", "goodbye"), NodeLost("m", left=True), NodeSilent("k", "goodbye"))
+    book.tell(*gone).heard()
+    book.tell(Removed("s", "r1")).expect("forget s/0 on n")
+    assert list(book.state.releases) == [("s/0", "k")], "it is only silent"
+    book.tell(NodeLost("k", left=True)).expect()
+    assert book.state.releases == {}
 
 
 def test_only_a_node_can_part() -> None:

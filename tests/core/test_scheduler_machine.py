@@ -72,7 +72,7 @@ from hermesd.core.retrying import RetryAction
 from hermesd.core.scheduler import Scheduler
 from hermesd.core.sharing import Terms
 from hermesd.core.state import Rejected, State
-from hermesd.core.strikes import against
+from hermesd.core.strikes import against, met
 from hermesd.core.trial import Trial
 from tests.core.machine_choices import (
     FULL,
@@ -574,7 +574,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def a_quarantine_has_its_evidence(self) -> None:
         """Different trials failed at each place that is kept from trials, and not for ever."""
         for place, kept in self.state.quarantined.items():
-            assert len(against(self.state, place)) > 1
+            assert len(against(self.state, place, met(self.state))) > 1
             assert kept.until > self.now
 
     @invariant()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hermesd.core.commands import Look
-from hermesd.core.events import NodeSilent, Paused, Unpaused
+from hermesd.core.events import NodeSilent, Paused, Retried, Unpaused
 from hermesd.core.file_events import Looked
 from hermesd.core.machine_events import PoolsConfigured
 from hermesd.core.model import Plugin, Program, Venv
@@ -60,10 +60,19 @@ def test_another_study_is_not_concerned() -> None:
 
 
 def test_a_node_that_comes_anew_is_asked_anew() -> None:
-    book = searching().tell(looked()).tell(started("s/0#1"), completed("s/0#1"))
+    book = searching(2).tell(looked()).tell(started("s/0#1"), completed("s/0#1"))
     book.heard()
     book.tell(NodeSilent("n", "cut")).expect()
     book.tell(joined(boot="b2")).expect(f"look on n at {DATA}")
+
+
+def test_what_only_studies_that_are_over_require_is_asked_for_when_they_go_on() -> None:
+    """A node that comes has better to do than to make the environments of all that ever was."""
+    book = searching().tell(looked()).tell(started("s/0#1"), completed("s/0#1"))
+    book.heard()
+    book.tell(NodeSilent("n", "cut")).tell(joined(boot="b2")).expect()
+    book.tell(Retried(("s/0",), "r1")).expect(f"look on n at {DATA}")
+    book.tell(looked()).expect("launch s/0#2 on n/0")
 
 
 def test_homes_are_where_the_path_is() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hermesd.core.commands import Command
 from hermesd.core.events import (
     Cancelled,
     NodeLost,
@@ -12,14 +13,17 @@ from hermesd.core.events import (
     RunFailed,
     Unpaused,
 )
+from hermesd.core.history import Strike
 from hermesd.core.machine_events import (
     Forgiven,
     NodeDrained,
 )
 from hermesd.core.model import Phase, Plugin
 from hermesd.core.placement import make_placement
+from hermesd.core.quarantine import judge
 from hermesd.core.retrying import OnThirdFailure
 from hermesd.core.scheduler import Scheduler
+from hermesd.core.state import State
 from hermesd.core.strikes import HALF_LIFE_SECONDS, STRIKES_KEPT
 from hermesd.policy import make_policy
 from tests.core.playbook import (
@@ -308,6 +312,21 @@ def test_a_ledger_has_an_end() -> None:
     for attempt in range(1, 60):
         book.tell(failed(f"s/0#{attempt}", f"E{attempt}"))
     assert len(book.state.strikes["n/0"]) == STRIKES_KEPT
+
+
+@pytest.mark.timeout(20)
+def test_a_large_cluster_with_a_full_ledger_is_judged_soon() -> None:
+    """Errors that are all different, as their texts have numbers: the head must not stand still."""
+    state, nodes = State(), 300
+    for node in range(nodes):
+        state.apply(joined(1, node=f"n{node}"), 0.0)
+        state.strikes[f"n{node}/0"] = tuple(
+            Strike(f"s/{n}", "s", "exception", "it broke", f"{node} {n}", 0.0, 1)
+            for n in range(STRIKES_KEPT)
+        )
+    issued: list[Command] = []
+    judge(state, HOUR, 0.0, issued.append)
+    assert len(issued) == nodes
 
 
 def test_the_waiting_line_moves_past_a_suspect_device_with_homes() -> None:

@@ -107,6 +107,24 @@ def test_a_token_makes_a_machine_a_node_and_a_person_a_user(place: Place) -> Non
     assert json.loads(place.ctl("context", "-o", "json"))["contexts"] == []
 
 
+def test_who_is_revoked_has_nothing_left(place: Place) -> None:
+    """Neither the certificate of before a promotion, nor the one since."""
+    contexts = ("user", "operator")
+    with place.daemon("head"):
+        for role in contexts:
+            login = place.ctl("user", "token", "alice", "--role", role, admin=True).split()
+            place.ctl(*login[1:], "--name", role)
+        place.ctl("user", "revoke", "alice", "--role", "operator", "-y", admin=True)
+        place.ctl("--head", "user", "study", "ls")
+        login = place.ctl("user", "token", "alice", "--role", "operator", admin=True).split()
+        place.ctl("logout", "operator")
+        place.ctl(*login[1:], "--name", "operator")
+        place.ctl("user", "revoke", "alice", "-y", admin=True)
+        for context in contexts:
+            with pytest.raises(AssertionError, match=f"certificate of {context} alice counts no"):
+                place.ctl("--head", context, "study", "ls")
+
+
 def test_ports_of_a_head_speak_no_tls_before_1_3(place: Place) -> None:
     with place.daemon("head"):
         for address in (place.address, place.environment["HERMES_HEAD_ENROL"]):

@@ -14,6 +14,7 @@ from typing import Any
 
 import grpc
 import pytest
+import structlog
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -286,6 +287,23 @@ async def test_who_is_revoked_or_enrolled_anew_is_out_at_once(head: Open, tmp_pa
         assert again[0] is CODE.NOT_FOUND
 
 
+async def test_who_is_revoked_does_not_come_by_a_token_that_was_not_redeemed(
+    head: Open, tmp_path: Path
+) -> None:
+    alice = await head.invite(pb.IDENTITY_ROLE_USER, "alice")
+    bob = await head.invite(pb.IDENTITY_ROLE_USER, "bob")
+    stub: Any = enrol_pb2_grpc.EnrolServiceStub(head.channel)
+    request = pb.RevokeRequest(role=pb.IDENTITY_ROLE_USER, name="alice")
+    await stub.Revoke(request, metadata=head.admin)
+    with pytest.raises(NotEnrolled, match="was used, or is too old"):
+        await asyncio.to_thread(enrol, head.address, alice, "alice", tmp_path / "alice")
+    await asyncio.to_thread(enrol, head.address, bob, "bob", tmp_path / "bob")
+    assert (await status(stub.Revoke(request, metadata=head.admin)))[0] is CODE.NOT_FOUND
+    anybody = pb.RevokeRequest(role=pb.IDENTITY_ROLE_NODE)
+    code, words = await status(stub.Revoke(anybody, metadata=head.admin))
+    assert (code, words[:4]) == (CODE.INVALID_ARGUMENT, "name")
+
+
 async def test_who_is_revoked_hears_nothing_more_by_a_stream_that_is_open(
     head: Open, tmp_path: Path
 ) -> None:
@@ -335,6 +353,64 @@ async def test_a_renewed_certificate_counts_beside_the_one_before(
             assert (await status(info(old)))[0] is CODE.UNAUTHENTICATED
 
 
+async def test_renewals_that_come_to_nothing_lock_nobody_out(head: Open, tmp_path: Path) -> None:
+    """Answers that are lost, a full disk, several commands at once: the one in use still counts."""
+    alice = await head.member(pb.IDENTITY_ROLE_USER, "alice", tmp_path / "alice")
+    file = alice.folder / "member.crt"
+    first = file.read_bytes()
+    async with connected(alice) as channel:
+        renewed = []
+        for _ in range(5):
+            await alice.renew(channel)
+            renewed.append(file.read_bytes())
+            file.write_bytes(first)
+        assert (await info(channel)).version
+    for each in (first, renewed[0], renewed[-1]):
+        file.write_bytes(each)
+        async with connected(alice) as channel:
+            assert (await info(channel)).version
+    file.write_bytes(renewed[2])
+    async with connected(alice) as channel:
+        await alice.renew(channel)
+    for before in (first, renewed[1]):
+        file.write_bytes(before)
+        async with connected(alice) as channel:
+            assert (await status(info(channel)))[0] is CODE.UNAUTHENTICATED, "a later one was used"
+    file.write_bytes(renewed[3])
+    async with connected(alice) as channel:
+        assert (await info(channel)).version
+
+
+async def test_no_more_renewals_count_than_anybody_needs(tmp_path: Path) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
+    asked = request.sign(key, hashes.SHA256())
+    ours = Authority(tmp_path)
+
+    def number(pem: bytes) -> int:
+        return x509.load_pem_x509_certificate(pem).serial_number
+
+    used = number(ours.issue(BOX, asked))
+    renewed = [number(ours.renew(BOX, used, asked)) for _ in range(40)]
+    assert ours.counts(BOX, used)
+    assert [ours.counts(BOX, each) for each in renewed] == [False] * 24 + [True] * 16
+
+
+async def test_who_is_enrolled_anew_is_not_heard_by_the_stream_of_before(
+    head: Open, tmp_path: Path
+) -> None:
+    stolen = await head.member(pb.IDENTITY_ROLE_NODE, "box", tmp_path / "stolen")
+    async with connected(stolen) as channel:
+        thief = await attached(channel, "box")
+        box = await head.member(pb.IDENTITY_ROLE_NODE, "box", tmp_path / "box")
+        await thief.call.write(node_pb2.AttachRequest(heartbeat=node_pb2.Heartbeat()))
+        code, words = await status(thief.ended())
+        assert code is CODE.UNAUTHENTICATED
+        assert "node box counts no more" in words
+    async with connected(box) as channel:
+        await attached(channel, "box")
+
+
 async def test_members_and_invitations_outlive_the_head(tmp_path: Path) -> None:
     listen, reception = (f"127.0.0.1:{free_port()}" for _ in range(2))
     settings: dict[str, Any] = {"embedded": False, "listen": listen, "enrol": reception}
@@ -377,6 +453,42 @@ async def test_a_node_whose_clock_is_far_ahead_renews_once_and_stays(
     assert welcomes == 2, "the stream of the new certificate lasts"
     await cancelled(running)
     await dialling.close()
+
+
+async def test_a_certificate_that_cannot_be_written_down_costs_no_stream(
+    head: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box = await head.member(pb.IDENTITY_ROLE_NODE, "box", tmp_path / "node" / "membership")
+    (box.folder / "member.crt.partial").mkdir()  # so that nothing can be written in its place
+
+    def now(zone: datetime.tzinfo) -> datetime.datetime:
+        return datetime.datetime.now(zone) + datetime.timedelta(days=80)
+
+    ahead = SimpleNamespace(datetime=SimpleNamespace(now=now), UTC=datetime.UTC)
+    monkeypatch.setattr(link, "datetime", ahead)
+    monkeypatch.setattr(link, "_RENEWAL_AGAIN_SECONDS", 0.01)
+    config = NodeConfig(state_dir=tmp_path / "node", cpu_slots=())
+    said: list[str] = []
+    over = asyncio.Event()
+
+    def heard(response: node_pb2.AttachResponse) -> None:
+        said.append(str(response.WhichOneof("message")))
+        if said.count("lease") == 2:
+            over.set()
+
+    hello = node_pb2.Hello(node="box", boot_id="b", version=hermesd.__version__)
+    dialling = link.Link(config, Outbox(), lambda: node_pb2.AttachRequest(hello=hello), heard)
+    with structlog.testing.capture_logs() as logs:
+        running = asyncio.get_running_loop().create_task(dialling.run())
+        await over.wait()
+        await cancelled(running)
+    await dialling.close()
+    assert said.count("welcome") == 1
+    failed = [line["reason"] for line in logs if line["event"] == "certificate not renewed"]
+    assert len(failed) > 1
+    assert "member.crt.partial" in failed[0]
+    async with connected(box) as channel:
+        assert (await status(info(channel)))[0] is CODE.PERMISSION_DENIED, "it is still known"
 
 
 def test_a_clock_of_the_head_that_is_ahead_locks_nobody_out(

@@ -32,7 +32,7 @@ from hermesd.pb.hermes.v1.enrol_pb2 import (
     IDENTITY_ROLE_OPERATOR,
     IDENTITY_ROLE_USER,
 )
-from hermesd.pb.hermes.v1.types_pb2 import TIER_PARK
+from hermesd.pb.hermes.v1.types_pb2 import TIER_PARK, Requires
 from tests.head.heads import Node, World, request_id, status, world
 from tests.head.test_enrol import Open, connected
 from tests.head.test_transport import free_port
@@ -97,6 +97,20 @@ async def _attached(head: World, channel: grpc.aio.Channel, **fields: Any) -> No
 async def _submit(stub: Any, **fields: Any) -> Any:
     request = pb.SubmitStudyRequest(request_id=request_id(), spec=spec(**fields))
     return await stub.SubmitStudy(request)
+
+
+async def test_what_a_node_lacks_for_others_is_not_told(people: People) -> None:
+    """A path says what they work on, an installer's words may hold a password."""
+    path, why = "/home/alice/of-a-secret-project", "No such file or directory"
+    sights = [node_pb2.Sight(path=path, reason=why)]
+    await people.node.say(looked=node_pb2.Looked(node="box", sights=sights))
+    await people.node.settle()
+    await _submit(people.alice, requires=Requires(paths=[path]))
+    told = []
+    for who in (people.alice, people.operator, people.bob):
+        (box,) = (await who.ListNodes(pb.ListNodesRequest())).nodes
+        told.append(list(box.lacking))
+    assert told == [[f"{path}: {why}"], [f"{path}: {why}"], []]
 
 
 def naming(descriptor: Descriptor) -> bool:

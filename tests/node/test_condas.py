@@ -75,6 +75,19 @@ async def test_it_is_found_by_condas_record_of_environments(tmp_path: Path) -> N
     assert await found({"HOME": str(tmp_path)}) == own
 
 
+async def test_a_conda_that_cannot_be_started_is_as_if_there_were_none(tmp_path: Path) -> None:
+    """One whose own interpreter was moved away, as conda's script names it."""
+    tool = tmp_path / "conda"
+    tool.write_text("#!/nowhere/bin/python\n")
+    tool.chmod(0o755)
+    looking, said = condas({"HOME": str(tmp_path), "CONDA_EXE": str(tool), "PATH": "/usr/bin:/bin"})
+    async with asyncio.TaskGroup() as tasks:
+        watching = tasks.create_task(looking.run())
+        looking.want(["vision"])
+        assert (await said.get()).sights == ((NEED, "it is not here; there is none"),)
+        watching.cancel()
+
+
 async def test_conda_itself_is_asked_for_what_is_not_found_otherwise(tmp_path: Path) -> None:
     prefix = environment(tmp_path / "far" / "vision")
     base = environment(tmp_path / "miniforge")

@@ -3,6 +3,7 @@
 import itertools
 import os
 import sys
+import threading
 import types
 from collections.abc import Callable
 
@@ -115,6 +116,30 @@ async def test_a_gpu_is_free_when_its_driver_lists_none_of_ours(
     assert gpus.environment("n1/gpu0")["CUDA_VISIBLE_DEVICES"] == "GPU-1"
     assert await gpus.use() == {"n1/gpu0": (0.4, 1 << 30)}
     assert await gpus.released("n1/gpu0", frozenset({7, 8})) == reason
+
+
+async def test_a_driver_that_hangs_is_not_waited_for_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    goes_on = threading.Event()
+
+    class Hangs(Driver):
+        def __getattr__(self, name: str) -> object:
+            if name == "nvmlDeviceGetHandleByUUID":
+                return lambda uuid: goes_on.wait()
+            return super().__getattr__(name)
+
+    monkeypatch.setitem(sys.modules, "pynvml", Hangs([set()]))
+    gpus = Gpus()
+    await gpus.find("n1")
+    monkeypatch.setattr("hermesd.node.devices.nvml.ANSWER_SECONDS", 0.05)
+    try:
+        reason = await gpus.released("n1/gpu0", frozenset({7}))
+        assert reason == "the driver does not answer: it was silent for 0.05 s"
+        assert dict(await gpus.use()) == {}
+        assert dict(await gpus.holders()) == {}
+    finally:
+        goes_on.set()
 
 
 async def test_a_rack_asks_whoever_a_device_belongs_to() -> None:

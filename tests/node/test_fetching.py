@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -97,6 +98,23 @@ async def test_a_checkpoint_stays_for_as_long_as_it_takes_to_bring_it(
     await bring(giver, tmp_path / "b")
     assert checkpoints.verified(tmp_path / "b" / "s5").sha256 == giver.checkpoint.sha256
     assert (folder / "s7").exists()
+
+
+async def test_a_disk_that_hangs_holds_up_nothing_but_the_file(
+    giver: Giver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of shared files may belong to a machine that is gone."""
+    within = giving.files.within
+    looked: list[threading.Thread] = []
+
+    def looking(root: Path, name: str) -> Path:
+        looked.append(threading.current_thread())
+        return within(root, name)
+
+    monkeypatch.setattr(giving.files, "within", looking)
+    await bring(giver, tmp_path / "b")
+    assert looked
+    assert threading.main_thread() not in looked
 
 
 async def test_an_address_that_has_no_effect_is_told(tmp_path: Path) -> None:

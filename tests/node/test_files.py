@@ -1,12 +1,18 @@
 """Which names are a checkpoint's when its files are asked for."""
 
+import asyncio
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hermesd.node import errands
+from hermesd.node.errands import Errands
 from hermesd.node.files import chunks
 from hermesd.node.folder import TrialFolder
+from hermesd.node.outbox import Outbox
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 
 
@@ -27,3 +33,25 @@ async def test_only_a_checkpoint_is_sent_as_one(tmp_path: Path, name: str) -> No
     (folder.checkpoints / "a" / "manifest.json").write_text(json.dumps({}))
     assert await sent(folder, name) == ([], f"{name}: no such checkpoint")
     assert await sent(folder, "digits/1@a") == (["manifest.json"], "")
+
+
+async def test_what_goes_wrong_costs_whoever_asked_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: Any) -> AsyncIterator[pb.FileChunk]:
+        raise RuntimeError("can't start new thread")
+        yield pb.FileChunk()
+
+    monkeypatch.setattr(errands.files, "chunks", broken)
+    outbox = Outbox()
+
+    def folder(trial: str) -> TrialFolder:
+        return TrialFolder(tmp_path / "trials", tmp_path / "run", trial)
+
+    async with asyncio.TaskGroup() as tasks:
+        Errands(tasks, outbox, folder, lambda trial: True).take(
+            pb.SendFile(ticket=3, trial="digits/1")
+        )
+        said = (await outbox.take()).file_chunk
+    assert (said.ticket, said.last) == (3, True)
+    assert said.error == "the node could not read it; its log says why"

@@ -70,3 +70,24 @@ async def test_beyond_that_nothing_is_started(root: Path) -> None:
     with pytest.raises(CodeError, match="disk_budget_bytes = 1000"):
         await Shelf(root, root / "run", 1000, nothing).snapshot(NEEDED)
     assert there(root) == {"needed", "work 2"}
+
+
+async def test_what_is_being_made_is_left_alone(root: Path) -> None:
+    """Of what was removed under its maker, half would be taken for the whole."""
+    shelf = Shelf(root, root / "run", 150_000, nothing)
+    making = [root / "code" / "partial-x", root / "venvs" / "venv-1"]
+    for folder in (*making, root / "venvs" / "venv-2"):
+        folder.mkdir(parents=True)
+        (folder / "big").write_bytes(b"x" * 100_000)
+    (root / "venvs" / "venv-2" / ".whole").touch()
+    with pytest.raises(CodeError, match="disk_budget_bytes"):
+        await shelf.snapshot(NEEDED)
+    assert [folder.exists() for folder in making] == [True, True]
+    assert there(root) == {"needed", "work 2"}
+    assert [path.name for path in (root / "venvs").iterdir()] == ["venv-1"]
+
+
+def test_what_a_daemon_before_had_not_unpacked_goes(root: Path) -> None:
+    (root / "code" / "partial-x").mkdir()
+    Shelf(root, root / "run", 10_000_000, nothing)
+    assert {path.name for path in (root / "code").iterdir()} == {NEEDED, STALE}

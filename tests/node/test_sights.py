@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -43,6 +44,21 @@ async def test_it_says_what_is_there(head: Head, node: Node, tmp_path: Path) -> 
     head.send(Look("n1", (str(tmp_path), absent)))
     said = await head.hears(Looked)
     assert said == Looked("n1", ((str(tmp_path), ""), (absent, MISSING)))
+
+
+async def test_a_machine_without_threads_left_says_so(
+    heard: Heard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exhausted(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(sights, "LOOK_SECONDS", 0.01)
+    with monkeypatch.context() as crowded:
+        crowded.setattr(threading.Thread, "start", exhausted)
+        heard.sights.watch([str(tmp_path)])
+        said = await heard.next()
+    assert said == {str(tmp_path): "it cannot be looked at now: can't start new thread"}
+    assert await heard.next() == {str(tmp_path): ""}
 
 
 async def test_what_changes_is_said_and_what_does_not_is_not(

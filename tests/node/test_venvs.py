@@ -113,6 +113,26 @@ async def test_what_was_left_half_made_is_made_anew(tmp_path: Path) -> None:
     assert await imported(await made.interpreter(venv)) == b"made for it\n"
 
 
+async def test_what_comes_to_nothing_leaves_nothing(tmp_path: Path) -> None:
+    made, _ = venvs(tmp_path, quick())
+    with pytest.raises(NotMade):
+        await made.interpreter(Venv(sys.executable, str(tmp_path / "nothing.whl")))
+    assert list((tmp_path / "venvs").iterdir()) == []
+
+
+async def test_what_a_daemon_before_had_not_made_or_removed_to_its_end_goes(tmp_path: Path) -> None:
+    made, _ = venvs(tmp_path, quick())
+    for name in ("half-made", "partial-half-gone", "whole"):
+        (tmp_path / "venvs" / name).mkdir(parents=True)
+    for name in ("partial-half-gone", "whole"):
+        (tmp_path / "venvs" / name / ".whole").touch()
+    async with asyncio.TaskGroup() as tasks:
+        making = tasks.create_task(made.run())
+        await becomes(lambda: len(list((tmp_path / "venvs").iterdir())) == 1)
+        making.cancel()
+    assert (tmp_path / "venvs" / "whole").exists()
+
+
 SLOW = """#!/bin/sh
 # An interpreter of which `-m venv` never ends, and writes on and on where it is.
 echo $$ > %(begun)s

@@ -1,7 +1,9 @@
 """Warm starts: one interpreter for many hosts, and a cold start whenever that cannot be."""
 
+import asyncio
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -127,6 +129,13 @@ async def test_a_script_that_sets_such_variables_starts_cold(
     assert b"trainer_shim.host" in command
 
 
+def hangs(tmp_path: Path, program: dict[str, str]) -> dict[str, str]:
+    """The environment of a program whose framework's import comes to no end."""
+    (tmp_path / "stuck").mkdir(exist_ok=True)
+    (tmp_path / "stuck" / "keras.py").write_text("import time; time.sleep(3600)")
+    return {**program, "PYTHONPATH": str(tmp_path / "stuck")}
+
+
 def named(path: Path) -> list[int]:
     """The processes that have a path in their command line."""
     found = []
@@ -178,6 +187,50 @@ async def test_what_it_forks_bears_the_mark_of_the_node_and_of_no_trial(
     await start(make(tmp_path, 1, trial), zygotes, shim, trial)
     (interpreter,) = named(tmp_path / "run/zygote0")
     assert processes.started_with(interpreter, OWNER) == str(shim.parent)
+
+
+async def test_one_whose_import_hangs_delays_nobody_elses(
+    tmp_path: Path, zygotes: Zygotes, shim: Path, program: dict[str, str]
+) -> None:
+    hanging = make(tmp_path, 1, hangs(tmp_path, program))
+    theirs = tmp_path / "python"
+    theirs.symlink_to(sys.executable)
+    waiting = asyncio.get_running_loop().create_task(
+        zygotes.spawn(str(theirs), "keras", hangs(tmp_path, program), hanging.spec)
+    )
+    assert b"zygote" in await start(make(tmp_path, 2, program), zygotes, shim, program)
+    assert not waiting.done()
+    waiting.cancel()
+    await asyncio.wait({waiting})
+
+
+async def test_one_that_hangs_is_given_up_and_not_waited_for_again(
+    tmp_path: Path,
+    zygotes: Zygotes,
+    shim: Path,
+    program: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hermesd.node.zygotes.IMPORT_SECONDS", 0.1)
+    env = hangs(tmp_path, program)
+    assert b"trainer_shim.host" in await start(make(tmp_path, 1, env), zygotes, shim, env)
+    monkeypatch.setattr("hermesd.node.zygotes.IMPORT_SECONDS", 3600.0)
+    assert b"trainer_shim.host" in await start(make(tmp_path, 2, env), zygotes, shim, env)
+
+
+async def test_one_that_is_stopped_is_given_up_and_ended(
+    tmp_path: Path,
+    zygotes: Zygotes,
+    shim: Path,
+    program: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await start(make(tmp_path, 1, program), zygotes, shim, program)
+    (interpreter,) = named(tmp_path / "run/zygote0")
+    os.kill(interpreter, signal.SIGSTOP)
+    monkeypatch.setattr("hermesd.node.zygotes.FORK_SECONDS", 0.1)
+    assert b"trainer_shim.host" in await start(make(tmp_path, 2, program), zygotes, shim, program)
+    await processes.exited(interpreter)
 
 
 def test_a_hosts_path_has_the_shim_first(shim: Path, program: dict[str, str]) -> None:

@@ -1,8 +1,8 @@
 """NVIDIA GPUs, through the driver's management library.
 
-Rule: every call goes to one thread of its own (a hung driver must not stop the daemon), and a
-machine without a driver simply has no GPU, and says so. A GPU is released when the driver lists
-none of our processes on it any more.
+Rule: every call goes to one thread of its own, and is not waited for for ever (a hung driver must
+not stop the daemon), and a machine without a driver simply has no GPU, and says so. A GPU is
+released when the driver lists none of our processes on it any more.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from hermesd.core.model import Device, DeviceId, NodeId, Tier
 from hermesd.node.devices import Use
 
 RELEASE_SECONDS = 30.0
+# The driver may have to initialize every GPU first. One that is silent for longer hangs.
+ANSWER_SECONDS = 60.0
 _POLL_SECONDS = 0.05
 
 Answer = TypeVar("Answer")
@@ -41,7 +43,12 @@ class Gpus:
 
             return question(pynvml)
 
-        return await asyncio.get_running_loop().run_in_executor(self._thread, answer)
+        asked = asyncio.get_running_loop().run_in_executor(self._thread, answer)
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await asked
+        except TimeoutError:
+            raise TimeoutError(f"it was silent for {ANSWER_SECONDS:g} s") from None
 
     async def find(self, node: NodeId) -> tuple[Device, ...]:
         try:
