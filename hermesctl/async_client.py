@@ -247,6 +247,8 @@ class AsyncClient(AsyncUpkeep):
             identical_to=response.identical_to,
             notes=tuple(response.notes),
             policy=plugin_label(response.policy, response.placement),
+            fitting_devices=response.fitting_devices,
+            misfits=tuple(response.misfits),
         )
 
     async def _check_version(self) -> None:

@@ -17,6 +17,7 @@ from hermesctl.async_client import AsyncClient
 from hermesctl.errors import HermesError
 from hermesctl.likeness import Wanted, nearest
 from hermesctl.node_records import DEFAULT_POOL
+from hermesctl.records import Submission
 from hermesctl.replay_views import WITHIN
 from hermesctl.simulation import progress, simulated
 from hermesctl.study_writer import study_data
@@ -27,6 +28,7 @@ from hermesctl.text import count, duration, one_line, printable
 PATIENCE_SECONDS = 20.0
 # Draws of the earlier study's trials: ten, or fewer where a study has many trials.
 MOST_DRAWS, MOST_TRIALS = 10, 160
+NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,33 +43,36 @@ class Forecast:
     reason: str = ""
 
 
-async def forecast(client: AsyncClient, prepared: Prepared, policy: str, trials: int) -> Forecast:
-    """What the curves of earlier studies say of a study of so many trials, run by a policy with
-    its settings as `plugin_label` writes them."""
+async def forecast(
+    client: AsyncClient, prepared: Prepared, policy: str, checked: Submission
+) -> Forecast:
+    """What the curves of earlier studies say of a study that was checked, run by a policy with its
+    settings as `plugin_label` writes them."""
+    if checked.misfits:
+        why = "; ".join(checked.misfits[:NAMED])
+        more = len(checked.misfits) - NAMED
+        why += f"; and {count(more, 'node')} more" if more > 0 else ""
+        return Forecast(None, reason=f"no forecast: no node can take its trials: {why}")
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             with progress("looking at earlier studies"):
-                return await _forecast(client, prepared, policy, trials)
+                return await _forecast(client, prepared, policy, checked)
     except TimeoutError:
         return Forecast(None, reason=f"no forecast: it takes over {PATIENCE_SECONDS:.0f} s")
     except HermesError as error:
         return Forecast(None, reason=f"no forecast: {one_line(str(error))}")
 
 
-async def _forecast(client: AsyncClient, prepared: Prepared, policy: str, trials: int) -> Forecast:
+async def _forecast(
+    client: AsyncClient, prepared: Prepared, policy: str, checked: Submission
+) -> Forecast:
     spec = prepared.spec
     studies = [study async for study in client.studies()]
     wanted = Wanted(study_data(spec), str(prepared.directory), program_sha256(prepared))
     found = nearest(studies, wanted)
     if (study := found.study) is None:
         return Forecast(None, reason=found.words)
-    kind, pool = spec.resources.device_kind, spec.pool or DEFAULT_POOL
-    devices = sum(
-        device.healthy and not device.yielded and kind in ("", device.kind)
-        for node in await client.nodes()
-        if node.connected and not node.draining and not node.resting and node.pool == pool
-        for device in node.devices
-    )
+    trials, devices = len(checked.trials), checked.fitting_devices
     draws = max(1, min(MOST_DRAWS, MOST_TRIALS // max(1, trials)))
     flags: dict[str, object] = {
         "trials": trials,
@@ -77,6 +82,7 @@ async def _forecast(client: AsyncClient, prepared: Prepared, policy: str, trials
     }
     words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
     expected = await simulated(study.id, client.export(study), "forecast", *words)
+    pool = spec.pool or DEFAULT_POOL
     busy = sum(not other.finished and other.pool == pool for other in studies)
     return Forecast(expected, found.words, devices, busy)
 
@@ -88,7 +94,7 @@ def forecast_view(forecast: Forecast) -> RenderableType:
         return cell(forecast.reason, "dim")
     devices = count(expected["devices"], "device")
     if not forecast.attached:
-        devices += " (none is attached now)"
+        devices += " (none that fits is there now)"
     earlier = f"{expected['study']} ({count(expected['trained'], 'trial')}, {forecast.likeness})"
     table = grid("expected", ">first good", ">best within 2 %", ">best trained", ">all done")
     for policy in expected["policies"]:

@@ -248,8 +248,10 @@ class Submission:
     """What a submit led to.
 
     `identical_to` names the study that was there already, in which case nothing new was begun
-    and `study` is that one. After a dry run `study` is only what it would be called. `policy` is
-    what it is run by, its own or its pool's, with its settings: `hermes:quantum_seconds=20`.
+    and `study` is that one. After a dry run `study` is only what it would be called,
+    `fitting_devices` how many devices could be given its trials now, and `misfits` says why none of
+    its pool can ever take one, a line for each node; empty if one can. `policy` is what it is run
+    by, its own or its pool's, with its settings: `hermes:quantum_seconds=20`.
     """
 
     study: str
@@ -257,6 +259,8 @@ class Submission:
     identical_to: str
     notes: tuple[str, ...]
     policy: str = ""
+    fitting_devices: int = 0
+    misfits: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         before = ", submitted before" if self.identical_to else ""

@@ -54,6 +54,11 @@ def test_what_is_not_said_has_the_defaults() -> None:
     assert draft(pb.StudySpec(program="train.py")).points == ((),)
 
 
+def test_no_copies_is_another_wish_than_none_said() -> None:
+    assert draft(spec(suspend=pb.Suspend(replicas=0))).study.replicas == 0
+    assert draft(spec(suspend=pb.Suspend(durability_seconds=30))).study.replicas == 1
+
+
 def test_every_section_reaches_the_study() -> None:
     message = spec(
         metric=pb.Metric(name="acc", goal=pb.GOAL_MAXIMIZE, mode=pb.METRIC_MODE_BEST),

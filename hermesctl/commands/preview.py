@@ -54,7 +54,8 @@ def preview(
 
     The head checks and expands it, as it would on submit. Times come from simulating the study's
     policy on the curves of the earlier study that is most like it and has the same signal, if there
-    is one: what the two have in common is said.
+    is one, and on the devices that could take its trials now: what the two have in common is said.
+    Where no node can take them, each node is named with the reason instead.
 
     Example: hermesctl preview study.yaml -o wide
     """
@@ -64,9 +65,8 @@ def preview(
         submission = await client.submit(prepared, dry_run=True)
         if words := renamed(prepared, submission.study):
             say(f"note: {words}")
-        trials = len(submission.trials)
         policy = policy_of(prepared, submission)
-        expected = await forecast(client, prepared, policy, trials)
+        expected = await forecast(client, prepared, policy, submission)
         show_preview(stdout(), prepared, submission, output, expected)
 
     run(body, head=head, local=local)

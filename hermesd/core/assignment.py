@@ -19,6 +19,7 @@ from hermesd.core.pools import PoolId
 from hermesd.core.queue import Choice
 from hermesd.core.queues import Queues
 from hermesd.core.quotas import Quotas
+from hermesd.core.relocation import Relocation, arriving, expected
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.core.turns import merged
@@ -66,7 +67,7 @@ class Assignment:
                 self._launch(choice, device, issue)
         free: dict[PoolId, Free] = {}
         for device in sorted(state.free):
-            if not self._expects(device):
+            if not expected(state, device):
                 free.setdefault(self._pool(device), OrderedDict())[device] = None
         occupants: dict[PoolId, dict[TrialId, DeviceId]] = {}
         for device in sorted(state.expired):
@@ -91,7 +92,18 @@ class Assignment:
         """Share the open devices of one pool among its studies."""
         state = self.state
         moves = Moves(state, self.queues, [*free, *occupants.values()], studies)
-        order = self._merged(studies, free, occupants, moves, now)
+        away = Relocation(state, self.queues, quotas, occupants, now)
+        open_devices = [*free, *occupants.values()]
+
+        def eligible(trial: Trial) -> bool:
+            if not self._available(trial, now):
+                return False
+            if any(self.queues.fits(trial, device) for device in open_devices):
+                return True
+            return away.may(trial)
+
+        mine = (*occupants, *moves.stays)
+        order = self._merged(studies, len(open_devices), mine, eligible, now)
         position = {trial_id: index for index, trial_id in enumerate(order)}
         for trial_id in order:
             if not free and not occupants and not moves.left:
@@ -111,19 +123,18 @@ class Assignment:
             elif trial_id in moves.stays:
                 self._move(trial, moves, free, occupants, position, issue)
             elif trial_id in moves.displaced or self._available(trial, now):
-                self._claim(trial, free, occupants, moves, quotas, position, issue, now)
+                self._claim(trial, free, occupants, moves, away, quotas, position, issue, now)
         for trial_id in list(moves.left):
             self._leave(trial_id, None, moves, issue)
         for trial_id in occupants:
             self._give_back(trial_id, None, "held back by its policy", issue)
 
-    def _expects(self, device: DeviceId) -> bool:
-        """Whether a free device is kept for a trial that is on its way from another."""
-        reserved = self.state.slots[device].reserved
-        trial = self.state.trials.get(reserved) if reserved else None
-        if trial is None or trial.phase is not Phase.SUSPENDING or trial.run is None:
-            return False
-        return self.state.nodes[self.state.slots[trial.run.devices[0]].device.node].connected
+        def parked(count: int, could: Callable[[Trial], bool]) -> list[TrialId]:
+            return self._merged(
+                studies, count, (), lambda each: self._available(each, now) and could(each), now
+            )
+
+        away.bring(studies, free, parked, issue)
 
     def _move(
         self,
@@ -164,13 +175,14 @@ class Assignment:
         free: Free,
         occupants: dict[TrialId, DeviceId],
         moves: Moves,
+        away: Relocation,
         quotas: Quotas,
         position: dict[TrialId, int],
         issue: Issue,
         now: Time,
     ) -> None:
         """A waiting trial takes a free device, else the one that another leaves for a better, else
-        that of the least deserving occupant."""
+        that of the least deserving occupant, be it on another node than where the trial is."""
         trials = self.state.trials
         device = None
         if trial.run is None and not quotas.full(trial):
@@ -197,6 +209,8 @@ class Assignment:
             for t, device in occupants.items()
             if quotas.shares(trial, trials[t]) and self.queues.fits(trial, device)
         ]
+        if not victims and (victims := away.victims(trial, occupants)):
+            away.write_down(trial, issue)
         if victims:
             victim = max(victims, key=lambda t: position.get(t, len(position)))
             del occupants[victim]
@@ -281,33 +295,26 @@ class Assignment:
         if device is None:
             return True
         slot = self.state.slots[device]
-        return slot.run is None or not slot.sound or not self._open(device)
+        if not slot.sound or not self._open(device):
+            return True
+        return slot.run is None and not arriving(self.state, trial)
 
     def _merged(
         self,
         studies: Sequence[StudyId],
-        free: Free,
-        occupants: dict[TrialId, DeviceId],
-        moves: Moves,
+        count: int,
+        have: Sequence[TrialId],
+        eligible: Callable[[Trial], bool],
         now: Time,
     ) -> list[TrialId]:
-        """The studies' orders as one; see `turns`."""
-        open_devices = [*free, *occupants.values()]
-
-        def eligible(trial: Trial) -> bool:
-            if self._available(trial, now):
-                for device in open_devices:
-                    if self.queues.fits(trial, device):
-                        return True
-            return False
-
+        """The studies' orders as one; see `turns`. Those in `have` are on a device already."""
         mine: dict[StudyId, list[Trial]] = {}
-        for trial in (self.state.trials[trial_id] for trial_id in (*occupants, *moves.stays)):
+        for trial in (self.state.trials[trial_id] for trial_id in have):
             mine.setdefault(trial.spec.study, []).append(trial)
         orders: dict[StudyId, list[TrialId]] = {}
         for study_id in studies:
             theirs = tuple(mine.get(study_id, ()))
-            order = self.queues.order(study_id, len(open_devices), theirs, eligible, now)
+            order = self.queues.order(study_id, count, theirs, eligible, now)
             if order:
                 orders[study_id] = order
-        return merged(self.state, orders, {*occupants, *moves.stays}, now)
+        return merged(self.state, orders, set(have), now)

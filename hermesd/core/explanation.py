@@ -12,6 +12,7 @@ from hermesd.core.placement import avoided, cramped, starved
 from hermesd.core.queue import Standing
 from hermesd.core.queues import Queues, Unanswered
 from hermesd.core.quotas import Quotas
+from hermesd.core.relocation import arriving
 from hermesd.core.sights import lacking
 from hermesd.core.state import State
 from hermesd.core.strikes import one_line
@@ -88,7 +89,7 @@ def explain(state: State, queues: Queues, asked: Question) -> Explanation:
         if trial.phase is Phase.WAITING and Quotas(state).full(trial):
             summary += f"; it waits: {_quota(state, trial, asked.asker)} is in use"
         elif trial.phase is Phase.WAITING:
-            summary += _turns(state, trial, asked)
+            summary += _turns(state, trial, asked) + _where_parked(state, queues, trial)
         summary += trouble + no_devices(state, trial)
         summary += silence(state, trial, asked.losses, asked.now)
     if not trial.phase.final and (crowd := crowded(state, trial)):
@@ -111,6 +112,21 @@ def _turns(state: State, trial: Trial, asked: Question) -> str:
     ahead = sum(use < used[owner] for use in used.values())
     whose = "you" if asked.asker == owner else owner
     return f"; users take turns: {ahead} of {len(owners)} used less for their weight than {whose}"
+
+
+def _where_parked(state: State, queues: Queues, trial: Trial) -> str:
+    """Why the trial does not go on on a free device, if its process is on another node."""
+    node, kept = state.parked_on(trial), trial.kept
+    if node is None or kept is None:
+        return ""
+    if arriving(state, trial):
+        return f"; it is being written down on {node}, to go on elsewhere"
+    others = (each for each in state.free if state.slots[each].device.node != node)
+    if not any(queues.could_take(trial, device) for device in others):
+        return ""
+    if not trial.fidelity.restorable:
+        return f"; it is parked on {node}, and no checkpoint would bring it back elsewhere"
+    return f"; it is parked on {node}, which could not write it down" if kept.unwritable else ""
 
 
 def _quota(state: State, trial: Trial, asker: UserId) -> str:

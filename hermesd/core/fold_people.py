@@ -51,6 +51,7 @@ def fold_study_event(
                 del state.trials[trial_id]
                 state.versions.pop(trial_id, None)
                 state.dirty.pop(trial_id, None)
+                state.parked.pop(trial_id, None)
             for key in [key for key in state.excluded if key[0] == study_id]:
                 del state.excluded[key]
             ended = state.studies, state.active, state.facts, state.fallen, state.served

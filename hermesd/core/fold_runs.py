@@ -22,7 +22,7 @@ from hermesd.core.events import (
     RunSuspended,
 )
 from hermesd.core.fold_copies import with_places
-from hermesd.core.history import Ending
+from hermesd.core.history import NOT_WRITTEN, Ending, Kept
 from hermesd.core.model import Phase, RunId, Tier, Time
 from hermesd.core.placement import prospects
 from hermesd.core.recovery import heard_late, may_return, recovered
@@ -44,6 +44,11 @@ def fold_run_event(state: Tables, event: RunEvent, now: Time) -> None:
             _park_lost(state, trial, event, now)
         case RunSuspended(tier=Tier.CHECKPOINT) if kept and not current:
             _demoted(state, trial, event)
+        case RunSuspended(cause=cause) if kept and not current and cause == NOT_WRITTEN:
+            assert trial.kept is not None
+            if trial.kept.unwritable:
+                raise Rejected(f"{event.run} could not be written down before")
+            state.put(replace(trial, kept=replace(trial.kept, unwritable=True)))
         case Reported() if may_return(trial, event.run):
             state.put(heard_late(trial, event))
         case _ if not current:
@@ -126,7 +131,7 @@ def _park_lost(state: Tables, trial: Trial, event: ParkLost, now: Time) -> None:
 def _demoted(state: Tables, trial: Trial, event: RunSuspended) -> None:
     """A parked trial was written down and its process ended, to make room."""
     assert trial.kept is not None
-    kept = replace(trial.kept, tier=Tier.CHECKPOINT, memory_bytes=0, leaving=False)
+    kept = Kept(Tier.CHECKPOINT, trial.kept.run, trial.kept.device)
     trial = replace(progress.with_checkpoint(trial, event.checkpoint), kept=kept)
     behind = trial.checkpoint is None or trial.checkpoint.step < trial.step
     behind = behind and not trial.phase.final
@@ -141,6 +146,8 @@ def _started(state: Tables, trial: Trial, event: RunStarted, now: Time) -> None:
     tier = Tier.CHECKPOINT if tier is None and trial.checkpoint else tier
     if tier is not None:
         _measure(state, trial, resume_seconds=event.start_seconds)
+    if tier is Tier.CHECKPOINT:
+        _measure(state, trial, restore_seconds=event.start_seconds)
     began = progress.started(trial, event, tier, now)
     restored = trial.checkpoint
     if tier is Tier.CHECKPOINT and restored and 0 < restored.step == event.step:

@@ -60,7 +60,7 @@ def _drain(state: Tables, node_id: NodeId, draining: bool) -> None:
     for trial in state.trials_on({node_id}):
         kept = trial.kept
         if draining and kept is not None:
-            trial = replace(trial, kept=replace(kept, leaving=False))
+            trial = replace(trial, kept=replace(kept, leaving=False, unwritable=False))
         state.put(trial)
 
 

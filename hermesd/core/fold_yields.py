@@ -57,5 +57,6 @@ def _touch(state: Tables, node: NodeId, leaving: bool) -> None:
     """Have the trials of a node looked at; what was not written down is asked for again."""
     for trial in state.trials_on({node}):
         if leaving and trial.kept is not None:
-            trial = replace(trial, kept=replace(trial.kept, leaving=False))
+            kept = replace(trial.kept, leaving=False, unwritable=False)
+            trial = replace(trial, kept=kept)
         state.put(trial)

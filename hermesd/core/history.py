@@ -29,6 +29,8 @@ NOT_FETCHED = "not_fetched"
 MACHINES_FAULT = frozenset({"lost", "not_started", "killed", NOT_FETCHED})
 # Its processes were killed for the memory of their machine, or of their share of it.
 OUT_OF_MEMORY = "out_of_memory"
+# The cause that a node gives of what is parked when it was asked to write that down, and could not.
+NOT_WRITTEN = "it could not be written down"
 # A checkpoint's: the trial goes on from the one before.
 RESTORE = "restore"
 
@@ -37,7 +39,9 @@ RESTORE = "restore"
 class Kept:
     """How a suspended trial is kept: parked as `run` on `device`, or by its checkpoint.
 
-    `leaving` says that its node was asked to write down what is parked.
+    `leaving` says that its node was asked to write down what is parked, `unwritable` that the node
+    could not at first; `midway` that it was stopped in the middle of an iteration, where nothing
+    can be written before that has ended.
     """
 
     tier: Tier
@@ -45,6 +49,8 @@ class Kept:
     device: DeviceId
     memory_bytes: int = 0
     leaving: bool = False
+    unwritable: bool = False
+    midway: bool = False
 
 
 @dataclass(frozen=True, slots=True)

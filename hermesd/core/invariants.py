@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from hermesd.core import copies
 from hermesd.core.model import DeviceId, Phase, Tier, TrialId
-from hermesd.core.tables import Tables
+from hermesd.core.tables import Tables, waits_parked
 from hermesd.core.trial import Trial
 
 
@@ -56,6 +56,8 @@ def check(state: Tables) -> None:
     for study_id, members in state.members.items():
         _require(study_id in state.studies, "members of the unknown study {}", study_id)
         unfinished = {t for t in members if not state.trials[t].phase.final}
+        parked = {t for t in members if waits_parked(state.trials[t])}
+        _require(parked == state.parked.keys() & set(members), "{}: index of parked", study_id)
         _require(set(state.active[study_id]) == unfinished, "{}: index of active trials", study_id)
 
 

@@ -208,6 +208,8 @@ def _not_demoted(node: NodeTable, stay: Stay, now: Time) -> None:
         node.let_go(stay, stay.next, now)
     elif stay.final:
         node.kill_process(stay, now)
+    else:
+        node.tell(stay.unwritten())
 
 
 def _ended(node: NodeTable, stay: Stay, fact: Left | Completed | Failed | Gone, now: Time) -> None:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import assert_never
 
 from hermesd.core.commands import Kill, Release, Renew, Stop, Suspend, WriteDown
-from hermesd.core.events import ParkLost, QuantumEnded, RunFailed, RunStarted, RunSuspended
+from hermesd.core.events import (
+    ParkLost,
+    QuantumEnded,
+    RunFailed,
+    RunStarted,
+    RunSuspended,
+)
 from hermesd.core.file_events import NotCopied
 from hermesd.core.model import RunId, Tier, Time
 from hermesd.core.node_actions import Bring, Clear, Tell
@@ -157,7 +163,9 @@ def write_down(node: NodeTable, order: WriteDown, now: Time) -> None:
     elif stay.condition is Condition.PARKED and stay.restorable:
         stay.leaving = True
         demote(node, stay, now)
-    elif stay.condition in (Condition.PARKED, Condition.ENDED) and stay.outcome is not None:
+    elif stay.condition is Condition.PARKED:
+        node.tell(stay.unwritten())
+    elif stay.condition is Condition.ENDED and stay.outcome is not None:
         node.tell(stay.outcome)
 
 

@@ -19,6 +19,7 @@ from hermesd.core.events import (
     RunFailed,
     RunSuspended,
 )
+from hermesd.core.history import NOT_WRITTEN
 from hermesd.core.model import Checkpoint, Fidelity, LiveRun, Quantum, RunId, Tier, Time
 from hermesd.core.node_messages import Assignment, Judged
 
@@ -227,6 +228,11 @@ class Stay:
         seconds = now - self.asked if self.asked is not None else 0.0
         memory = self.memory_bytes if tier is Tier.PARK else 0
         return RunSuspended(self.run, tier, step, kept, seconds, cause, memory)
+
+    def unwritten(self) -> RunSuspended:
+        """What to say of what was to be written down, and could not be: it is parked still."""
+        parked = RunSuspended(self.run, Tier.PARK, self.step, None, 0.0, NOT_WRITTEN)
+        return replace(parked, memory_bytes=self.memory_bytes)
 
     def planned_report(self, report: Reported) -> Reported:
         """The report with what is known of the program's length."""

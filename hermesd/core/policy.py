@@ -41,14 +41,15 @@ class BadSetting(ValueError):
 class Facts:
     """What is typical of a study's trials: used where a trial has no measurement of its own.
 
-    Seconds to suspend one, to resume one and of one iteration; 0 while unmeasured. `speeds` are
-    those of the kinds of devices that were measured.
+    Seconds to suspend one, to resume one, of one iteration and to resume one from a checkpoint; 0
+    while unmeasured. `speeds` are those of the kinds of devices that were measured.
     """
 
     suspend_seconds: float = 0.0
     resume_seconds: float = 0.0
     step_seconds: float = 0.0
     speeds: dict[str, Speed] = field(default_factory=dict)
+    restore_seconds: float = 0.0
 
     @property
     def switch_seconds(self) -> float:

@@ -57,6 +57,7 @@ def started(trial: Trial, event: RunStarted, tier: Tier | None, now: Time) -> Tr
         use=use,
         kept=None,
         abandoned=None,
+        began_busy=trial.began_busy if tier is Tier.PARK else use.busy_seconds,
         planned_steps=event.planned_steps or trial.planned_steps,
     )
 
@@ -247,7 +248,13 @@ def suspended(trial: Trial, event: RunSuspended, now: Time) -> Trial:
         step=max(trial.step, event.step),
         costs={**trial.costs, event.tier: cost},
         use=replace(trial.use, overhead_seconds=trial.use.overhead_seconds + event.release_seconds),
-        kept=Kept(event.tier, run.id, run.devices[0], event.memory_bytes),
+        kept=Kept(
+            event.tier,
+            run.id,
+            run.devices[0],
+            event.memory_bytes,
+            midway=_is_midway(run, event),
+        ),
         preemptions=trial.preemptions + (0 if trial.ending else 1),
         overdue=trial.overdue + _was_overdue(run, event),
         reason=run.asked.reason if run.asked else event.cause,
@@ -264,6 +271,14 @@ def _was_overdue(run: Run, event: RunSuspended) -> bool:
     asked = run.asked
     wanted = isinstance(asked, Suspend) and asked.tier is not Tier.KILL
     return wanted and run.started and event.tier is Tier.KILL
+
+
+def _is_midway(run: Run, event: RunSuspended) -> bool:
+    """Whether the run was parked from outside, as it came to no boundary by the deadline."""
+    asked = run.asked
+    if not isinstance(asked, Suspend) or event.tier is not Tier.PARK:
+        return False
+    return event.release_seconds >= asked.deadline_seconds
 
 
 def _merge_leftover(trial: Trial) -> Trial:

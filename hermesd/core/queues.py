@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeVar
 
 from hermesd.core.events import PolicyFailed
-from hermesd.core.model import DeviceId, Plugin, StudyId, Time, TrialId
+from hermesd.core.model import DeviceId, NodeId, Plugin, StudyId, Time, TrialId
 from hermesd.core.placement import Placement, avoided, cramped, fits
 from hermesd.core.plugins import raised
 from hermesd.core.policy import Policy
@@ -139,8 +139,15 @@ class Queues:
 
     def takes(self, trial: Trial, device: DeviceId) -> bool:
         """Whether the device can take the trial, whatever its home."""
+        return self._takes(trial, device, self.state.parked_on(trial))
+
+    def could_take(self, trial: Trial, device: DeviceId) -> bool:
+        """Whether the device could take the trial if that was parked nowhere."""
+        return self._takes(trial, device, None)
+
+    def _takes(self, trial: Trial, device: DeviceId, node: NodeId | None) -> bool:
+        """`node` is where the trial has to stay, if it has to."""
         study = self.state.studies[trial.spec.study]
-        node = self.state.parked_on(trial)
         there = self.state.slots[device].device
         if not self.state.serves(there, study) or not fits(trial, study, there, node):
             return False

@@ -216,7 +216,9 @@ class Scheduler:
                 self._last[run.trial] = f"kept its device: {reason}"
             case Suspend(run, reason=reason) | Stop(run, reason=reason):
                 self._last[run.trial] = f"asked to give its device back: {reason}"
-            case Kill() | Bind() | WriteDown() | Quarantine() | Trust() | Release():
+            case WriteDown(run, node):
+                self._last[run.trial] = f"to be written down on {node}, to go on elsewhere"
+            case Kill() | Bind() | Quarantine() | Trust() | Release():
                 pass
             case Copy() | Drop() | Look():
                 pass

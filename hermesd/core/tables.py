@@ -15,6 +15,7 @@ from hermesd.core.model import (
     DeviceId,
     Node,
     NodeId,
+    Phase,
     Place,
     Plugin,
     RunId,
@@ -38,13 +39,20 @@ class Rejected(Exception):
     """An illegal entry; nothing was changed. The text says why."""
 
 
+def waits_parked(trial: Trial) -> bool:
+    """Whether the trial waits, and its process is what it is kept by."""
+    kept = trial.kept
+    return kept is not None and kept.tier is Tier.PARK and trial.phase is Phase.WAITING
+
+
 class Tables:
     """Everything the head knows.
 
     `versions` counts the changes of each trial, `dirty` names the trials that changed since the
     scheduler last looked, `free` the slots that could take a run, `expired` those whose run has
-    used up its quantum, `reserved` the trials that a suspending run makes room for, `strays` the
-    runs that a node has and should not, `releases` what nodes may let go of (True: its files too).
+    used up its quantum, `parked` the trials that wait and are kept by their process, `reserved`
+    the trials that a suspending run makes room for, `strays` the runs that a node has and should
+    not, `releases` what nodes may let go of (True: its files too).
     `strikes` is the ledger of failures by device (another dictionary after each change), and
     `quarantined` are the places that it is held against. `excluded` says which studies are to
     have no more of which nodes, and why. `terms` are those of users who have other than the
@@ -85,6 +93,7 @@ class Tables:
         self.dirty: dict[TrialId, None] = {}
         self.free: dict[DeviceId, None] = {}
         self.expired: dict[DeviceId, None] = {}
+        self.parked: dict[TrialId, None] = {}
         self.reserved: dict[TrialId, DeviceId] = {}
 
     def usable(self, slot: Slot) -> bool:
@@ -191,6 +200,10 @@ class Tables:
                 self.releases.setdefault((trial.id, node), False)
         else:
             active[trial.id] = None
+        if waits_parked(trial):
+            self.parked[trial.id] = None
+        else:
+            self.parked.pop(trial.id, None)
         if trial.run is not None:
             for device in trial.run.devices:
                 if trial.candidate:

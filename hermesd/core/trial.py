@@ -77,6 +77,7 @@ class Trial:
     `not_extended` why nothing came of that. Where the signal is `maximized`, losses are its values
     with the other sign. `abandoned` is what was heard of its last run, if that was given up and
     none has begun since.
+    `began_busy` is what it had trained, in seconds, when its present process began.
     `overdue` counts the suspends in which it came to no boundary by the deadline and was ended.
     """
 
@@ -123,6 +124,7 @@ class Trial:
     maximized: bool = False
     abandoned: Abandoned | None = None
     overdue: int = 0
+    began_busy: float = 0.0
 
     @property
     def id(self) -> TrialId:

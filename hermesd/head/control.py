@@ -14,6 +14,7 @@ from hermesd.head.files import Files
 from hermesd.head.loop import Head
 from hermesd.head.relay import Relay
 from hermesd.head.sessions import Sessions
+from hermesd.head.setback import Setback
 from hermesd.head.studies import Studies
 from hermesd.head.trials import Trials
 from hermesd.head.upkeep import Upkeep
@@ -39,6 +40,7 @@ class ControlService(
         taken: dict[StudyId, str],
         owners: dict[StudyId, str],
         revoke: Callable[[NodeId], object],
+        setback: Setback,
     ) -> None:
         self.head = head
         self.sessions = sessions
@@ -49,6 +51,7 @@ class ControlService(
         self.owners = owners
         self.revoke = revoke
         self.page_turn = asyncio.Lock()
+        self.setback = setback
         self.started: Time = head.clock()
 
     async def ServerInfo(

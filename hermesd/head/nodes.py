@@ -172,6 +172,7 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
 
     async def _held(self, session: Session, holdings: pb.Holdings) -> None:
         """Have the node forget what was removed, once it is safe that it was."""
+        self._setback.held(session.node, holdings)
         if gone := unneeded(holdings, self._head.state, self._taken):
             await self._head.beyond(self._head.journal.last - 1)
             session.send(pb.AttachResponse(forget=pb.Forget(trials=gone)))

@@ -186,6 +186,7 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
         taken=taken,
         owners=owners,
         revoke=revoke,
+        setback=setback,
     )
     control_pb2_grpc.add_ControlServiceServicer_to_server(control, server)
     node_pb2_grpc.add_NodeServiceServicer_to_server(

@@ -63,6 +63,7 @@ TABLES: dict[str, tuple[Any, Any]] = {
     "dirty": (TrialId, None),
     "free": (DeviceId, None),
     "expired": (DeviceId, None),
+    "parked": (TrialId, None),
     "reserved": (TrialId, DeviceId),
 }
 

@@ -13,7 +13,7 @@ from hermesd.core.events import Event, Extended, Removed, Submitted
 from hermesd.core.model import Study, StudyId, Time
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
-from hermesd.head import extending, names, pools, views
+from hermesd.head import extending, fitting, names, pools, views
 from hermesd.head.access import Asker, asker
 from hermesd.head.blobs import NAME, Blobs
 from hermesd.head.loop import Head
@@ -25,6 +25,7 @@ from hermesd.head.refusals import NotNow
 from hermesd.head.requests import carry_out, key_of
 from hermesd.head.requirements import wanting
 from hermesd.head.sessions import Sessions
+from hermesd.head.setback import Setback
 from hermesd.head.users import room_for_study, within_quota
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1.types_pb2 import NamedValue
@@ -45,6 +46,7 @@ class Studies:
     head: Head
     blobs: Blobs
     sessions: Sessions
+    setback: Setback
     taken: dict[StudyId, str]
     owners: dict[StudyId, str]
 
@@ -74,12 +76,14 @@ class Studies:
         draft = await asyncio.to_thread(studies.draft, submission)
         notes = [*draft.notes, *pools.notes(self.head.state, draft.study)]
         notes += await wanting(self.head, self.sessions, draft.study)
+        suited = fitting.fitting(self.head.state, draft.study)
+        notes += fitting.note(suited, notes)
         identical = self._identical(self.head.state, draft.study.fingerprint, who)
         if not identical and not request.again:
             notes += self._alike(draft.study, given, who)
         notes += never_heard(self.head.state, draft.study, who.user)
         if request.validate_only:
-            return self._preview(request, draft, identical, notes)
+            return self._preview(request, draft, identical, notes, suited)
 
         identity = secrets.token_hex(16)
 
@@ -125,6 +129,7 @@ class Studies:
         draft: studies.Draft,
         identical: StudyId,
         notes: list[str],
+        suited: fitting.Fitting,
     ) -> pb.SubmitStudyResponse:
         """What the study would be; nothing is stored."""
         pools.check(self.head.state, draft.study)
@@ -141,6 +146,8 @@ class Studies:
             notes=notes,
             policy=pools.policy(self.head.state, study),
             placement=pools.placement(self.head.state, study),
+            fitting_devices=suited.devices,
+            misfits=suited.misfits if suited.only_misfits else (),
         )
 
     def _free_id(self, request: pb.SubmitStudyRequest) -> StudyId:
@@ -211,9 +218,8 @@ class Studies:
         state = self.head.state
         now = self.head.clock()
         waits = waits_for(state, study, now, asker())
-        return views.study_view(
-            state, study, board, waits, notices(self.head.scheduler, study, now)
-        )
+        told = notices(self.head.scheduler, study, now) + self.setback.notices(study.id)
+        return views.study_view(state, study, board, waits, told)
 
     async def ExtendStudy(
         self, request: pb.ExtendStudyRequest, context: Any

@@ -17,6 +17,7 @@ from hermesd.head.paging import page
 from hermesd.head.ranking import Leaderboard
 from hermesd.head.refusals import NotNow
 from hermesd.head.requests import Mutation, carry_out, key_of
+from hermesd.head.setback import Setback
 from hermesd.head.users import within_quota
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.refusal import FieldError, Refused
@@ -31,6 +32,7 @@ class Trials:
     """This part of the ControlService."""
 
     head: Head
+    setback: Setback
 
     async def ListTrials(
         self, request: pb.ListTrialsRequest, context: Any
@@ -90,7 +92,7 @@ class Trials:
         ]
         return pb.ExplainTrialResponse(
             trial=trial,
-            summary=told.summary + (f"; {occupied}" if occupied else ""),
+            summary=told.summary + (f"; {occupied}" if occupied else "") + self.setback.why(trial),
             ranking=ranking,
             last_decision=told.last_decision,
             policy=told.policy,
@@ -103,7 +105,10 @@ class Trials:
                 )
                 for each in told.left_out
             ],
-            notices=notices(self.head.scheduler, study, now),
+            notices=[
+                *notices(self.head.scheduler, study, now),
+                *self.setback.notices(study.id),
+            ],
         )
 
     async def PauseTrials(

@@ -2,8 +2,9 @@
 
 Rule: only manifests are parsed (size-limited JSON); the files are hashed and never opened as
 what they are. A directory that does not verify is passed over, never removed as if it were
-superseded, unless two newer ones verify. One that a program could not go on from twice is set
-aside; one that another node asks for stays until that node asks for the next.
+superseded, unless two newer ones verify; what a later attempt has taken is newer. One that a
+program could not go on from twice is set aside; one that another node asks for stays until that
+node asks for the next.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import os
 import shutil
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -102,21 +105,35 @@ def promised(path: Path, sha256: str) -> dict[str, int]:
 
 
 def newest(folder: Path) -> Iterator[Found]:
-    """The checkpoints in `folder` that verify, furthest first; each is hashed when asked for."""
-    for path in _by_progress(folder):
+    """The checkpoints in `folder` that verify, newest first; each is hashed when asked for.
+
+    Those of a later attempt are newer, even where it has not got as far: it went on from what the
+    head knew, and what earlier ones came to beyond that counts no more.
+    """
+    for path in _by_age(folder):
         try:
             yield verified(path)
         except Damaged:
             continue
 
 
+def furthest(folder: Path) -> tuple[int, int]:
+    """The step of the furthest checkpoint in `folder`, by its manifest alone, and the attempt that
+    took it; zeros without one."""
+    for path in _by_progress(folder)[:1]:
+        with suppress(Damaged):
+            manifest, _ = _manifest(path)
+            return int(manifest["step"]), int(manifest.get("attempt", 0))
+    return 0, 0
+
+
 def prune(folder: Path, held: str = "") -> None:
-    """Remove what is older than the two furthest checkpoints that verify, except the one that is
+    """Remove what is older than the two newest checkpoints that verify, except the one that is
     `held` and the one that is lent."""
     kept = [found.path for _, found in zip(range(KEPT), newest(folder), strict=False)]
     if len(kept) < KEPT:
         return
-    order = _by_progress(folder)
+    order = _by_age(folder)
     for path in order[order.index(kept[-1]) + 1 :]:
         if path.name != held and not (path / LENT).exists():
             shutil.rmtree(path, ignore_errors=True)
@@ -189,7 +206,18 @@ def set_aside(path: Path) -> None:
 
 def _by_progress(folder: Path) -> list[Path]:
     """Complete checkpoints by step and time, furthest first, judged by their manifests alone."""
-    ranked: list[tuple[int, str, Path]] = []
+    ranked = sorted(_complete(folder), key=itemgetter(1, 2), reverse=True)
+    return [path for *_, path in ranked]
+
+
+def _by_age(folder: Path) -> list[Path]:
+    """The same by attempt first, newest first."""
+    return [path for *_, path in sorted(_complete(folder), reverse=True)]
+
+
+def _complete(folder: Path) -> list[tuple[int, int, str, Path]]:
+    """Attempt, step and time of each complete checkpoint."""
+    found: list[tuple[int, int, str, Path]] = []
     for path in folder.iterdir() if folder.is_dir() else ():
         if path.suffix == ".partial" or not path.is_dir():
             continue
@@ -197,8 +225,9 @@ def _by_progress(folder: Path) -> list[Path]:
             manifest, _ = _manifest(path)
         except Damaged:
             continue
-        ranked.append((int(manifest["step"]), str(manifest.get("created_utc", "")), path))
-    return [path for _, _, path in sorted(ranked, reverse=True)]
+        created = str(manifest.get("created_utc", ""))
+        found.append((int(manifest.get("attempt", 0)), int(manifest["step"]), created, path))
+    return found
 
 
 def _manifest(path: Path) -> tuple[dict[str, Any], str]:

@@ -1,7 +1,7 @@
 """What this node has files of, said to the head after each Welcome, so that nothing is left over.
 
 A word to forget a trial is lost if the stream breaks just then; the head says it again for what it
-hears of here.
+hears of here. A head whose state is an older copy sees here what it has lost.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import structlog
 
+from hermesd.node.checkpoints import furthest
 from hermesd.node.folder import folders
 from hermesd.node.outbox import Outbox
 from hermesd.pb.hermes.v1 import node_pb2 as pb
@@ -35,4 +36,10 @@ async def tell_holdings(trials: Path, sockets: Path, outbox: Outbox) -> None:
 
 def _held(trials: Path, sockets: Path) -> Iterator[pb.Holding]:
     for folder in folders(trials, sockets):
-        yield pb.Holding(trial=folder.trial, identity=folder.identity)
+        step, attempt = furthest(folder.checkpoints)
+        yield pb.Holding(
+            trial=folder.trial,
+            identity=folder.identity,
+            checkpoint_step=step,
+            checkpoint_attempt=attempt,
+        )

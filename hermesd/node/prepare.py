@@ -85,7 +85,10 @@ def cores_of(site: Site, assignment: Assignment) -> list[int]:
 
 
 def _restorable(folder: TrialFolder, wanted: Checkpoint | None) -> Path | None:
-    """The directory of the wanted checkpoint, or of the nearest that verifies, older ones first."""
+    """The directory of the wanted checkpoint, or of the one before it that verifies.
+
+    From a later one the head would not know what was reported up to there.
+    """
     if wanted is None:
         return None
     path = folder.checkpoints / wanted.id.rpartition("@")[2]
@@ -93,12 +96,11 @@ def _restorable(folder: TrialFolder, wanted: Checkpoint | None) -> Path | None:
         return checkpoints.verified(path).path
     except checkpoints.Damaged as error:
         log.warning("checkpoint damaged", error=str(error))
-    there = list(checkpoints.newest(folder.checkpoints))
-    older = [found for found in there if found.step <= wanted.step]
-    if not there:
-        log.error("no checkpoint is left: from the beginning", trial=folder.trial)
-        return None
-    return (older[0] if older else there[-1]).path
+    for found in checkpoints.newest(folder.checkpoints):
+        if found.step <= wanted.step and found.attempt <= wanted.attempt:
+            return found.path
+    log.error("no checkpoint is left: from the beginning", trial=folder.trial)
+    return None
 
 
 def _see_that_it_goes_on(

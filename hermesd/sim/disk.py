@@ -28,7 +28,7 @@ class Folder:
         self.parked = False
 
     def save(self, run: RunId, name: str, step: int) -> Checkpoint:
-        """Write a durable checkpoint; the two furthest that verify are kept."""
+        """Write a durable checkpoint; the two newest that verify are kept."""
         made = Checkpoint(f"{run.trial}@{name}", run.trial, run.attempt, step, "", 1, (self.node,))
         self.checkpoints[made.id] = made
         for old in [each for each in self.verified() if each.id != made.id][1:]:
@@ -47,9 +47,9 @@ class Folder:
         return self.checkpoints.get(name)
 
     def verified(self) -> list[Checkpoint]:
-        """The checkpoints that verify, the furthest first."""
+        """The checkpoints that verify, the newest first: those of a later attempt are newer."""
         good = [each for each in self.checkpoints.values() if each.id not in self.damaged]
-        return sorted(good, key=lambda each: -each.step)
+        return sorted(good, key=lambda each: (-each.attempt, -each.step))
 
     @property
     def newest(self) -> Checkpoint | None:
@@ -60,7 +60,8 @@ class Folder:
         if wanted is None:
             return None
         good = self.verified()
-        older = (each for each in good if each.step <= wanted.step)
+        before = (each for each in good if each.attempt <= wanted.attempt)
+        older = (each for each in before if each.step <= wanted.step)
         return next((each for each in good if each.id == wanted.id), next(older, None))
 
     def damage(self) -> None:

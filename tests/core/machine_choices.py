@@ -10,9 +10,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from hermesd.core.model import Plugin
+from hermesd.core.change import replace
+from hermesd.core.model import Plugin, Slot
+from hermesd.core.placement import avoided, fits
 from hermesd.core.policy import Policy, Score
 from hermesd.core.pools import Pool
+from hermesd.core.relocation import arriving
 from hermesd.core.retrying import RetryAction, RetryRule
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
@@ -69,6 +72,23 @@ class Moody(Fifo):
         if trial.explored and trial.spec.number == 2:
             raise ArithmeticError("not today")
         return (0.0, 0.0)
+
+
+def stranded(state: State, trial: Trial, slot: Slot) -> bool:
+    """Whether it is its park alone that keeps a trial from a free device of another node, and
+    nothing is on its way to one."""
+    study, node, device = state.studies[trial.spec.study], state.parked_on(trial), slot.device
+    if node in (None, device.node) or state.placement_of(study.id).name != "free":
+        return False
+    kept = trial.kept
+    writable = kept is not None and not (kept.unwritable or kept.midway or kept.leaving)
+    if not (writable and trial.fidelity.restorable and state.nodes[node or ""].connected):
+        return False
+    able = state.serves(device, study) and fits(trial, study, device, None)
+    able = able and (node, device.node) not in state.severed
+    if not able or avoided(state, replace(trial, kept=None), device.id):
+        return False
+    return not any(arriving(state, other) for other in state.trials.values())
 
 
 def policy_named(plugin: Plugin) -> Policy:

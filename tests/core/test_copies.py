@@ -41,6 +41,7 @@ from tests.core.playbook import (
     started,
     submitted,
     tables,
+    written,
 )
 
 LOST = LEASE.silence_seconds
@@ -195,6 +196,25 @@ def test_a_copy_of_the_newest_costs_nothing() -> None:
 def test_without_a_copy_the_newest_is_asked_for_all_the_same() -> None:
     book = pool("m", replicas=0).tell(saved("s/0#1", 9)).tell(joined(1, node="m"))
     book.tell(NodeSilent("n", "dead")).at(LOST).expect("launch s/0#2 on m/0 from s/0#1@9")
+
+
+def test_without_replicas_a_lost_node_costs_all_of_the_training() -> None:
+    """The node of the launch finds that it has nothing, and nobody else to ask."""
+    book = pool("m", replicas=0).tell(saved("s/0#1", 9), reported("s/0#1", 30, [1.0] * 30))
+    book.tell(joined(1, node="m")).expect()
+    book.tell(NodeSilent("n", "dead")).at(LOST).expect("launch s/0#2 on m/0 from s/0#1@9")
+    book.tell(started("s/0#2", 0)).expect()
+    assert (book.trial().step, book.trial().curve) == (0, ())
+    assert [each.error_kind for each in book.trial().failures] == ["lost"]
+    book.tell(saved("s/0#2", 5, "m")).at(LOST + 1).tell(joined(1)).expect()
+
+
+def test_without_replicas_what_a_trial_left_where_it_was_is_all_there_is() -> None:
+    book = pool(replicas=0).tell(joined(1, node="m"), NodeDrained("n", "r1"))
+    book.tell(written("s/0#1", 12)).heard()
+    book.tell(started("s/0#2", 12), saved("s/0#2", 20, "m"), NodeUndrained("n", "r2")).expect()
+    book.tell(NodeSilent("m", "dead")).at(LOST).expect("launch s/0#3 on n/0 from s/0#1@12")
+    assert book.trial().step == 12
 
 
 def test_where_a_trial_was_restored_its_checkpoint_lies_as_well() -> None:

@@ -16,6 +16,7 @@ from hermesd.core.events import (
     RunSuspended,
     Unpaused,
 )
+from hermesd.core.history import NOT_WRITTEN
 from hermesd.core.machine_events import (
     NodeDrained,
     NodeUndrained,
@@ -213,7 +214,8 @@ def test_a_demotion_that_failed_is_tried_again_until_it_is_done() -> None:
         assert node.later(59) == []
         (again,) = node.later(1)
         assert isinstance(again, Demote)
-        assert node.says(Parked(ONE, 7)) == []
+        (told,) = events(node.says(Parked(ONE, 7)))
+        assert (told.tier, told.cause) == (Tier.PARK, NOT_WRITTEN)
     node.later(60)
     kept = saved(ONE, 7)
     (told,) = events(node.says(Left(ONE, Tier.CHECKPOINT, 7, kept)))

@@ -68,6 +68,7 @@ from hermesd.core.placement import avoided, fits, make_placement, untried
 from hermesd.core.policy import Planning, Policy
 from hermesd.core.pools import Pool
 from hermesd.core.quotas import Quotas
+from hermesd.core.relocation import expected
 from hermesd.core.retrying import RetryAction
 from hermesd.core.scheduler import Scheduler
 from hermesd.core.sharing import Terms
@@ -88,6 +89,7 @@ from tests.core.machine_choices import (
     snapshot,
     some_trials,
     steps,
+    stranded,
 )
 from tests.core.playbook import LEASE, checkpoint, joined, reported, submitted, tables
 
@@ -535,21 +537,19 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @invariant()
     def no_device_is_idle_while_a_trial_wants_it(self) -> None:
-        free = [slot for slot in self.state.slots.values() if self.state.usable(slot)]
+        slots = (slot for slot in self.state.slots.values() if self.state.usable(slot))
+        free = [slot for slot in slots if not expected(self.state, slot.device.id)]
         waiting = [t for t in self.state.trials.values() if t.phase is Phase.WAITING]
         for trial in waiting:
             study = self.state.studies[trial.spec.study]
-            policy = self.make_policy(self.state.policy_of(study.id))
-            if not trial.candidate or isinstance(policy, Planning):
-                continue
-            if Quotas(self.state).full(trial):
+            plans = isinstance(self.make_policy(self.state.policy_of(study.id)), Planning)
+            if plans or not trial.candidate or Quotas(self.state).full(trial):
                 continue
             if trial.id in self.state.reserved or trial.not_before > self.now:
                 continue
-            kept = trial.kept
-            parked = kept is not None and kept.tier is Tier.PARK
-            node = self.state.slots[kept.device].device.node if kept and parked else None
+            node = self.state.parked_on(trial)
             for slot in free:
+                assert not stranded(self.state, trial, slot), f"{slot.device.id} waits for nothing"
                 able = self.state.nodes[slot.device.node].pool == study.pool
                 able = able and fits(trial, study, slot.device, node)
                 able = able and not avoided(self.state, trial, slot.device.id)

@@ -62,6 +62,24 @@ async def test_a_preview_goes_by_the_curves_of_an_earlier_study(
         assert unlike in told.stdout
 
 
+async def test_a_study_that_no_node_can_take_has_no_forecast(tmp_path: Path, project: Path) -> None:
+    async with trained(tmp_path, [falling(floor) for floor in (3.0, 4.0, 1.0)]) as head:
+        file = str(project / "study.yaml")
+        much = "resources.memory_bytes=68719476736"
+        told = await hermesctl(head, "preview", file, "--set", much)
+        assert told.code == ExitCode.OK, told.stderr
+        words = " ".join(told.stdout.split())
+        assert (
+            "no forecast: no node can take its trials: node box cannot take it: there is no device"
+            " with 64.0 GiB of memory (at most: 1.0 GiB)"
+        ) in words
+        assert "first good" not in words
+        wanted = await hermesctl(head, "preview", file, "--set", much, "-o", "json")
+        forecast = json.loads(wanted.stdout)["forecast"]
+        assert forecast["expected"] is None
+        assert "node box cannot take it" in forecast["reason"]
+
+
 async def studies(head: Any) -> list[str]:
     listed = await head.control.ListStudies(pb.ListStudiesRequest())
     return [each.id for each in listed.studies]
@@ -117,7 +135,7 @@ def test_it_says_on_what_it_counts() -> None:
     expected = {"study": "digits", "trained": 4, "devices": 1, "policies": policies}
     expected |= {"trials": 8, "good": 2}
     told = shown(forecast_view(Forecast(expected, "the same script", attached=0, busy=2)))
-    assert "on 1 device (none is attached now), going by digits (4 trials, the same" in told
+    assert "on 1 device (none that fits is there now), going by digits (4 trials, the same" in told
     assert "5.0 s" in told
     assert "20.0 s (10.0 s … 1 min)" in told
     assert "first good: the first comes to what only the 2 best of 8 trials ever come to" in told

@@ -97,6 +97,12 @@ def test_a_wandb_sweep_file_is_read_unchanged() -> None:
     assert spec.run_cap == 100
 
 
+def test_no_copies_are_asked_for_by_a_zero() -> None:
+    suspend = spec_of("program: train.py\nsuspend: {replicas: 0}\n").suspend
+    assert suspend.HasField("replicas")
+    assert suspend.replicas == 0
+
+
 def test_the_short_forms() -> None:
     spec = spec_of(
         """\

@@ -11,12 +11,12 @@ from hermesd.node import checkpoints
 from trainer_shim.snapshot import Builder
 
 
-def build(folder: Path, name: str, step: int) -> Path:
+def build(folder: Path, name: str, step: int, attempt: int = 1) -> Path:
     """A checkpoint as a host writes it."""
     folder.mkdir(exist_ok=True)
     builder = Builder(str(folder), name)
     builder.add("weights.bin", [b"w" * 1000, str(step).encode()])
-    builder.finish({"trial": "t/1", "attempt": 1, "step": step})
+    builder.finish({"trial": "t/1", "attempt": attempt, "step": step})
     return folder / name
 
 
@@ -96,12 +96,36 @@ def test_the_newest_come_first_and_the_damaged_are_passed_over(tmp_path: Path) -
     assert list(checkpoints.newest(tmp_path / "none")) == []
 
 
+def test_the_furthest_is_told_by_its_manifest(tmp_path: Path) -> None:
+    assert checkpoints.furthest(tmp_path / "nothing") == (0, 0)
+    for step in (9, 5):
+        build(tmp_path, f"s{step}", step)
+    assert checkpoints.furthest(tmp_path) == (9, 1)
+    (tmp_path / "s9" / "manifest.json").write_text("{")
+    assert checkpoints.furthest(tmp_path) == (5, 1)
+
+
 def test_two_that_verify_are_kept(tmp_path: Path) -> None:
     for step in (5, 10, 15, 20):
         build(tmp_path, f"s{step}", step)
     (tmp_path / "s20" / "weights.bin").write_bytes(b"")
     checkpoints.prune(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s10", "s15", "s20"]
+
+
+def test_what_a_later_attempt_has_taken_is_newer_though_others_had_got_further(
+    tmp_path: Path,
+) -> None:
+    """It went on from step 5, as the head knew it: without this each of its own would be removed as
+    it is written, and the next attempt go on from what the head knows nothing of."""
+    far = [build(tmp_path, f"s{step}", step) for step in (5, 80, 90)]
+    own = build(tmp_path, "own7", 7, attempt=4)
+    checkpoints.prune(tmp_path)
+    assert [found.path for found in checkpoints.newest(tmp_path)] == [own, far[2]]
+    later = build(tmp_path, "own9", 9, attempt=4)
+    checkpoints.prune(tmp_path)
+    assert [found.path for found in checkpoints.newest(tmp_path)] == [later, own]
+    assert checkpoints.is_as_far(later, own)
 
 
 def test_the_last_good_one_is_never_removed(tmp_path: Path) -> None:

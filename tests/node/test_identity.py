@@ -78,7 +78,8 @@ async def test_what_is_held_is_said_at_every_connect_and_forgotten_when_asked(
     head: Head, node: Node, launch: Launch, config: NodeConfig
 ) -> None:
     for trial in ("digits/1", "digits/2"):
-        await head.hears(RunCompleted, launch(trial=trial, argv=SHORT, identity="ours"))
+        done = await head.hears(RunCompleted, launch(trial=trial, argv=SHORT, identity="ours"))
+        assert done.checkpoint is not None
     assert head.held == [], "there was nothing when it came first"
     head.hang_up()
     await head.until(lambda: len(head.held) == 2)
@@ -86,6 +87,8 @@ async def test_what_is_held_is_said_at_every_connect_and_forgotten_when_asked(
         ("digits/1", "ours"),
         ("digits/2", "ours"),
     }
+    assert {each.checkpoint_step for each in head.held} == {done.checkpoint.step}
+    assert {each.checkpoint_attempt for each in head.held} == {done.run.attempt}
     head.send(pb.Forget(trials=["digits/1", "no trial", "digits/2"]))
     trials = config.state_dir / "trials"
     await becomes(lambda: not list(trials.glob("*/*")))

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -252,6 +253,17 @@ async def test_what_was_won_is_there_for_the_next_try_and_nothing_begins_anew(
     lost = await head.hears(RunFailed, run)
     assert lost.error_kind == "restore"
     assert lost.detail.startswith("the checkpoint of its result cannot be used: ")
+
+
+async def test_no_run_goes_on_from_a_checkpoint_that_is_further_than_its_head_knows(
+    head: Head, node: Node, launch: Launch, running: Running, suspended: Suspended
+) -> None:
+    """That head's state is an older copy: what was reported up to there is not in its journal."""
+    kept = (await suspended(await running(), Tier.CHECKPOINT)).checkpoint
+    assert kept is not None
+    gone = replace(kept, id="digits/1@a1-gone", step=kept.step - 1)
+    started = await head.hears(RunStarted, launch(attempt=2, checkpoint=gone))
+    assert started.step == 0
 
 
 EITHER = f"""

@@ -27,7 +27,7 @@ from hermesd.core.pools import Pool
 from hermesd.core.scheduler import LeaseTerms
 from hermesd.sim.box import Box, Work
 from hermesd.sim.curves import Recording
-from hermesd.sim.faults import Faults
+from hermesd.sim.faults import NONE, Faults
 from hermesd.sim.storm import Storm
 from hermesd.sim.world import World
 
@@ -97,6 +97,24 @@ def world(seed: int, faults: Faults) -> World:
     made.ground.slowness.update(dict.fromkeys(slow, SLOWNESS))
     Storm(made)
     return made
+
+
+def two_nodes(policy: Plugin, trials: int, replicas: int = 1) -> World:
+    """Nodes n and m of one CPU slot each; every trial takes 400 s, and nothing goes wrong."""
+    specs = tuple(
+        TrialSpec(f"s/{number}", "s", number, (Stage(None, ()),), (), number)
+        for number in range(trials)
+    )
+    falling = Recording(tuple(1.0 / (1 + step) for step in range(800)), 0.5)
+    plain = _study("s", Random("two nodes"))
+    study = replace(plain, policy=policy, placement=Plugin("free"), tier=None, replicas=replicas)
+    boxes = []
+    for node in "nm":
+        device = Device(f"{node}/0", node, "cpu", 1 << 30)
+        terms = NodeTerms({device.id: Tier.PARK})
+        boxes.append(Box(node, (device,), terms, LEASE.grace_seconds))
+    work = {each.id: Work(falling, Fidelity.EXACT) for each in specs}
+    return World(1, [Submitted(study, specs, "submit")], work, boxes, LEASE, NONE)
 
 
 def _pooled(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from hermesd.core.commands import Launch
+from hermesd.core.commands import Copy, Launch
 from hermesd.core.events import RunStarted
-from hermesd.core.model import DeviceId, Fidelity, RunId, TrialId
+from hermesd.core.model import DeviceId, Fidelity, Phase, Plugin, RunId, TrialId
 from hermesd.sim.faults import NONE
 from hermesd.sim.host import Host
 from hermesd.sim.pace import COPY_SECONDS, SAVE_SECONDS
 from hermesd.sim.world import World
-from tests.sim.scenario import world
+from tests.sim.scenario import LEASE, two_nodes, world
 
 DEATH_SECONDS = 40.0
 CALM_SECONDS = 3000.0
@@ -81,3 +81,33 @@ def test_a_lost_disk_costs_what_was_trained_since_the_last_checkpoint(returns: b
                 assert cost <= DURABILITY_SECONDS + SAVE_SECONDS + copies + 2 * each, (seed, trial)
     assert len(costs) > 10
     assert any(0 < cost < DURABILITY_SECONDS for cost in costs)
+
+
+@pytest.mark.parametrize("returns", [False, True], ids=["dead", "back with its disk"])
+def test_without_replicas_nothing_is_copied_and_a_lost_node_costs_all_of_the_training(
+    returns: bool,
+) -> None:
+    pool = two_nodes(Plugin("fifo"), trials=2, replicas=0)
+    while pool.agenda.now < DEATH_SECONDS:
+        pool.agenda.step()
+    (lost,) = pool.boxes["m"].hosts
+    (other,) = pool.boxes["n"].hosts
+    step = pool.boxes["m"].hosts[lost].step
+    assert step * pool.work[lost].recording.step_seconds > DURABILITY_SECONDS
+    if returns:
+        pool.daemons["m"].die()
+        pool.boxes["m"].reboot()
+        pool.agenda.after(LEASE.lease_seconds, lambda: pool.start_daemon("m"))
+    else:
+        pool.lose("m")
+    pool.run(DEATH_SECONDS + LEASE.silence_seconds, CALM_SECONDS)
+    assert pool.state is not None
+    assert not [what for _, what in pool.history if isinstance(what, Copy)]
+    cost = lost_seconds(pool, lost, step)
+    assert cost is not None
+    if returns:
+        assert cost <= DURABILITY_SECONDS + SAVE_SECONDS + 1.0
+    else:
+        assert cost == pytest.approx(step * pool.work[lost].recording.step_seconds)
+    assert pool.state.trials[other].attempt == 1
+    assert {trial.phase for trial in pool.state.trials.values()} == {Phase.COMPLETED}

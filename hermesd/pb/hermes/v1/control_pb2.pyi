@@ -120,20 +120,24 @@ class SubmitStudyRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., spec: _Optional[_Union[_types_pb2.StudySpec, _Mapping]] = ..., code_sha256: _Optional[str] = ..., submit_directory: _Optional[str] = ..., validate_only: bool = ..., again: bool = ..., environment: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., given_environment: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., environment_of: _Optional[str] = ..., code_identity_sha256: _Optional[str] = ..., program_sha256: _Optional[str] = ...) -> None: ...
 
 class SubmitStudyResponse(_message.Message):
-    __slots__ = ("study", "trials", "identical_to", "notes", "policy", "placement")
+    __slots__ = ("study", "trials", "identical_to", "notes", "policy", "placement", "fitting_devices", "misfits")
     STUDY_FIELD_NUMBER: _ClassVar[int]
     TRIALS_FIELD_NUMBER: _ClassVar[int]
     IDENTICAL_TO_FIELD_NUMBER: _ClassVar[int]
     NOTES_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
     PLACEMENT_FIELD_NUMBER: _ClassVar[int]
+    FITTING_DEVICES_FIELD_NUMBER: _ClassVar[int]
+    MISFITS_FIELD_NUMBER: _ClassVar[int]
     study: str
     trials: _containers.RepeatedCompositeFieldContainer[Trial]
     identical_to: str
     notes: _containers.RepeatedScalarFieldContainer[str]
     policy: _types_pb2.Plugin
     placement: _types_pb2.Plugin
-    def __init__(self, study: _Optional[str] = ..., trials: _Optional[_Iterable[_Union[Trial, _Mapping]]] = ..., identical_to: _Optional[str] = ..., notes: _Optional[_Iterable[str]] = ..., policy: _Optional[_Union[_types_pb2.Plugin, _Mapping]] = ..., placement: _Optional[_Union[_types_pb2.Plugin, _Mapping]] = ...) -> None: ...
+    fitting_devices: int
+    misfits: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, study: _Optional[str] = ..., trials: _Optional[_Iterable[_Union[Trial, _Mapping]]] = ..., identical_to: _Optional[str] = ..., notes: _Optional[_Iterable[str]] = ..., policy: _Optional[_Union[_types_pb2.Plugin, _Mapping]] = ..., placement: _Optional[_Union[_types_pb2.Plugin, _Mapping]] = ..., fitting_devices: _Optional[int] = ..., misfits: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PutBlobRequest(_message.Message):
     __slots__ = ("data",)

@@ -694,12 +694,16 @@ class Holdings(_message.Message):
     def __init__(self, trials: _Optional[_Iterable[_Union[Holding, _Mapping]]] = ...) -> None: ...
 
 class Holding(_message.Message):
-    __slots__ = ("trial", "identity")
+    __slots__ = ("trial", "identity", "checkpoint_step", "checkpoint_attempt")
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_STEP_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     trial: str
     identity: str
-    def __init__(self, trial: _Optional[str] = ..., identity: _Optional[str] = ...) -> None: ...
+    checkpoint_step: int
+    checkpoint_attempt: int
+    def __init__(self, trial: _Optional[str] = ..., identity: _Optional[str] = ..., checkpoint_step: _Optional[int] = ..., checkpoint_attempt: _Optional[int] = ...) -> None: ...
 
 class Forget(_message.Message):
     __slots__ = ("trials",)

@@ -1,0 +1,81 @@
+"""A study that no node can take is told so before it is submitted, node by node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hermesd.core.events import NodeSilent
+from hermesd.core.file_events import Looked
+from hermesd.core.machine_events import NodeDrained, PoolsConfigured
+from hermesd.core.model import Program
+from hermesd.core.pools import Pool
+from hermesd.core.state import State
+from hermesd.head.fitting import Fitting, fitting, in_words, note
+from tests.core.playbook import joined, study
+
+GIB = 1 << 30
+DATA = "/data/images"
+
+
+def cluster(*more: Any) -> State:
+    """Node a with two CPU slots of 1 GiB, node b with a GPU of 8 GiB."""
+    state = State()
+    state.apply(joined(2, node="a"), 0.0)
+    state.apply(joined(1, node="b", kinds=["gpu"], memory=[8 * GIB]), 0.0)
+    for event in more:
+        state.apply(event, 0.0)
+    return state
+
+
+def test_devices_that_could_take_a_trial_are_counted() -> None:
+    assert fitting(cluster(), study()) == Fitting(3, (), False)
+    one = Fitting(1, ("node a cannot take it: there is no device of kind gpu (there: cpu)",), False)
+    assert fitting(cluster(), study(device_kind="gpu")) == one
+
+
+def test_each_node_is_named_with_its_reason() -> None:
+    state = cluster(Looked("a", ((DATA, ""),)), Looked("b", ((DATA, "Permission denied"),)))
+    found = fitting(state, study(required_paths=(DATA,), memory_bytes=4 * GIB))
+    little = "there is no device with 4.0 GiB of memory (at most: 1.0 GiB)"
+    assert found == Fitting(
+        0, (f"node a cannot take it: {little}", f"node b lacks {DATA}: Permission denied"), True
+    )
+    assert note(found, []) == [
+        f"node a cannot take it: {little}; node b lacks {DATA}: Permission denied: its trials wait"
+    ]
+    assert note(found, ["no node has all that: its trials wait"]) == [], "it is said already"
+
+
+def test_an_environment_that_could_not_be_made_is_a_reason_and_one_to_be_made_is_none() -> None:
+    wanted = study(program=Program(("t.py",), "python3", "", "/", requirements="demo==1\n"))
+    (name,) = wanted.needs
+    assert fitting(cluster(), wanted).devices == 3
+    failed = Looked("b", ((name, "no such version"),))
+    assert fitting(cluster(failed), wanted) == Fitting(
+        2, (f"node b lacks {name}: no such version",), False
+    )
+
+
+@pytest.mark.parametrize("away", [NodeDrained("a", "r1"), NodeSilent("a", "cut")])
+def test_a_node_that_is_away_for_now_is_no_misfit(away: Any) -> None:
+    found = fitting(cluster(away), study(device_kind="cpu"))
+    assert (found.devices, found.only_misfits) == (0, False)
+    assert note(found, []) == []
+
+
+def test_only_nodes_of_the_pool_count() -> None:
+    state = cluster(PoolsConfigured((Pool("gold", ("b",)),)))
+    found = fitting(state, study(pool="gold", device_kind="cpu"))
+    assert found.only_misfits
+    assert [words.split()[1] for words in found.misfits] == ["b"]
+    assert fitting(state, study(pool="gold")).devices == 1
+
+
+def test_without_nodes_there_is_nothing_to_say() -> None:
+    assert fitting(State(), study(device_kind="gpu")) == Fitting(0, (), False)
+
+
+def test_of_many_nodes_some_are_named() -> None:
+    assert in_words([f"node {n} lacks it" for n in range(7)]).endswith("it; and 2 nodes more")
