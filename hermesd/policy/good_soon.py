@@ -150,6 +150,8 @@ def good_soon(order: Order, share: float, field: Field, most: float = MOST) -> G
     if not order.level(leader) <= good < math.inf:
         return None
     reached = path.step_of(good)
+    if reached <= path.steps[0]:
+        return None  # It showed nothing of the way there, and the others are where it never was.
     if sum(reached <= each * length for each, length in paces) > most * len(paces):
         return None
     return GoodSoon(order, path, good, reached, planned)

@@ -9,7 +9,7 @@ import pytest
 from hermesd.core.policy import Field
 from hermesd.core.trial import Trial
 from hermesd.policy.best_first import BestFirst
-from hermesd.policy.good_soon import GoodSoon
+from hermesd.policy.good_soon import GoodSoon, good_soon
 from tests.policy.trials import finished, trained
 
 POLICY = BestFirst()
@@ -46,6 +46,14 @@ def order(*trials: Trial, policy: BestFirst = POLICY) -> list[int]:
 def test_who_will_soon_be_good_goes_before_the_leader() -> None:
     assert order(LEADER, HOPELESS, CLOSE) == [1, 0, 3]
     assert order(LEADER, HOPELESS, CLOSE, policy=BestFirst(good=0.0))[0] == 0
+
+
+def test_a_leader_that_was_good_from_its_first_loss_on_tells_nothing_of_the_way_there() -> None:
+    """The others are where the leader never was: nobody knows how far behind it."""
+    leader = falling(0, 1.0, 200, 1.0, 0.01)
+    others = [falling(n, 1.0, 40, 1.0, 0.01, 4.0 * n) for n in (1, 2, 3)]
+    field = Field(leader, (leader, *others))
+    assert good_soon(POLICY, 0.05, field, most=1.0) is None
 
 
 def test_the_seconds_to_good_are_the_leaders_at_the_trials_pace() -> None:

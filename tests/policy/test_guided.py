@@ -49,6 +49,21 @@ def test_the_next_probe_is_where_the_parameters_promise_most() -> None:
     assert order[:2] == ["s/4", "s/5"]
 
 
+def test_the_leader_does_not_wait_for_those_who_are_where_it_never_was() -> None:
+    """Each falls by as little, from a level of its own: the second is the lowest from the start."""
+    levels = [(0, 9.0), (1, 1.0), (2, 13.0), (3, 5.0)]
+    apart = [
+        trained(
+            n,
+            [level + loss / 80 for loss in falling(1.0, 30)],
+            planned_steps=400,
+            step_seconds={"cpu": 0.1},
+        )
+        for n, level in levels
+    ]
+    assert claimed(Guided(), *apart)[0] == "s/1"
+
+
 def test_probes_that_promise_too_little_come_after_the_best_that_waits() -> None:
     plain = Guided(caution=0.0)
     assert claimed(plain, *PROBED, point(5))[:1] == ["s/1"]
