@@ -21,9 +21,11 @@ from trainer_shim.adapters.torch_pack import Unplain, pack_generator
 from trainer_shim.adapters.torch_program import of_program
 from trainer_shim.adapters.torch_state import State
 from trainer_shim.adapters.torch_unpack import Unpacker
+from trainer_shim.sources import is_programs_own
 
 # What these make is theirs: made anew with each pass, or different in each process.
 _OTHERS = ("torch", "tempfile", "multiprocessing")
+_COMPILERS = ("torch._dynamo", "torch._inductor", "torch._functorch")
 _Key = tuple[str, int]  # the line, and how many it had made before
 
 _counts: dict[str, int] = {}
@@ -68,7 +70,7 @@ def install(is_inside: Callable[[], bool]) -> None:
         frame = sys._getframe(1)
         while _package(frame) == __name__.partition(".")[0] and frame.f_back is not None:
             frame = frame.f_back
-        if _package(frame) in _OTHERS:
+        if _package(frame) in _OTHERS or _is_compiling(frame):
             return
         line = f"{type(one).__name__} in {_line(frame)}"
         number = _counts[line] = _counts.get(line, 0) + 1
@@ -85,6 +87,15 @@ def install(is_inside: Callable[[], bool]) -> None:
 
 def _package(frame: types.FrameType) -> str:
     return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+
+
+def _is_compiling(frame: types.FrameType | None) -> bool:
+    """Whether a frame was called by `torch.compile`, and by nothing of the program's own since."""
+    while frame is not None and not is_programs_own(frame.f_code.co_filename):
+        if str(frame.f_globals.get("__name__", "")).startswith(_COMPILERS):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _line(frame: types.FrameType) -> str:
