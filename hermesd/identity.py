@@ -20,6 +20,8 @@ from hermesd.pb.hermes.v1 import enrol_pb2 as pb
 SERVER_NAME = "head.hermes"
 SECRET_BYTES = 16
 _CHECK_BYTES = 4
+# A token must not look like an option: what follows may begin with a hyphen.
+_BEGIN = "invite_"
 
 
 class Role(StrEnum):
@@ -90,13 +92,14 @@ class Invitation:
         """As one word."""
         content = self.port.to_bytes(2, "big") + self.secret + self.authority
         check = hashlib.sha256(content).digest()[:_CHECK_BYTES]
-        return base64.urlsafe_b64encode(check + content).decode().rstrip("=")
+        return _BEGIN + base64.urlsafe_b64encode(check + content).decode().rstrip("=")
 
     @classmethod
     def of(cls, token: str) -> Invitation:
         """Read a token. Raises NotEnrolled if it is none, or was cut."""
+        word = token.strip().removeprefix(_BEGIN)
         try:
-            whole = base64.urlsafe_b64decode(token.strip() + "=" * (-len(token.strip()) % 4))
+            whole = base64.urlsafe_b64decode(word + "=" * (-len(word) % 4))
         except (binascii.Error, ValueError):
             whole = b""
         check, content = whole[:_CHECK_BYTES], whole[_CHECK_BYTES:]

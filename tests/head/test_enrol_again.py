@@ -175,3 +175,12 @@ async def test_a_head_that_was_restarted_knows_by_which_key_a_token_was_used(
         await redeem(system, token, "box", key)
         with pytest.raises(NotEnrolled, match="was used"):
             await redeem(system, token, "box", ec.generate_private_key(ec.SECP256R1()))
+
+
+def test_no_token_is_taken_for_an_option() -> None:
+    """One in 64 began with a hyphen, and the command that was printed did not work."""
+    for number in range(500):
+        made = Invitation(number.to_bytes(16, "big"), 7412, b"an authority")
+        assert not made.token().startswith("-")
+        assert Invitation.of(made.token()) == made
+        assert Invitation.of(made.token().removeprefix("invite_")) == made, "as older heads say it"
