@@ -21,7 +21,7 @@ from matplotlib.path import Path as Shape
 from hermesd.simulate.compare import SAMPLED, Case, Result, Scene, order_of, outcome_of
 from hermesd.simulate.figures import steps_to_goal, time_of
 from hermesd.simulate.orders import GOOD_IN_BIN, Order
-from hermesd.simulate.report import bin_words, device_words, speed_words
+from hermesd.simulate.report import bin_words, device_words, order_words, speed_words
 from hermesd.simulate.rows import Row
 
 # Okabe and Ito's colours, told apart by everyone; FIFO is the grey reference.
@@ -63,7 +63,8 @@ def draw_charts(
             stem = f"{named[file]}-{_slug(scene)}"
             title = f"{file}, {_title(scene)}"
             curves = {case.contender.label: results[case] for case in cases}
-            written += _save(folder / f"incumbent-{stem}", incumbents(title, curves, paint))
+            told = f"{title}, {order_words(scene)}"
+            written += _save(folder / f"incumbent-{stem}", incumbents(told, curves, paint))
             written += _save(folder / f"devices-{stem}", gantt(title, cases))
     return written
 
@@ -148,7 +149,7 @@ def speedups(rows: Sequence[Row], paint: Mapping[str, str]) -> Figure:
     widest = max(len(str(handle.get_label())) for handle in handles)
     columns = max(1, min(len(handles), LETTERS // (widest + KEY_LETTERS)))
     figure.legend(handles=handles, loc="outside lower center", ncols=columns)
-    figure.suptitle(_title(scene, f"{scene.orders} orders"))
+    figure.suptitle(_title(scene, order_words(scene)))
     return figure
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,8 +28,8 @@ from hermesd.simulate.compare import (
 from hermesd.simulate.contenders import FIFO, contenders
 from hermesd.simulate.curves import MOST_SECONDS, Loss
 from hermesd.simulate.orders import ALL, BINS, Good
-from hermesd.simulate.report import LEGEND, as_json, tables
-from hermesd.simulate.rows import Row, rows_of, summaries_of
+from hermesd.simulate.report import as_json, report, widest
+from hermesd.simulate.rows import Row, Summary, rows_of, summaries_of
 
 T = TypeVar("T")
 LOSSES: tuple[str, ...] = get_args(Loss)
@@ -36,8 +37,6 @@ GOODS: tuple[str, ...] = get_args(Good)
 OUTPUTS = ("table", "json")
 BOTH, DRAWN = "1,2", 16
 NO_CHARTS = "matplotlib, which draws them: install hermes-scheduler[plots]"
-# A table is never cut, however long its policies' settings: figures that people copy are whole.
-MOST_COLUMNS = 1_000
 
 
 # `bins` is the option --bin. What is said of them is said of the options.
@@ -95,12 +94,25 @@ def simulate(words: Words) -> None:
     if output == "json":
         print(as_json(rows, summaries))
         return
-    shown = tables(rows, summaries)
-    widest = max(Console(width=MOST_COLUMNS).measure(table).maximum for table in shown)
-    console = Console(width=max(Console().width, widest))
-    for table in shown:
-        console.print(table)
-    console.print(LEGEND, style="dim")
+    _print(rows, summaries)
+
+
+def _print(rows: Sequence[Row], summaries: Sequence[Summary]) -> None:
+    """Tables as wide as the terminal; where there is none, as wide as they are, for a file.
+
+    A policy's settings are never cut: figures that people copy are whole.
+    """
+    console = Console(highlight=False)
+    width = console.width if console.is_terminal or "COLUMNS" in os.environ else None
+    shown, below = report(rows, summaries, width)
+    wide = Console(width=max(console.width, widest(shown)))
+    with wide.capture() as tables, console.capture() as words:
+        for table in shown:
+            wide.print(table)
+        for line in below:
+            console.print(line, style="dim", soft_wrap=width is None)
+    for line in (tables.get() + words.get()).splitlines():
+        print(line.rstrip())
 
 
 def _draw(folder: Path, rows: Sequence[Row], results: Mapping[Case, Sequence[Result]]) -> None:

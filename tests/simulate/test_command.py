@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -70,7 +71,7 @@ def test_a_summary_for_each_number_of_devices_bin_and_policy(file: Path, tmp_pat
         assert each["time_to_good"] == pytest.approx(row["time_to_good"]["ratio"])
     assert "all files" not in hermesd(file, *words).stdout
     other = trainings(tmp_path / "other.npz", seed=6)
-    assert "all files: geometric means" in hermesd(file, other, *words).stdout
+    assert "all files, 2 orders: geometric means" in hermesd(file, other, *words).stdout
 
 
 def test_fifo_is_its_own_measure(file: Path) -> None:
@@ -150,9 +151,43 @@ def test_the_table_is_whole_wherever_it_goes(file: Path) -> None:
     settings = "hermes:placement=homes,g_thres=4,quantum_seconds=1"
     result = hermesd(file, "--policy", settings, "--orders", "2", "--processes", "1")
     assert result.exit_code == 0
-    assert "small, bin 1, 4 devices: times as fast as FIFO" in result.stdout
+    assert "small, bin 1, 4 devices, 2 orders: times as fast as FIFO" in result.stdout
     assert settings in result.stdout
+    assert "us/decision" in result.stdout
+    assert "left out" not in result.stdout
     assert "…" not in result.stdout
+    assert all(line == line.rstrip() for line in result.stdout.splitlines())
+
+
+@pytest.mark.parametrize(("columns", "has"), [("80", {"P10..P90", "of bound"}), ("40", set())])
+def test_a_narrow_table_leaves_out_what_matters_least_and_says_so(
+    columns: str, has: set[str], file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    words = ("--orders", "2", "--processes", "1", "--devices", "1", "--bin", "1")
+    shown = hermesd(file, "--policy", "hermes:g_thres=4,placement=homes", *words).stdout
+    title, _, rest = shown.partition("\n\n")
+    table, _, below = rest.partition("\n\n")
+    assert " ".join(title.split()) == "small, bin 1, 1 device, 2 orders: times as fast as FIFO"
+    assert max(map(len, shown.splitlines())) <= max(int(columns), 50)
+    assert {"to good", *has} <= set(re.split(r"  +", table.splitlines()[0]))
+    assert "hermes:g_thres=4,placement=homes " in table
+    left_out = " ".join(below.split()).partition("left out: ")[2].partition(";")[0].split(", ")
+    assert "us/decision" in left_out
+    assert not has & set(left_out)
+    assert not any(name in table for name in left_out)
+    assert "-o json" in below
+
+
+def test_one_order_has_no_spread(file: Path) -> None:
+    words = ("--policy", "best_first", "--processes", "1", "--devices", "1", "--bin", "1")
+    several = hermesd(file, *words, "--orders", "2").stdout
+    single = hermesd(file, *words, "--orders", "1").stdout
+    assert "1 device, 1 order: times as fast as FIFO" in single
+    for name in ("P10..P90", "won"):
+        assert several.count(name) == 2
+        assert name not in single
+    assert "(of bound is of that)" in single
 
 
 @pytest.mark.parametrize(
@@ -215,6 +250,7 @@ def test_charts_are_drawn_the_same_each_time(file: Path, tmp_path: Path) -> None
     shown = (tmp_path / "one" / "devices-small-bin2-2dev.svg").read_text()
     assert "best_first" in shown
     assert "fifo" in shown
+    assert "2 orders<" in (tmp_path / "one" / "incumbent-small-bin2-2dev.svg").read_text()
 
 
 def test_files_of_one_name_have_charts_of_their_own(file: Path, tmp_path: Path) -> None:
