@@ -172,6 +172,8 @@ def _parse_text(text: str, source: str, *, located: bool = True) -> Document:
     except yaml.MarkedYAMLError as error:
         words = (error.problem or "it can't be read").strip()
         words = "a tab: indent with spaces" if "'\\t'" in words else words
+        if words == "mapping values are not allowed here":
+            words += '; a text that ends in a colon, or has one before a space, needs quotes: "a:"'
         place = reader.place(error.problem_mark or error.context_mark)
         problem = Problem(f"valid YAML ({words})", place=place)
         raise StudyFileError([*reader.problems, problem]) from None

@@ -82,8 +82,15 @@ def with_flags(
         table = with_value(table, ["parameters", key], axis)
     for flag in settings:
         path, text = _split("--set", flag, "key=value, for example parameters.epochs.value=5")
-        table = with_value(table, path.split("."), parse_value(text, f"--set {flag}"))
+        table = with_value(table, path.split("."), _setting(text, f"--set {flag}"))
     return table
+
+
+def _setting(text: str, source: str) -> Node:
+    """A flag's value; a word with a colon at its end is a list of one item, and no YAML table."""
+    if text.endswith(":") and len(text.split()) == 1:
+        return Scalar(text, text, Place(source))
+    return parse_value(text, source)
 
 
 def parse_assignments(flags: Sequence[str], section: str) -> tuple[Table | None, Table | None]:

@@ -174,6 +174,7 @@ REFUSED = {
     "tag": ("name: !!python/object:os.system x", "name", "no tags", ""),
     "two documents": ("name: a\n---\nname: b", "", "a single document", ""),
     "syntax": ("a: b: c", "", "valid YAML", ""),
+    "colon": ("a: b=5:", "", "or has one before a space, needs quotes", ""),
     "tab": ("a:\n\t- b", "", "valid YAML (a tab: indent with spaces)", ""),
     "list as key": ("? [a]\n: b", "", "a plain word as key", ""),
     "impossible escape": ('name: "\\UFFFFFFFF"', "", "valid YAML", ""),

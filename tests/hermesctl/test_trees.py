@@ -43,6 +43,11 @@ def test_a_setting_of_a_policy_that_was_named_alone_is_that_policys(
     assert spec.schedule.policy == plugin("hermes", quantum_seconds=3)
 
 
+def test_a_policys_list_of_one_item_needs_no_quotes_in_a_flag() -> None:
+    line = "hermes:quantum_seconds=2,milestones=50:"
+    assert changed("program: a.py", f"schedule.policy={line}").schedule.policy.name == line
+
+
 def test_a_setting_below_what_has_no_name_is_refused_instead_of_replacing_it() -> None:
     with pytest.raises(StudyFileError, match=r"study\.yaml:1:1: stop\.name: unknown key"):
         changed("stop: 3", "stop.max_steps=5")
