@@ -35,6 +35,8 @@ SMOOTHED_SHARE = 0.02
 MOST_ITERATIONS = 20_000_000
 # A suspend and a resume on cores, where a trial is parked: by benchmarks/switches.py.
 PARKED_SECONDS, CORES = 0.015, re.compile(r"cpu(-\d+%)?")
+# How `study export --to x.csv` begins.
+POINTS_AS_CSV = b"trial,attempt,metric,step,value"
 # What is read of the journal: when trials got a device, how far they were at what time, and
 # whether the policy failed.
 READ = frozenset(
@@ -152,6 +154,10 @@ def _text(path: Path) -> Iterable[str]:
         data = path.read_bytes()
         if data.startswith(ZIP):
             raise _refused(path, "an exported study (`hermesctl study export`), not an archive")
+        if not data.strip():
+            raise _refused(path, "the lines of an exported study; it is empty")
+        if path.suffix == ".csv" or data.startswith(POINTS_AS_CSV):
+            raise _refused(path, "an exported study; these are points as CSV: export to .jsonl")
         return data.decode("utf-8").splitlines()
     except OSError as error:
         raise _refused(path, f"a file that can be read ({error.strerror})") from None

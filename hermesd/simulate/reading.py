@@ -18,7 +18,7 @@ def read(path: Path, loss: Loss = "base", iterations: int | None = JOB_ITERATION
     """
     try:
         with path.open("rb") as file:
-            archive = file.read(len(ZIP)) == ZIP
+            begun = file.read(len(ZIP))
     except IsADirectoryError:
         raise Refused(
             FieldError("curves", str(path), "files; a folder's are named one by one")
@@ -26,7 +26,7 @@ def read(path: Path, loss: Loss = "base", iterations: int | None = JOB_ITERATION
     except OSError as error:
         expected = f"a file of recorded curves ({error.strerror})"
         raise Refused(FieldError("curves", str(path), expected)) from None
-    if archive:
+    if begun == ZIP or (begun and path.suffix == ".npz"):
         stock = read_archive(path, loss, iterations)
         if not stock.jobs:
             raise Refused(FieldError("curves", str(path), "at least one training with losses"))

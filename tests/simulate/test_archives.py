@@ -175,10 +175,15 @@ def test_a_wrong_layout_is_named(changes: dict[str, Any], why: str, tmp_path: Pa
 
 
 def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    text, empty = tmp_path / "text.npz", tmp_path / "empty.npz"
+    text.write_text("step,loss\n")
+    empty.touch()
     damaged = tmp_path / "damaged.npz"
     damaged.write_bytes(trainings(tmp_path / "whole.npz").read_bytes()[:500])
     cases = {
         damaged: "it is no numpy archive",
+        text: r"an \.npz archive of recorded curves \(it is no numpy archive",
+        empty: "it is empty",
         tmp_path / "missing.npz": "No such file",
         tmp_path: "a folder's are named one by one",
     }

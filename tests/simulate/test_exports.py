@@ -209,7 +209,9 @@ def test_the_costs_of_switching_and_starting_are_those_that_were_measured(tmp_pa
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "an export of a study: its first line has the type study"),
+        ("", "the lines of an exported study; it is empty"),
+        ('{"type":"none"}\n', "an export of a study: its first line has the type study"),
+        ("trial,attempt,metric,step,value\nd/0,1,loss,1,2.5\n", "points as CSV: export to .jsonl"),
         ("hello\n", "line 1 to be one that `hermesctl study export` writes"),
         ('{"type":"study","version":2,"study":{}}\n', "an export of version 1, not 2"),
         ('{"type":"study","version":1,"study":{}}\n', "line 1 to be one"),
