@@ -77,13 +77,17 @@ def under(path: str, errors: Iterable[FieldError]) -> tuple[FieldError, ...]:
 
 
 def as_options(refused: Refused, options: Iterable[str]) -> str:
-    """The errors for a command line, which had some of the fields as options of their names."""
+    """The errors for a command line, which had some of the fields as options of their names.
+
+    What is below a field is no option, but within the option's value: it stays as it is written.
+    """
     known = set(options)
     named = (
-        replace(error, field_path=f"--{error.field_path.replace('_', '-')}")
-        if error.field_path.partition(".")[0] in known
+        replace(error, field_path=f"--{field.replace('_', '-')}{' ' * bool(dot)}{below}")
+        if field in known
         else error
         for error in refused.errors
+        for field, dot, below in (error.field_path.partition("."),)
     )
     return "\n".join(map(str, named))
 

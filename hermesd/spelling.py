@@ -16,7 +16,7 @@ from hermesd.core.placement import PLACEMENTS, make_placement
 from hermesd.core.plugins import read
 from hermesd.core.policy import BadSetting
 from hermesd.policy import POLICIES, make_policy
-from hermesd.refusal import FieldError, Refused, nearest, one_of
+from hermesd.refusal import FieldError, Refused, nearest, one_of, under
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,10 @@ def _names(known: Mapping[str, Any], name: str) -> dict[str, str]:
 
 
 def _check(policy: Plugin, placement: Plugin) -> None:
-    """Raises Refused for one that cannot be made, by its name: `policy.asha.eta`."""
+    """Raises Refused for one that cannot be made, by its name: `policy.asha.eta`.
+
+    A placement is part of what is written as the policy: `policy.placement.homes.G_thres`.
+    """
     try:
         make_policy(policy)
     except BadSetting as error:
@@ -112,7 +115,8 @@ def _check(policy: Plugin, placement: Plugin) -> None:
     try:
         make_placement(placement)
     except BadSetting as error:
-        raise Refused(_plain(f"placement.{placement.name}", error)) from None
+        wrong = _plain(f"placement.{placement.name}", error)
+        raise Refused(*under("policy", [wrong])) from None
 
 
 def _plain(path: str, error: BadSetting) -> FieldError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import sys
@@ -36,6 +37,10 @@ LOSSES: tuple[str, ...] = get_args(Loss)
 GOODS: tuple[str, ...] = get_args(Good)
 OUTPUTS = ("table", "json")
 BOTH, DRAWN = "1,2", 16
+# Of words as short as ours, half a likeness is none: val is not total.
+ALIKE = 0.6
+# Devices beyond the trials stand idle, and each costs time at every decision.
+MOST_DEVICES = 1_024
 NO_CHARTS = "matplotlib, which draws them: install hermes-scheduler[plots]"
 
 
@@ -81,6 +86,8 @@ def simulate(words: Words) -> None:
         raise Refused(FieldError("charts", str(words.charts), NO_CHARTS))
     chosen = contenders(words.policy)
     scenes = _scenes(words)
+    if words.charts is not None:
+        _prepare(words.charts)
     cases = cases_of(scenes, chosen)
     with _progress() as bar:
         task = bar.add_task("orders", total=sum(case.scene.orders for case in cases))
@@ -115,6 +122,21 @@ def _print(rows: Sequence[Row], summaries: Sequence[Summary]) -> None:
         print(line.rstrip())
 
 
+def _prepare(folder: Path) -> None:
+    """Make the folder before the work, not after it. Raises Refused if nothing can be put there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise _unwritable(folder, error) from None
+
+
+def _unwritable(folder: Path, error: OSError) -> Refused:
+    expected = f"a folder that can be written to ({error.strerror})"
+    return Refused(FieldError("charts", str(folder), expected))
+
+
 def _draw(folder: Path, rows: Sequence[Row], results: Mapping[Case, Sequence[Result]]) -> None:
     """Raises Refused if the pictures cannot be written."""
     from hermesd.simulate.charts import draw_charts
@@ -122,8 +144,7 @@ def _draw(folder: Path, rows: Sequence[Row], results: Mapping[Case, Sequence[Res
     try:
         written = draw_charts(folder, rows, results)
     except OSError as error:
-        expected = f"a folder that can be written to ({error.strerror})"
-        raise Refused(FieldError("charts", str(folder), expected)) from None
+        raise _unwritable(folder, error) from None
     print(f"{len(written)} charts are in {folder}", file=sys.stderr)
 
 
@@ -183,7 +204,7 @@ def _names(paths: Sequence[Path]) -> dict[Path, str]:
 
 def _one_of(field: str, value: str, choices: Sequence[str]) -> str:
     if value not in choices:
-        raise Refused(FieldError(field, value, one_of(choices), nearest(value, choices)))
+        raise Refused(FieldError(field, value, one_of(choices), nearest(value, choices, ALIKE)))
     return value
 
 
@@ -201,7 +222,11 @@ def _devices(field: str, text: str) -> int | tuple[float, ...]:
             " devices with colons between them (100:70:50)"
         )
         raise Refused(FieldError(field, text, expected))
-    return int(text) if len(parts) == 1 else tuple(int(part) / 100 for part in parts)
+    count = int(text) if len(parts) == 1 else len(parts)
+    if count > MOST_DEVICES:
+        expected = f"at most {MOST_DEVICES:,}: more devices than trials stand idle"
+        raise Refused(FieldError(field, text, expected))
+    return count if len(parts) == 1 else tuple(int(part) / 100 for part in parts)
 
 
 def _bin(field: str, text: str) -> int:

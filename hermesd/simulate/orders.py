@@ -108,11 +108,19 @@ def draw(curves: Curves, goal: Goal, bin_type: int, trials: int, number: int, se
 def _too_few(
     curves: Curves, bin_type: int, trials: int, wanted: int, good: int, others: int
 ) -> Refused:
+    """What the bin takes, what there is, and the number nearest to `trials` that would do."""
+    fitting = [
+        count
+        for count in range(1, good + others + 1)
+        if 0 < (taken := round(GOOD_IN_BIN[bin_type] * count)) <= good and count - taken <= others
+    ]
+    near = min(fitting, key=lambda count: abs(count - trials), default=None)
+    instead = "--bin all" if near is None else f"--trials {near}, or --bin all"
     return Refused(
         FieldError(
-            "trials",
-            str(trials),
-            f"what {curves.name} has: of its trials {good} are good and {others} are not, and bin"
-            f" {bin_type} takes {wanted} and {trials - wanted}",
+            "curves",
+            curves.name,
+            f"{trials} trials for bin {bin_type}, {wanted} good and {trials - wanted} not; it has"
+            f" {good + others}, {good} and {others}: give {instead}",
         )
     )

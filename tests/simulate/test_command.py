@@ -201,7 +201,21 @@ def test_one_order_has_no_spread(file: Path) -> None:
         (["--bin", "3"], "--bin = 3: expected one of 1, 2, all"),
         (["--orders", "0"], "--orders = 0: expected 1 or more"),
         (["--trials", "0"], "--trials = 0: expected 1 or more"),
-        (["--trials", "90"], "--trials = 90: expected what small has"),
+        (["--trials", "90"], "--curves = small: expected 90 trials for bin 1, 22 good and 68 not;"),
+        (["--devices", "1,1025"], "--devices = 1025: expected at most 1,024: more devices than"),
+        (
+            ["--policy", "best_first:prob_share=0.1"],
+            "--policy best_first = prob_share: expected one of",
+        ),
+        (
+            ["--policy", "best_first:probe_share=-1.0"],
+            "--policy best_first.probe_share = -1.0: expected",
+        ),
+        (
+            ["--policy", "fifo:placement=homes,g_thres=x"],
+            "--policy placement.homes.G_thres = x: expected",
+        ),
+        (["--policy", "fifo:placement=homs"], "--policy placement = homs: expected"),
         (["--seed", "-1"], "--seed = -1: expected 0 or more"),
         (["--switch-cost", "papre"], "--switch-cost = papre: expected paper, or seconds"),
         (["--switch-cost", "-1"], "--switch-cost = -1: expected paper, or seconds"),
@@ -211,6 +225,7 @@ def test_one_order_has_no_spread(file: Path) -> None:
             "--metric-loss = totl: expected one of base, total (did you mean",
         ),
         (["--good", "best"], "--good = best: expected one of optimum, way"),
+        (["--metric-loss", "val"], "--metric-loss = val: expected one of base, total\n"),
         (["-o", "yaml"], "--output = yaml: expected one of json, table"),
     ],
 )
@@ -293,9 +308,18 @@ def test_charts_name_what_looks_the_same(file: Path, tmp_path: Path) -> None:
 def test_charts_need_a_folder_that_can_be_written_to(file: Path) -> None:
     pytest.importorskip("matplotlib")
     words = (file, "--policy", "fifo", "--orders", "1", "--devices", "1", "--processes", "1")
-    refused = hermesd(*words, "--charts", file / "below")
-    assert refused.exit_code == 2
-    assert "charts = " in refused.stderr
+    for folder in (file, file / "below"):
+        refused = hermesd(*words, "--charts", folder)
+        assert refused.exit_code == 2
+        assert f"--charts = {folder}: expected a folder that can be written to" in refused.stderr
+
+
+def test_the_folder_of_charts_is_tried_before_the_simulation(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr("hermesd.simulate.command.compare", None)  # would raise TypeError
+    assert hermesd(file, "--policy", "fifo", "--charts", file).exit_code == 2
 
 
 def test_charts_name_the_package_that_is_missing(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -79,10 +81,23 @@ def test_all_trials_begin_in_the_file_s_own_order() -> None:
     assert sorted(each.losses for each in shuffled) == sorted(each.losses for each in curves.jobs)
 
 
-@pytest.mark.parametrize("trials", [120, 1])
-def test_an_order_that_cannot_be_drawn_is_refused(trials: int) -> None:
+@pytest.mark.parametrize(
+    ("trials", "told"),
+    [
+        (120, r"120 trials for bin 1, 30 good and 90 not; it has 100, 20 and 80: give --trials 82"),
+        (1, r"1 trials for bin 1, 0 good and 1 not; it has 100, 20 and 80: give --trials 3"),
+    ],
+)
+def test_an_order_that_cannot_be_drawn_is_refused(trials: int, told: str) -> None:
     curves = stock(*np.linspace(0, 0.9, 20), *np.linspace(1.1, 9, 80))
-    with pytest.raises(
-        Refused, match=rf"trials = {trials}: expected .* 20 are good and 80 are not"
-    ):
+    with pytest.raises(Refused, match=f"expected {told}, or --bin all"):
         draw(curves, goal_of(curves), 1, trials, 0, seed=0)
+    nearest = int(told.split()[-1])
+    assert len(draw(curves, goal_of(curves), 1, nearest, 0, seed=0).jobs) == nearest
+
+
+def test_trials_that_make_no_bin_are_run_whole_instead() -> None:
+    curves = stock(*np.linspace(0, 0.9, 20))
+    goal = replace(goal_of(curves), theta=1.0)
+    with pytest.raises(Refused, match=r"it has 20, 20 and 0: give --bin all$"):
+        draw(curves, goal, 1, 16, 0, seed=0)
