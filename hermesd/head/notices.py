@@ -60,13 +60,10 @@ def _silent_signal(study: Study, trials: Sequence[Trial]) -> str:
     return f"signal {study.signal} {when}; {_instead(study, names)}"
 
 
-def policy_words(state: State, study_id: StudyId) -> str:
-    """What decides in a study, with its settings: `fifo (asha:eta=2 failed)` if its own failed."""
-    own, placement = state.own_policy(study_id), state.placement_of(study_id)
-    words = label_of(own, placement)
-    if study_id not in state.fallen:
-        return words
-    return f"{state.policy_of(study_id).name} ({words} failed)"
+def policy_words(state: State, study_id: StudyId, deciding: str) -> str:
+    """A study's policy with its settings: `fifo (asha:eta=2 failed)` if `fifo` is now deciding."""
+    words = label_of(state.own_policy(study_id), state.placement_of(study_id))
+    return f"{deciding} ({words} failed)" if study_id in state.fallen else words
 
 
 def _failed(state: State, study: Study) -> str:

@@ -95,7 +95,7 @@ class Trials:
             summary=told.summary + (f"; {occupied}" if occupied else "") + self.setback.why(trial),
             ranking=ranking,
             last_decision=told.last_decision,
-            policy=policy_words(state, study.id),
+            policy=policy_words(state, study.id, told.policy),
             left_out=[
                 pb.LeftOut(
                     place=each.place,
