@@ -192,7 +192,7 @@ class Connection:
         lines = [f"no head answers at {self.address}: {reason}"]
         if self.address.embedded:
             lines += [
-                f"start one for yourself:   {command('local start')}   (or add --local to submit)",
+                f"start one for yourself:   {command('local start')}   (or add --local)",
                 "or name another:          --head HOST:PORT, or HERMES_HEAD",
             ]
         elif self.address.socket is not None:

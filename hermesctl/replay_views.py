@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
@@ -15,6 +16,10 @@ from hermesctl.text import count, duration, number, one_line, percent, printable
 Said: TypeAlias = Mapping[str, Any]
 # A pick that ends so near the best, as a share of the way from the start, is as good as it.
 NEAR = 0.02
+# A study that lacked its devices for more of their time than this did not have them to itself.
+AWAY = 0.1
+# How many of the studies that ran meanwhile are named.
+_NAMED = 3
 # What the figure `near_best` means.
 WITHIN = "the best so far is within 2 % of the way from the start of the best of all"
 
@@ -24,6 +29,8 @@ def replay_view(replay: Said, study: Study, wide: bool) -> RenderableType:
     parts: list[RenderableType] = [_head(replay, study), Text(), _times(replay)]
     if why := replay["happened"]["unsimulated"]:
         parts.append(cell(f"the study's own policy is not simulated: {one_line(why)}", "yellow"))
+    if words := shared(replay):
+        parts.append(cell(words, "yellow"))
     if (error := replay["happened"]["error"]) is not None:
         words = f"simulated, a trial ends {percent(error)} off its real end (median)"
         parts.append(cell(words, "dim"))
@@ -39,6 +46,15 @@ def replay_rows(replay: Said) -> list[dict[str, Any]]:
         for policy in replay["policies"]
         for trial in policy["given_up"]["trials"]
     ]
+
+
+def ran_meanwhile(study: Study, other: Study) -> bool:
+    """Whether another study of the pool used devices while this one was not over."""
+    if other.id == study.id or other.pool != study.pool or not other.busy_seconds:
+        return False
+    begun = other.submitted_unix_seconds, study.submitted_unix_seconds
+    over = other.finished_unix_seconds or math.inf, study.finished_unix_seconds or math.inf
+    return begun[0] < over[1] and begun[1] < over[0]
 
 
 def verdict(replay: Said, policy: Said) -> str:
@@ -60,6 +76,23 @@ def verdict(replay: Said, policy: Said) -> str:
     return (
         f"{ended}; {judged}: the best, {replay['best']}, {fate}, and {given_up['pick']}, which"
         f" then stands first, {worse}{way}"
+    )
+
+
+def shared(replay: Said) -> str:
+    """That its devices were not the study's for much of the time; empty if they were."""
+    away = replay["happened"]["away_seconds"]
+    whole = replay["devices_had"] * replay["happened"]["figures"]["makespan"]
+    if away <= AWAY * whole:
+        return ""
+    with_whom = "other studies had them, or they or the trials were held back"
+    if others := replay["meanwhile"]:
+        named = ", ".join(others[:_NAMED]) + " …" * (len(others) > _NAMED)
+        with_whom = f"meanwhile other studies ran ({named})"
+    return (
+        f"for {duration(away)} of {duration(whole)} of device time its trials waited for devices:"
+        f" {with_whom}; simulated, a study has its devices to itself, so compare what is simulated"
+        " with what is simulated, not with what happened"
     )
 
 
@@ -88,7 +121,9 @@ def _times(replay: Said) -> RenderableType:
     happened = replay["happened"]
     rows = [(f"what happened ({happened['policy']})", happened["figures"], happened["switches"])]
     if happened["simulated"] is not None:
-        rows.append((f"{happened['own']}, simulated", happened["simulated"], None))
+        rows.append(
+            (f"{happened['own']}, simulated", happened["simulated"], happened["simulated_switches"])
+        )
     rows += [(each["policy"], each["figures"], each["switches"]) for each in replay["policies"]]
     for name, figures, switches in rows:
         times = [figures[key] for key in ("time_to_good", "near_best", "time_to_best", "makespan")]

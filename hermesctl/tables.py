@@ -152,7 +152,7 @@ def studies_table(studies: Sequence[Study], wide: bool) -> Table:
             cell(counts_text(study)),
             cell(best_value(study)),
             cell(study.best_trial or "-"),
-            cell(policy_text(study.policy, study.deciding)),
+            cell(policy_text(study.policy_label or study.policy, study.deciding)),
         ]
         if owned:
             cells.append(cell(study.owner or "-"))

@@ -5,6 +5,7 @@ Rule: pure, but for how a command is written; functions of records and of the ro
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -78,7 +79,7 @@ def status_view(detail: StudyDetail, said: Mapping[str, str]) -> RenderableType:
         ("policy", policy_text(study.policy_label, study.deciding)),
         ("ranked by", " · ".join(filter(None, (study.metric, study.metric_reason)))),
         ("best so far", best_text(study, trials)),
-        ("devices", ", ".join(f"{t.device}: {t.id}" for t in trials if t.device) or "none in use"),
+        ("devices", _devices_text(trials)),
         ("device time", f"{duration(study.busy_seconds)} training"),
         ("overhead", overhead_text(study)),
         ("ended" if study.finished else "ends", ending_text(study)),
@@ -86,6 +87,13 @@ def status_view(detail: StudyDetail, said: Mapping[str, str]) -> RenderableType:
     failed = failed_trials(trials, said)
     parts = [facts_table(facts), *notices_view(study.notices)]
     return Group(*parts, *([Text(), *failed[:1]] if failed else []))
+
+
+def _devices_text(trials: Sequence[Trial]) -> str:
+    """Who is on which device, the devices in order: 10 after 9."""
+    used = [(t.device, t.id) for t in trials if t.device]
+    used.sort(key=lambda each: [p.zfill(9) for p in re.split(r"(\d+)", each[0])])
+    return ", ".join(f"{device}: {trial}" for device, trial in used) or "none in use"
 
 
 def notices_view(notices: Sequence[str]) -> list[RenderableType]:

@@ -27,7 +27,7 @@ from hermesctl.options import (
     YesOption,
 )
 from hermesctl.output import Format, emit, plain, row
-from hermesctl.replay_views import replay_rows, replay_view
+from hermesctl.replay_views import ran_meanwhile, replay_rows, replay_view
 from hermesctl.running import NounGroup, confirm, run
 from hermesctl.simulation import progress, simulated
 from hermesctl.study_file import Document
@@ -296,7 +296,10 @@ def replay(
             told = await simulated(found.id, client.export(found), "replay", *flags)
         # The answer has a version of its own; the document's is the command line's.
         document = {key: value for key, value in told.items() if key != "version"}
+        document["meanwhile"] = [
+            each.id async for each in client.studies() if ran_meanwhile(found, each)
+        ]
         rows = replay_rows(told)
-        emit(stdout(), output, document, rows, lambda wide: replay_view(told, found, wide))
+        emit(stdout(), output, document, rows, lambda wide: replay_view(document, found, wide))
 
     run(body, head=head)

@@ -106,6 +106,16 @@ def raised(error: BaseException) -> str:
     return ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
 
 
+def raised_where(error: BaseException) -> str:
+    """The same, and the file and line of the plug-in that raised; none if it was no plug-in's."""
+    at, where = error.__traceback__, ""
+    while at is not None:
+        if not at.tb_frame.f_globals.get("__name__", "").startswith("hermesd."):
+            where = f" ({at.tb_frame.f_code.co_filename}:{at.tb_lineno})"
+        at = at.tb_next
+    return raised(error) + where
+
+
 def one_of(choices: Iterable[str]) -> str:
     """The choices, for a message."""
     listed = ", ".join(sorted(choices))

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 from hermesd.core.events import PolicyFailed
 from hermesd.core.model import DeviceId, NodeId, Plugin, StudyId, Time, TrialId
 from hermesd.core.placement import Placement, avoided, cramped, fits
-from hermesd.core.plugins import raised
+from hermesd.core.plugins import raised_where
 from hermesd.core.policy import Policy
 from hermesd.core.queue import Choice, StudyQueue
 from hermesd.core.state import State
@@ -76,7 +76,7 @@ class Queues:
         except Exception as error:
             if study_id in self.state.fallen:
                 raise
-            event = PolicyFailed(study_id, raised(error))
+            event = PolicyFailed(study_id, raised_where(error))
             self.state.apply(event, self.state.now)
             self._failures.append(Failure(event, error))
             self._queues.pop(study_id, None)
@@ -87,7 +87,7 @@ class Queues:
         try:
             return question(self._queue(study_id))
         except Exception as error:
-            raise Unanswered(raised(error)) from error
+            raise Unanswered(raised_where(error)) from error
 
     def order(
         self,

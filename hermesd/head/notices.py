@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from hermesd.core.model import DeviceId, Phase, Study, Time, UserId
+from hermesd.core.model import DeviceId, Phase, Study, StudyId, Time, UserId
 from hermesd.core.scheduler import Scheduler
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.refusal import nearest
+from hermesd.spelling import label_of
 
 NAMED = 3
 
@@ -59,12 +60,19 @@ def _silent_signal(study: Study, trials: Sequence[Trial]) -> str:
     return f"signal {study.signal} {when}; {_instead(study, names)}"
 
 
+def policy_words(state: State, study_id: StudyId, deciding: str) -> str:
+    """A study's policy with its settings: `fifo (asha:eta=2 failed)` if `fifo` is now deciding."""
+    words = label_of(state.own_policy(study_id), state.placement_of(study_id))
+    return f"{deciding} ({words} failed)" if study_id in state.fallen else words
+
+
 def _failed(state: State, study: Study) -> str:
     """That the policy failed, how, and what decides in its place; empty if it did not."""
     if (detail := state.fallen.get(study.id)) is None:
         return ""
     own, other = state.own_policy(study.id).name, state.policy_of(study.id).name
-    return f"policy {own} failed, and {other} decides in its place: {detail}"
+    advice = f"try `hermesd policy check {own}`"
+    return f"policy {own} failed, and {other} decides in its place: {detail}; {advice}"
 
 
 def _idle(state: State, study: Study, devices: Sequence[DeviceId]) -> str:

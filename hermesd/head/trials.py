@@ -11,7 +11,7 @@ from hermesd.core.state import State
 from hermesd.head import names, points, views
 from hermesd.head.access import FAILED_THERE, asker
 from hermesd.head.loop import Head
-from hermesd.head.notices import notices
+from hermesd.head.notices import notices, policy_words
 from hermesd.head.occupied import taken
 from hermesd.head.paging import page
 from hermesd.head.ranking import Leaderboard
@@ -95,7 +95,7 @@ class Trials:
             summary=told.summary + (f"; {occupied}" if occupied else "") + self.setback.why(trial),
             ranking=ranking,
             last_decision=told.last_decision,
-            policy=told.policy,
+            policy=policy_words(state, study.id, told.policy),
             left_out=[
                 pb.LeftOut(
                     place=each.place,

@@ -78,4 +78,6 @@ class Hermes:
 
     def words(self, trial: Trial) -> str:
         rate = convergence(trial)
-        return "unexplored" if rate is None else f"loss falls by {rate:.3g} an iteration"
+        if rate is None:
+            return "unexplored"
+        return f"loss {'rises' if rate < 0 else 'falls'} by {abs(rate):.3g} an iteration"

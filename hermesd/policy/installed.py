@@ -78,7 +78,7 @@ class Registry(Mapping[str, type[Policy]]):
         return _loaded(name, offers)
 
     def unknown(self, name: str) -> BadSetting:
-        """The error that a name is which nothing has: says who works, and who does not and why."""
+        """The error that a name is which nothing has: says who works, and who does not."""
         for offer in self._offers_now():
             if offer.name == name:
                 package = _package(offer)
@@ -88,8 +88,8 @@ class Registry(Mapping[str, type[Policy]]):
         for each in self:
             try:
                 self[each]
-            except BadSetting as error:
-                broken.append(f"; {each} is not {error.expected}")
+            except BadSetting:
+                broken.append(f"; {each} cannot be used: `hermesd policy check {each}` says why")
             else:
                 working.append(each)
         return BadSetting("policy", name, one_of(working) + "".join(broken), nearest(name, working))

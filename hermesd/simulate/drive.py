@@ -149,7 +149,8 @@ class Drive:
         self._decisions += 1
         for failure in self._scheduler.take_failures():
             raised = failure.event.detail
-            raise Stalled(f"policy {self._policy} raised {raised}") from failure.error
+            advice = f"try `hermesd policy check {self._policy}`"
+            raise Stalled(f"policy {self._policy} raised {raised}; {advice}") from failure.error
         for command in commands:
             self._carry_out(command)
 

@@ -19,7 +19,14 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from hermesd.core.commands import Launch
-from hermesd.core.events import PolicyFailed, Reported, RunCompleted, RunStarted
+from hermesd.core.events import (
+    PolicyFailed,
+    Reported,
+    RunCompleted,
+    RunFailed,
+    RunStarted,
+    RunSuspended,
+)
 from hermesd.core.model import Goal, Study, Time
 from hermesd.core.trial import Trial
 from hermesd.record import Entry, Form, Unreadable, decode
@@ -37,11 +44,10 @@ MOST_ITERATIONS = 20_000_000
 PARKED_SECONDS, CORES = 0.015, re.compile(r"cpu(-\d+%)?")
 # How `study export --to x.csv` begins.
 POINTS_AS_CSV = b"trial,attempt,metric,step,value"
-# What is read of the journal: when trials got a device, how far they were at what time, and
-# whether the policy failed.
-READ = frozenset(
-    kind.__name__ for kind in (Launch, RunStarted, Reported, RunCompleted, PolicyFailed)
-)
+# What is read of the journal: when trials got a device and gave it back, how far they were at what
+# time, and whether the policy failed.
+_READ = (Launch, RunStarted, Reported, RunSuspended, RunCompleted, RunFailed, PolicyFailed)
+READ = frozenset(kind.__name__ for kind in _READ)
 
 _STUDY: Form[Study] = Form(Study)
 _TRIAL: Form[Trial] = Form(Trial)
@@ -63,7 +69,7 @@ class Exported:
 
     `trials` are those that were trained at all, by number; each is the job at its place in
     `curves`. So many others are `untrained`: they reported no loss. `entries` are the launches,
-    starts, reports, completions and failures of the policy with their times.
+    starts, reports and ends of runs, and failures of the policy, with their times.
     """
 
     study: Study

@@ -7,8 +7,16 @@ be evenly spread.
 from __future__ import annotations
 
 from hermesd.core.commands import Launch
-from hermesd.core.events import PolicyFailed, Reported, RunCompleted, RunStarted
-from hermesd.core.model import Time
+from hermesd.core.events import (
+    PolicyFailed,
+    Reported,
+    RunCompleted,
+    RunFailed,
+    RunStarted,
+    RunSuspended,
+)
+from hermesd.core.model import Time, TrialId
+from hermesd.record import Entry
 from hermesd.simulate.contenders import FIFO
 from hermesd.simulate.drive import Outcome
 from hermesd.simulate.exports import Exported
@@ -27,6 +35,34 @@ def decided_by(exported: Exported) -> str:
     own = label_of(exported.study.policy, exported.study.placement)
     failed = any(isinstance(entry, PolicyFailed) for _, entry in exported.entries)
     return f"{own}, then {FIFO.label}" if failed else own
+
+
+def away_seconds(exported: Exported) -> Time:
+    """Seconds, over all its devices, in which one was not the study's though a trial waited.
+
+    They were with other studies then, away or held back, or the trial was: what a simulation in
+    which the study has its devices to itself knows nothing of.
+    """
+    devices, at, away = devices_of(exported), exported.study.submitted, 0.0
+    going = {trial.id for trial in exported.trials}
+    holding: set[TrialId] = set()
+    ends = [(each.finished, each.id) for each in exported.trials if each.finished is not None]
+    timeline: list[tuple[Time, Entry | TrialId]] = [*exported.entries, *ends]
+    for now, what in sorted(timeline, key=lambda each: each[0]):
+        free, waiting = devices - len(holding), len(going - holding)
+        away += max(0.0, now - at) * max(0, min(free, waiting))
+        at = max(at, now)
+        match what:
+            case Launch(run):
+                holding.add(run.trial)
+            case RunSuspended(run) | RunCompleted(run) | RunFailed(run):
+                holding.discard(run.trial)
+            case str():
+                going.discard(what)
+                holding.discard(what)
+            case _:
+                pass
+    return away
 
 
 def happened(exported: Exported) -> Outcome:

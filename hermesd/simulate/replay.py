@@ -22,7 +22,7 @@ from hermesd.simulate.exports import Exported, open_export
 from hermesd.simulate.figures import Figures, best_place, figures_of, final_loss
 from hermesd.simulate.giving_up import Course, courses
 from hermesd.simulate.orders import ALL, Order, draw, goal_of
-from hermesd.simulate.past import decided_by, devices_of, happened
+from hermesd.simulate.past import away_seconds, decided_by, devices_of, happened
 from hermesd.spelling import label_of
 
 
@@ -82,7 +82,8 @@ class Happened:
     `simulated` are the figures of the study's `own` policy in virtual time; `error` is the median
     over the trials of how far these put the end of a trial off its real one. None where that
     policy cannot be simulated: `unsimulated` says why. `policy` is `own`, and what decided in its
-    place if it failed.
+    place if it failed. In so many `away_seconds`, of all devices together, one was not the study's
+    though a trial of it waited; simulations have every device all of the time.
     """
 
     policy: str
@@ -92,6 +93,8 @@ class Happened:
     error: float | None
     own: str
     unsimulated: str = ""
+    simulated_switches: int | None = None
+    away_seconds: Time = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,7 @@ class Replay:
     `untrained` others have shown no loss and are left out.
 
     `best` ends with the best value of the signal of those that were trained; so many are `good`:
-    they come to `good_loss`.
+    they come to `good_loss`. It ran on `devices_had`, and is simulated on `devices`.
     """
 
     study: str
@@ -116,6 +119,7 @@ class Replay:
     good_loss: float
     happened: Happened
     policies: tuple[Replayed, ...]
+    devices_had: int
 
 
 def replay(path: Path, chosen: Sequence[Contender], devices: int | None) -> Replay:
@@ -145,6 +149,7 @@ def replay(path: Path, chosen: Sequence[Contender], devices: int | None) -> Repl
         good_loss=_sign(exported) * order.goal.theta,
         happened=_happened(exported, order),
         policies=tuple(_replayed(exported, order, devices, each) for each in chosen),
+        devices_had=devices_of(exported),
     )
 
 
@@ -155,7 +160,7 @@ def _sign(exported: Exported) -> float:
 def _happened(exported: Exported, order: Order) -> Happened:
     real, study = happened(exported), exported.study
     own = Contender(label_of(study.policy, study.placement), study.policy, study.placement)
-    simulated, error, why = None, None, ""
+    simulated, switches, error, why = None, None, None, ""
     try:
         make_policy(own.policy)
         again, simulated = _simulated(order, devices_of(exported), own)
@@ -165,13 +170,24 @@ def _happened(exported: Exported, order: Order) -> Happened:
     except Stalled as stalled:
         why = str(stalled)
     else:
+        switches = again.switches
         error = statistics.median(
             abs(ours / theirs - 1)
             for ours, theirs in zip(again.finished, real.finished, strict=True)
             if theirs > 0
         )
     figures = figures_of(order, real)
-    return Happened(decided_by(exported), figures, real.switches, simulated, error, own.label, why)
+    return Happened(
+        decided_by(exported),
+        figures,
+        real.switches,
+        simulated,
+        error,
+        own.label,
+        why,
+        switches,
+        away_seconds(exported),
+    )
 
 
 def _simulated(order: Order, devices: int, contender: Contender) -> tuple[Outcome, Figures]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import traceback
 from pathlib import Path
 
@@ -100,12 +101,17 @@ async def test_a_policy_that_failed_is_told_with_what_decides_instead(tmp_path: 
             await head.submit(spec(schedule=unlucky))
             assert (await node.expect("launch")).launch.trial == "digits/1"
             words = "ZeroDivisionError: division by zero"
-            notice = f"policy unlucky failed, and fifo decides in its place: {words}"
             study = await shown(head)
-            assert study.notices == [notice]
+            (notice,) = study.notices
+            # Its author is told where it raised, and how to see all that is wrong with it.
+            pattern = (
+                f"policy unlucky failed, and fifo decides in its place: {words} "
+                rf"\({re.escape(str(tmp_path))}/\S+\.py:\d+\); try `hermesd policy check unlucky`"
+            )
+            assert re.fullmatch(pattern, notice)
             assert (study.policy.name, study.deciding.name) == ("unlucky", "fifo")
             told = await why(head)
-            assert (told.policy, told.notices) == ("fifo", [notice])
+            assert (told.policy, told.notices) == ("fifo (unlucky failed)", [notice])
             exported = [
                 json.loads(line)
                 async for part in head.control.ExportStudy(pb.ExportStudyRequest(study="digits"))

@@ -37,7 +37,8 @@ async def test_a_study_runs_in_its_pool_by_its_policy_and_all_say_so(tmp_path: P
         settings = {each.name: each.value for each in shown.policy.settings}
         assert [item.int_value for item in settings["milestones"].list_value.values] == [50, 75]
         why = await head.control.ExplainTrial(pb.ExplainTrialRequest(trial="digits/1"))
-        assert (why.policy, list(submitted.notes)) == ("hermes", [])
+        assert why.policy == "hermes:quantum_seconds=20,milestones=50:75,placement=homes"
+        assert list(submitted.notes) == []
         exporting = head.control.ExportStudy(pb.ExportStudyRequest(study="digits"))
         exported = json.loads(b"".join([part.data async for part in exporting]).splitlines()[0])
         assert exported["study"]["policy"]["name"] == "hermes", "what it is run by"

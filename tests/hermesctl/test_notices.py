@@ -81,11 +81,22 @@ def test_what_decides_is_told_beside_the_policy_that_failed(head: FakeHead) -> N
     policy = plugin("best_first", target=-0.8)
     head.add_study("digits", trial(1), policy=policy, placement=plugin("free"))
     assert "policy best_first:target=-0.8 " in flat(hermesctl("status", "digits"))
-    assert hermesctl("study", "ls").stdout.splitlines()[1].endswith(" best_first")
+    listed = hermesctl("study", "ls").stdout.splitlines()[1]
+    assert listed.endswith(" best_first:target=-0.8")
     head.studies["digits"].deciding.name = "fifo"
     for words in (["status", "digits"], ["study", "show", "digits"]):
         assert "policy fifo (best_first:target=-0.8 failed) " in flat(hermesctl(*words))
-    assert hermesctl("study", "ls").stdout.splitlines()[1].endswith(" fifo (best_first failed)")
+    listed = hermesctl("study", "ls").stdout.splitlines()[1]
+    assert listed.endswith(" fifo (best_first:target=-0.8 failed)")
     found = json.loads(hermesctl("status", "digits", "-o", "json").stdout)
     assert (found["policy"], found["deciding"]) == ("best_first", "fifo")
     assert found["policy_label"] == "best_first:target=-0.8"
+
+
+def test_doctor_mends_a_policy_that_failed_by_checking_it(digits: FakeHead) -> None:
+    digits.studies["digits"].policy.name = "lucky"
+    check = "hermesd policy check lucky"
+    digits.studies["digits"].notices[:] = [SILENT, f"policy lucky failed: Oops: 1; try `{check}`"]
+    told = json.loads(hermesctl("doctor", "--python", "false", "-o", "json").stdout)
+    mended = [each["remedy"] for each in told["checks"] if each["name"] == "study digits"]
+    assert mended == ["hermesctl why digits/1", check]

@@ -473,3 +473,10 @@ def test_the_first_of_a_long_ranking_are_shown_and_the_trial_asked_about() -> No
     whole = shown(explanation_view(explanation, wide=True))
     assert "s/30" in whole
     assert "more" not in whole
+
+
+def test_the_devices_of_a_study_are_in_their_order() -> None:
+    on = {1: "box/cpu10", 2: "box/cpu9", 3: "box/cpu0"}
+    trials = [trial(n, device=d, state=types.TRIAL_STATE_RUNNING) for n, d in on.items()]
+    words = "box/cpu0: digits/3, box/cpu9: digits/2, box/cpu10: digits/1"
+    assert words in shown(status_view(detail(*trials), {}))

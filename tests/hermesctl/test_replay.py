@@ -7,13 +7,15 @@ import csv
 import io
 import json
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from hermesctl.errors import ExitCode
-from hermesctl.replay_views import replay_view, verdict
+from hermesctl.records import Study
+from hermesctl.replay_views import ran_meanwhile, replay_view, shared, verdict
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from tests.head.heads import Node, world
@@ -46,6 +48,7 @@ async def test_what_asha_would_have_ended_and_that_it_would_have_been_wrong(tmp_
         document = await hermesctl(head, *asked, "-o", "json")
         found = json.loads(document.stdout)
         assert (found["version"], found["study"], found["devices"]) == (1, "digits", 1)
+        assert (found["meanwhile"], found["happened"]["simulated_switches"]) == ([], 0)
         (policy,) = found["policies"]
         assert policy["given_up"]["best_held_back"] is True
         assert policy["given_up"]["trials"][0]["trial"] == "digits/1"
@@ -68,6 +71,14 @@ async def test_a_study_that_reported_nothing_cannot_be_replayed(tmp_path: Path) 
         told = await hermesctl(head, "study", "replay", "digits")
         assert told.code == ExitCode.USAGE
         assert "curves = digits: expected at least one trial that reported loss" in told.stderr
+
+
+def study(name: str, span: tuple[float, float | None], **changes: Any) -> Study:
+    """A study that was submitted and finished then, and used devices."""
+    begun, over = span
+    one = detail(trial(1)).study
+    times = {"submitted_unix_seconds": begun, "finished_unix_seconds": over}
+    return replace(one, id=name, **times, **{"busy_seconds": 1.0, **changes})
 
 
 def said(**given_up: Any) -> str:
@@ -98,8 +109,9 @@ def test_the_best_of_the_leaderboard_is_named_where_it_is_another() -> None:
     figures = dict.fromkeys(("time_to_good", "near_best", "time_to_best", "makespan"), 1.0)
     happened = {"policy": "boom, then fifo", "figures": figures, "switches": 1}
     happened |= {"own": "boom", "simulated": None, "unsimulated": "policy boom raised Oops: 1"}
+    happened |= {"simulated_switches": None, "away_seconds": 0.0}
     replay = {"study": "digits", "trials": 2, "devices": 1, "best": "digits/2", "policies": []}
-    replay |= {"good": 1, "good_loss": 0.375}
+    replay |= {"good": 1, "good_loss": 0.375, "devices_had": 1, "meanwhile": []}
     replay |= {"signal": "loss", "best_loss": 0.25, "untrained": 0, "partly": 0}
     replay |= {"happened": happened | {"error": None}}
     ranked = {"finished": True, "best_trial": "digits/1", "best_metric": 0.5}
@@ -113,6 +125,29 @@ def test_the_best_of_the_leaderboard_is_named_where_it_is_another() -> None:
     assert "the study's own policy is not simulated: policy boom raised Oops: 1" in other
     same = detail(trial(1), trial(2), **ranked | {"best_trial": "digits/2"}).study
     assert "leaderboard" not in shown(replay_view(replay, same, wide=False))
+
+
+def test_devices_that_others_had_are_told_with_who_they_were() -> None:
+    happened = {"figures": {"makespan": 300.0}, "away_seconds": 60.0}
+    replay = {"devices_had": 2, "happened": happened, "meanwhile": []}
+    assert shared(replay) == ""
+    happened["away_seconds"] = 360.0
+    assert shared(replay).startswith(
+        "for 6 min of 10 min of device time its trials waited for devices: other studies had"
+    )
+    named = shared(replay | {"meanwhile": ["a", "b", "c", "d"]})
+    assert ": meanwhile other studies ran (a, b, c …); simulated, a study has" in named
+
+
+def test_a_study_ran_meanwhile_if_it_used_devices_of_the_pool_in_that_time() -> None:
+    mine = study("mine", (100.0, 200.0))
+    assert ran_meanwhile(mine, study("other", (150.0, 300.0)))
+    assert ran_meanwhile(mine, study("goes-on", (50.0, None)))
+    assert not ran_meanwhile(mine, study("before", (50.0, 99.0)))
+    assert not ran_meanwhile(mine, study("after", (200.0, None)))
+    assert not ran_meanwhile(mine, study("waited", (150.0, 300.0), busy_seconds=0.0))
+    assert not ran_meanwhile(mine, study("elsewhere", (150.0, 300.0), pool="gpus"))
+    assert not ran_meanwhile(mine, mine)
 
 
 async def test_a_study_that_goes_on_is_replayed_as_far_as_it_has_come(tmp_path: Path) -> None:

@@ -37,7 +37,9 @@ def test_only_the_latest_two_quanta_count() -> None:
 
 
 def test_a_rising_loss_is_a_negative_convergence() -> None:
-    assert convergence(after([1.0, 1.0], [2.0, 4.0])) == (1.0 - 3.0) / 2
+    rising = after([1.0, 1.0], [2.0, 4.0])
+    assert convergence(rising) == (1.0 - 3.0) / 2
+    assert Hermes().words(rising) == "loss rises by 1 an iteration"
 
 
 def test_a_trial_that_never_ran_has_none_and_goes_first() -> None:

@@ -177,15 +177,15 @@ def test_nothing_is_imported_before_its_name_is_asked_for() -> None:
     assert make_policy(Plugin("fifo"), known) == Fifo()
 
 
-def test_a_misspelt_name_is_answered_with_those_that_work_and_why_others_do_not() -> None:
+def test_a_misspelt_name_is_answered_with_those_that_work_and_who_cannot_be_used() -> None:
     known = registry(offer("absent", "no_such_package:Policy"), offer("newest", HERE + "Newest"))
     with pytest.raises(BadSetting) as refusal:
         make_policy(Plugin("newst"), known)
     assert refusal.value.nearest == "newest"
     names, _, broken = refusal.value.expected.partition("; ")
     assert names == f"one of {', '.join(sorted(each for each in known if each != 'absent'))}"
-    assert broken.startswith("absent is not a policy from no_such_package:Policy that works: it")
-    assert "ModuleNotFoundError: No module named 'no_such_package'" in broken
+    # In a few words: the error of one of them, however long, is none of this study's business.
+    assert broken == "absent cannot be used: `hermesd policy check absent` says why"
     with pytest.raises(BadSetting) as refusal:
         make_policy(Plugin("absnt"), known)
     assert refusal.value.nearest != "absent"
@@ -390,7 +390,7 @@ def _package(tmp_path: Path) -> Iterator[None]:
         ("unlucky", REFUSED, "unlucky: score of trial 0: waiting at step 0 of an unknown length"),
         ("gone", REFUSED, "a policy from lucky-policies that works: it cannot be imported"),
         ("luky", REFUSED, "did you mean lucky?"),
-        ("luky", REFUSED, "gone is not a policy from lucky-policies that works: it cannot be"),
+        ("luky", REFUSED, "gone cannot be used: `hermesd policy check gone` says why"),
         ("asha:eta=2,min_rung=1/27", 0, "asha:eta=2,min_rung=1/27 keeps the contract"),
         ("asha:eta=1", REFUSED, "eta = 1: expected 2 or more"),
         ("fifo,unlucky", REFUSED, "unlucky: score of trial 0"),

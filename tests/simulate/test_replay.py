@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from hermesd.cli import app
 from hermesd.core.commands import Launch
-from hermesd.core.events import PolicyFailed, Reported, RunCompleted
-from hermesd.core.model import Goal, Phase, Plugin, Quantum, RunId
+from hermesd.core.events import PolicyFailed, Reported, RunCompleted, RunSuspended
+from hermesd.core.model import Goal, Phase, Plugin, Quantum, RunId, Tier
 from hermesd.simulate.contenders import contenders
 from hermesd.simulate.exports import open_export
 from hermesd.simulate.past import devices_of, happened
@@ -190,6 +190,36 @@ def test_an_unfinished_study_is_replayed_as_far_as_it_is_known(tmp_path: Path) -
     told = replay(path, contenders("asha"), None)
     assert (told.trials, told.partly, told.untrained) == (4, 1, 1)
     assert told.happened.figures.makespan == 39.0
+
+
+def test_the_time_without_its_devices_is_told_and_counts_only_while_a_trial_waits(
+    tmp_path: Path,
+) -> None:
+    """Two devices: the second is with others until 10, its trial gives it back from 14 to 20."""
+    over = {"phase": Phase.COMPLETED}
+    trials = [
+        with_stages(trial(0, 4, busy=4.0, finished=8.0, **over)),
+        with_stages(trial(1, 4, busy=4.0, finished=26.0, **over)),
+    ]
+    one, two, again = RunId("s/0", 1), RunId("s/1", 1), RunId("s/1", 2)
+    path = exported(
+        tmp_path / "s.jsonl",
+        study(),
+        trials,
+        entry(2.0, Launch(one, ("n/0",), Quantum(10.0), "first")),
+        entry(8.0, RunCompleted(one, 4)),
+        entry(10.0, Launch(two, ("n/1",), Quantum(10.0), "next")),
+        started(1, 1, 1.0, at=11.0),
+        entry(14.0, RunSuspended(two, Tier.PARK, 2, None, 0.1)),
+        entry(20.0, Launch(again, ("n/1",), Quantum(10.0), "next")),
+        entry(26.0, RunCompleted(again, 4)),
+        *(points(number, 1, [1, 2, 3, 4], [4.0, 3.0, 2.0, 1.0]) for number in (0, 1)),
+    )
+    told = replay(path, contenders("fifo"), 1)
+    # Twice 2 until the first launch, 8 of the other trial, 6 of the one that was suspended.
+    assert told.happened.away_seconds == 18.0
+    assert (told.devices, told.devices_had) == (1, 2)
+    assert told.happened.simulated_switches == 0
 
 
 def test_a_policy_that_is_not_installed_is_not_simulated_again(tmp_path: Path) -> None:
