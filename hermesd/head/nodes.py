@@ -197,5 +197,6 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
         if passed_over(self._head.state, session.node, request.identity, event):
             session.acknowledge(sequence)
             return
+        reported = isinstance(event, Reported)
         series = with_usage(event, points) if isinstance(event, Reported) else ()
-        session.acknowledge(sequence, await self._head.post(event, series))
+        session.acknowledge(sequence, await self._head.post(event, series), hurried=not reported)

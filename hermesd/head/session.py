@@ -1,7 +1,8 @@
 """One node's stream as the head sees it: what waits to be sent, and when it was last heard.
 
 Nothing here waits for the node. Commands queue up to a limit, past which the node counts as
-silent; acknowledgements and leases do not queue, the newest one stands for all before it.
+silent; acknowledgements and leases do not queue, the newest one stands for all before it. That
+reports are safe is said of several at once: a message costs the head more than a report's fold.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from hermesd.pb.hermes.v1 import types_pb2 as types
 OUTBOX_LIMIT = 1_024
 WATCH_SECONDS = 1.0
 SILENCE_SECONDS = 5.0
+# So long, and of so many messages, may it wait to be said that reports are safe.
+PATIENCE_SECONDS = 2.0
+PATIENCE_LIMIT = 64
 
 
 class Ended(Exception):
@@ -57,6 +61,9 @@ class Session:
         self.pending: asyncio.Future[Any] | None = None
         self._outbox: deque[pb.AttachResponse] = deque()
         self._acknowledged = self._told = 0
+        # Acknowledgements are due, or will be then.
+        self._due = False
+        self._patient: asyncio.TimerHandle | None = None
         self._lease: pb.Lease | None = None
         self._wake = asyncio.Event()
 
@@ -73,23 +80,39 @@ class Session:
         self._outbox.append(message)
         self._wake.set()
 
-    def acknowledge(self, sequence: int, safe: asyncio.Future[Any] | None = None) -> None:
+    def acknowledge(
+        self, sequence: int, safe: asyncio.Future[Any] | None = None, hurried: bool = True
+    ) -> None:
         """Everything up to this sequence is safe once `safe` and what was passed on before are.
 
-        An event that the core rejected is of no use to anybody, hence safe as well.
+        An event that the core rejected is of no use to anybody, hence safe as well. What is not
+        `hurried` is said with what comes next, or soon.
         """
         self.pending = safe or self.pending
 
         def told(done: asyncio.Future[Any]) -> None:
             if not done.cancelled() and isinstance(done.exception(), Rejected | None):
-                self._acknowledged = max(self._acknowledged, sequence)
-                self._wake.set()
+                self._is_safe(sequence, hurried)
 
         if self.pending is not None:
             self.pending.add_done_callback(told)
         else:
-            self._acknowledged = max(self._acknowledged, sequence)
-            self._wake.set()
+            self._is_safe(sequence, hurried)
+
+    def _is_safe(self, sequence: int, hurried: bool) -> None:
+        self._acknowledged = max(self._acknowledged, sequence)
+        if hurried or self._acknowledged - self._told >= PATIENCE_LIMIT:
+            self._tell_safe()
+        elif self._patient is None:
+            loop = asyncio.get_running_loop()
+            self._patient = loop.call_later(PATIENCE_SECONDS, self._tell_safe)
+
+    def _tell_safe(self) -> None:
+        if self._patient is not None:
+            self._patient.cancel()
+            self._patient = None
+        self._due = True
+        self._wake.set()
 
     def grant(self, lease: pb.Lease) -> None:
         """Answer a heartbeat."""
@@ -107,8 +130,8 @@ class Session:
             if self._lease is not None:
                 lease, self._lease = self._lease, None
                 yield pb.AttachResponse(lease=lease)
-            elif self._told < self._acknowledged:
-                self._told = self._acknowledged
+            elif self._due:
+                self._due, self._told = False, self._acknowledged
                 yield pb.AttachResponse(acknowledged=pb.Acknowledged(sequence=self._told))
             elif self._outbox:
                 yield self._outbox.popleft()

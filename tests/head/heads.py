@@ -124,7 +124,8 @@ class Node:
         return response
 
     async def settle(self) -> None:
-        """Wait until everything said so far is acknowledged."""
+        """Wait until everything said so far is acknowledged, reports with what is nothing new."""
+        await self.say()
         while self.acknowledged < self.sequence:
             self.unread.append(await self.next())
 
