@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import fields
+from functools import cache
 from typing import Any
 
 from hermesd.core.model import Checkpoint, CheckpointId, Device, LiveRun, NodeId, RunId
@@ -36,33 +37,49 @@ def implausible(node: NodeId, event: Any) -> str:
     return next(_wrongs(node, type(event).__name__, event), "")
 
 
-def _wrongs(node: NodeId, where: str, value: Any) -> Iterator[str]:
-    for field in fields(value):
-        name, each = f"{where}.{field.name}", getattr(value, field.name)
-        match each:
-            case bool():
+def _wrongs(node: NodeId, where: str, value: object) -> Iterator[str]:
+    kind: type = type(value)
+    for name, is_seconds, largest in _fields(kind):
+        match getattr(value, name):
+            case str() | bool() | None:
                 pass
-            case RunId(attempt=attempt):
-                yield from _beyond(f"{name}.attempt", attempt, LARGEST_ATTEMPT)
-            case int():
-                largest = LARGEST_ATTEMPT if "attempt" in field.name else LARGEST_COUNT
-                yield from _beyond(name, each, largest)
-            case float() if field.name.endswith(_SECONDS):
-                if not 0.0 <= each < math.inf:
-                    yield f"{name}: {each:g}, expected seconds of 0 or more"
-            case Checkpoint():
-                yield from _of_checkpoint(node, name, each)
-                yield from _wrongs(node, name, each)
-            case tuple():
-                for one in each:
-                    if isinstance(one, LiveRun | Device):
-                        yield from _wrongs(node, name, one)
-                    elif isinstance(one, tuple):  # the losses of a report
-                        for number in one:
-                            if type(number) is int:
-                                yield from _beyond(name, number, LARGEST_COUNT)
+            case int(number) if not 0 <= number <= largest:
+                yield _beyond(f"{where}.{name}", number, largest)
+            case float(number) if is_seconds and not 0.0 <= number < math.inf:
+                yield f"{where}.{name}: {number:g}, expected seconds of 0 or more"
+            case RunId(attempt=number):
+                if not 0 <= number <= LARGEST_ATTEMPT:
+                    yield _beyond(f"{where}.{name}.attempt", number, LARGEST_ATTEMPT)
+            case Checkpoint() as checkpoint:
+                yield from _of_checkpoint(node, f"{where}.{name}", checkpoint)
+                yield from _wrongs(node, f"{where}.{name}", checkpoint)
+            case tuple() as several:
+                yield from _of_several(node, f"{where}.{name}", several)
             case _:
                 pass
+
+
+def _of_several(node: NodeId, where: str, several: tuple[Any, ...]) -> Iterator[str]:
+    for one in several:
+        if isinstance(one, tuple):  # the losses of a report, its metrics and their ranges
+            for number in one:
+                if type(number) is int and not 0 <= number <= LARGEST_COUNT:
+                    yield _beyond(where, number, LARGEST_COUNT)
+        elif isinstance(one, LiveRun | Device):
+            yield from _wrongs(node, where, one)
+
+
+@cache
+def _fields(kind: Any) -> tuple[tuple[str, bool, int], ...]:
+    """Of each field its name, whether it is of seconds, and the largest whole number there."""
+    return tuple(
+        (
+            field.name,
+            field.name.endswith(_SECONDS),
+            LARGEST_ATTEMPT if "attempt" in field.name else LARGEST_COUNT,
+        )
+        for field in fields(kind)
+    )
 
 
 def _of_checkpoint(node: NodeId, where: str, checkpoint: Checkpoint) -> Iterator[str]:
@@ -72,6 +89,5 @@ def _of_checkpoint(node: NodeId, where: str, checkpoint: Checkpoint) -> Iterator
         yield f"{where}.nodes: {checkpoint.nodes[:3]}, expected {node} alone"
 
 
-def _beyond(where: str, number: int, largest: int) -> Iterator[str]:
-    if not 0 <= number <= largest:
-        yield f"{where}: {number}, expected from 0 to {largest}"
+def _beyond(where: str, number: int, largest: int) -> str:
+    return f"{where}: {number}, expected from 0 to {largest}"

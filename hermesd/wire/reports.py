@@ -87,7 +87,8 @@ def ranges(points: Sequence[Series]) -> tuple[tuple[str, float, float], ...]:
     """Lowest and highest number of each metric that has several values; NaN is none."""
     found = []
     for series in points:
-        numbers = [value for value in series.values if not math.isnan(value)]
-        if numbers and len(series.values) > 1:
+        if len(series.values) == 1:
+            continue
+        if numbers := [value for value in series.values if not math.isnan(value)]:
             found.append((series.metric, min(numbers), max(numbers)))
     return tuple(found)
