@@ -138,7 +138,15 @@ class WorkGroup:
             if members == seen:
                 break
             seen = members
-        return all(_stopped(pid) for pid in seen)
+        going = {pid: states for pid in seen if (states := _going(pid))}
+        for pid, states in going.items():
+            if "D" in states:
+                # It may wait for a child that it has forked (vfork) to begin a program: a child
+                # that is stopped before that would let it neither go on nor stop.
+                for child in _children(pid):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(child, signal.SIGCONT)
+        return not going
 
     def _signal_all(self, number: int) -> set[int]:
         members = self.members()
@@ -152,13 +160,15 @@ def _descendants(pid: int) -> set[int]:
     found: set[int] = set()
     unseen = [pid]
     while unseen:
-        parent = unseen.pop()
-        for thread in _threads(parent):
-            below = map(int, _read(f"/proc/{parent}/task/{thread}/children").split())
-            new = {child for child in below if child not in found and _alive(child)}
-            found |= new
-            unseen += new
+        new = {child for child in _children(unseen.pop()) if child not in found and _alive(child)}
+        found |= new
+        unseen += new
     return found
+
+
+def _children(pid: int) -> set[int]:
+    paths = (f"/proc/{pid}/task/{thread}/children" for thread in _threads(pid))
+    return {int(child) for path in paths for child in _read(path).split()}
 
 
 def _alive(pid: int) -> bool:
@@ -166,12 +176,10 @@ def _alive(pid: int) -> bool:
     return fields is not None and fields[0] not in "ZX"
 
 
-def _stopped(pid: int) -> bool:
-    for thread in _threads(pid):
-        fields = _stat(f"/proc/{pid}/task/{thread}/stat")
-        if fields is not None and fields[0] not in "TtZX":
-            return False
-    return True
+def _going(pid: int) -> set[str]:
+    """The states of those threads of a process that are not stopped."""
+    stats = (_stat(f"/proc/{pid}/task/{thread}/stat") for thread in _threads(pid))
+    return {fields[0] for fields in stats if fields is not None} - set("TtZX")
 
 
 def _own_memory_bytes(pid: int) -> int:

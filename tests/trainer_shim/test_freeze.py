@@ -1,9 +1,10 @@
-"""A work group in a cgroup stops, goes on and ends as one, whatever it forked."""
+"""A work group stops, goes on and ends as one, whatever it forked; in a cgroup and without."""
 
 from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,6 @@ import pytest
 
 from trainer_shim.freeze import WorkGroup
 
-pytestmark = pytest.mark.root
 ROOTS = {
     "v2": [Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified")],
     "v1": [Path("/sys/fs/cgroup/freezer")],
@@ -55,6 +55,42 @@ def pids(cgroup: Path) -> set[int]:
     return set(map(int, (cgroup / "cgroup.procs").read_text().split()))
 
 
+SPAWNING = """
+import os, sys
+begins = [(os.POSIX_SPAWN_OPEN, 0, sys.argv[1], os.O_RDONLY, 0)]
+os.waitpid(os.posix_spawn("/bin/sleep", ["sleep", "1000"], {}, file_actions=begins), 0)
+"""
+
+
+def test_a_process_stops_that_waits_for_its_child_to_begin_a_program(tmp_path: Path) -> None:
+    """The child, which opens its input first, is stopped before the program begins."""
+    os.mkfifo(tmp_path / "input")
+    parent = subprocess.Popen(
+        [sys.executable, "-c", SPAWNING, str(tmp_path / "input")], start_new_session=True
+    )
+    group = WorkGroup(os.getpid(), None)
+
+    def mine() -> set[int]:
+        below = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text()
+        return {parent.pid, *map(int, below.split())}
+
+    def state(pid: int) -> str:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(group, "members", mine)
+        while state(parent.pid) != "D":
+            pass
+        assert not group.freeze(), "it waits, and its child is stopped"
+        with open(tmp_path / "input", "w"):
+            while not group.freeze():
+                pass
+            assert {state(pid) for pid in mine()} == {"T"}
+            group.kill()
+    parent.wait()
+
+
+@pytest.mark.root
 def test_frozen_thawed_and_killed_even_while_frozen(
     cgroup: Path, family: subprocess.Popen[bytes]
 ) -> None:
