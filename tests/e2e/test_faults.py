@@ -176,7 +176,11 @@ async def test_a_trial_whose_restores_fail_alike_begins_anew_and_stays_parked(st
         study = await cluster.submit(
             "astray", {"train.py": ASTRAY}, {"rate": [0.1]}, suspend=durable
         )
-        await cluster.until(lambda: len(list(state.rglob("checkpoints/*/manifest.json"))) > 1)
+        known: set[str] = set()
+        while len(known) < 2:  # the head's: what it has not heard of it does not restore
+            request = control.GetTrialRequest(trial=f"{study}/1")
+            known.add((await cluster.stub.GetTrial(request)).trial.checkpoint.id)
+            known.discard("")
         cluster.kill(cluster.pids("trainer"))
         (trial,) = (await cluster.finished(study)).trials
         assert trial.state == types_pb2.TRIAL_STATE_COMPLETED

@@ -1,4 +1,4 @@
-"""What a stream says: leases and commands at once, of reports that they are safe once for several."""
+"""What a stream says: leases and commands at once, that reports are safe of several at a time."""
 
 from __future__ import annotations
 
