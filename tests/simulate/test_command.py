@@ -147,7 +147,8 @@ def test_what_is_good_can_be_chosen(tmp_path: Path) -> None:
     assert literal["time_to_good"]["mean"] < usual["time_to_good"]["mean"]
 
 
-def test_the_table_is_whole_wherever_it_goes(file: Path) -> None:
+def test_the_table_is_whole_wherever_it_goes(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)  # pytest's own workers have it
     settings = "hermes:placement=homes,g_thres=4,quantum_seconds=1"
     result = hermesd(file, "--policy", settings, "--orders", "2", "--processes", "1")
     assert result.exit_code == 0
