@@ -4,7 +4,8 @@ The 16 trials of examples/digits share CPU slots. From the export of the run und
 simulator foretells when each trial is finished under the other policies; a real run of each says
 how far off that is, and a second simulation, from that run's own export, how much of it is the
 simulator's and how much comes of a machine that was not equally fast both times (`speed` is how
-fast it was in a run beside what it was in the record).
+fast it was in a run beside what it was in the record). A second real run of the same policy, in the
+place of the simulation, says how far off a run is from itself.
 `python -m benchmarks.fidelity [--policies LIST] [--slots N] [--epochs N] [--runs N]`; runs that
 were made before are not made again.
 """
@@ -35,11 +36,11 @@ COLUMNS = [
 ]  # fmt: skip
 
 
-def wanted(contender: Contender, slots: int, epochs: int) -> Wanted:
-    """The example's study under a policy."""
+def wanted(contender: Contender, slots: int, epochs: int, once_more: bool) -> Wanted:
+    """The example's study under a policy, for its first run or for its second."""
     spec = yaml.safe_load((EXAMPLE / "study.yaml").read_text())
     spec["parameters"]["epochs"] = {"value": epochs}
-    name = f"{contender.policy.name}-{slots}-{epochs}"
+    name = f"{contender.policy.name}-{slots}-{epochs}{'-again' if once_more else ''}"
     return Wanted(name, spec, EXAMPLE, contender, slots)
 
 
@@ -60,18 +61,26 @@ def kendall_tau(ours: Sequence[float], theirs: Sequence[float]) -> float:
 
 
 def compared(
+    run: Lived, other: Outcome, label: str, contender: Contender, overhead: float, speed: float
+) -> list[str | float]:
+    """A row: a real run beside what was foretold of it, or what happened another time."""
+    real = run.outcome.finished
+    errors = [abs(a - b) / b for a, b in zip(other.finished, real, strict=True)]
+    return [
+        contender.label, label, median(errors), max(errors), kendall_tau(other.finished, real),
+        max(real), max(other.finished), run.outcome.switches, other.switches, run.overhead,
+        overhead, speed, run.cores, run.load,
+    ]  # fmt: skip
+
+
+def simulated(
     run: Lived, record: Lived, label: str, contender: Contender, slots: int
 ) -> list[str | float]:
     """A row: a real run beside what was foretold of it from a record."""
-    outcome, happened = foretold(record.export, contender, slots), run.outcome
-    real = happened.finished
-    errors = [abs(a - b) / b for a, b in zip(outcome.finished, real, strict=True)]
+    outcome = foretold(record.export, contender, slots)
     held = sum(stay.freed - stay.taken for stay in outcome.stays)
-    return [
-        contender.label, label, median(errors), max(errors), kendall_tau(outcome.finished, real),
-        max(real), max(outcome.finished), happened.switches, outcome.switches, run.overhead,
-        outcome.overhead_seconds / held, record.busy / run.busy, run.cores, run.load,
-    ]  # fmt: skip
+    overhead, speed = outcome.overhead_seconds / held, record.busy / run.busy
+    return compared(run, outcome, label, contender, overhead, speed)
 
 
 def main() -> None:
@@ -82,26 +91,31 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=99, help="at most so many runs now")
     options = parser.parse_args()
     where = folder("fidelity")
-    runs: dict[Contender, Lived] = {}
+    runs: dict[tuple[Contender, bool], Lived] = {}
     everyone = (FIFO, *contenders(options.policies))
+    for once_more in (False, True):
+        for contender in everyone:
+            study = wanted(contender, options.slots, options.epochs, once_more)
+            run = kept(study, where)
+            if run is None and options.runs > 0:
+                run = live(study, where)
+                options.runs -= 1
+            if run is not None:
+                runs[contender, once_more] = run
+    rows = []
     for contender in everyone:
-        study = wanted(contender, options.slots, options.epochs)
-        run = kept(study, where)
-        if run is None and options.runs > 0:
-            run = live(study, where)
-            options.runs -= 1
-        if run is not None:
-            runs[contender] = run
-    rows = [
-        compared(run, record, label, contender, options.slots)
-        for contender, run in runs.items()
-        for label, record in (("fifo's run", runs[FIFO]), ("its own run", run))
-        if contender != FIFO or label == "its own run"
-    ]
+        if (run := runs.get((contender, False))) is None:
+            continue
+        if contender != FIFO:
+            rows.append(simulated(run, runs[FIFO, False], "fifo's run", contender, options.slots))
+        rows.append(simulated(run, run, "its own run", contender, options.slots))
+        if (other := runs.get((contender, True))) is not None:
+            label, speed = "a second run", other.busy / run.busy
+            rows.append(compared(run, other.outcome, label, contender, other.overhead, speed))
     publish("fidelity", COLUMNS, rows)
-    left = [contender.label for contender in everyone if contender not in runs]
+    left = 2 * len(everyone) - len(runs)
     if left:
-        print(f"not run yet: {', '.join(left)}; run this again", file=sys.stderr)
+        print(f"{left} runs are left; run this again", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
 """Goodput: what of the time eight Keras trials that take turns on one core is training.
 
-A trial's training time is its iterations times what one takes in an uninterrupted run without
-Hermes; goodput is that, over the wall time. The quantum counts from the first iteration of a turn.
+A turn's training time is its quantum, which counts from the end of its first iteration; goodput is
+the quanta over the wall time, and what a turn takes beyond its quantum is its cost. `pace` says
+that a quantum is all training: iterations a second in it, over those of an uninterrupted run
+without Hermes beside it.
 The arms: `park`; `checkpoint` (the process ends, and a warm interpreter restores it in its turn);
 `ahead` (the same, rebuilt before its turn on another core; `ahead, same core` on the slot's own);
 and `2021`: save the model, end the process, start Python, import, load, as the first Hermes did.
-All run the network of examples/digits, each beside a stretch of the uninterrupted run.
+All run the network of examples/digits.
 `python -m benchmarks.goodput [--quanta 1 2 5 10] [--rounds N] [--quick]`.
 """
 
@@ -68,19 +70,21 @@ class Turns:
         self._next = next(self._turn)
 
     def take(self, quantum: float, count: int) -> tuple[int, float]:
-        """Iterations and wall seconds of so many turns."""
+        """Iterations within the quanta, and wall seconds of so many turns."""
         self._prepare(self._next)
         time.sleep(quantum)  # the turn before the first: whoever is prepared has had as long
-        before, begun = sum(each.steps for each in self._programs), time.monotonic()
+        steps, begun = 0, time.monotonic()
         for _ in range(count):
             present, self._next = self._next, next(self._turn)
             self._enter(present)
+            before, entered = self._programs[present].steps, time.monotonic()
             self._prepare(self._next)
-            time.sleep(quantum)
+            time.sleep(max(0.0, entered + quantum - time.monotonic()))
+            steps += self._programs[present].steps - before
             self._leave(present)
         seconds = time.monotonic() - begun
         self._drop(self._next)
-        return sum(each.steps for each in self._programs) - before, seconds
+        return steps, seconds
 
 
 def arms(folder: Path, stack: ExitStack, trials: int) -> dict[str, Turns]:
@@ -149,14 +153,16 @@ def measure(
                 rate = _rate(plain)
                 count = max(2, round(seconds / quantum))
                 steps, wall = compared[name].take(quantum, count)
-                measured = steps / rate / wall, wall / count - quantum
-                found.setdefault((name, quantum), []).append(measured)
-                print(f"{name}, {quantum:g} s: {measured[0]:.3f}", file=sys.stderr, flush=True)
+                trained = count * quantum
+                found.setdefault((name, quantum), []).append((wall / count, steps / trained / rate))
+                print(f"{name}, {quantum:g} s: {trained / wall:.3f}", file=sys.stderr, flush=True)
     rows: list[list[str | float]] = []
     for (name, quantum), blocks in sorted(found.items()):
-        good = [share for share, _ in blocks]
-        cost = median([seconds for _, seconds in blocks])
-        rows.append([name, quantum, len(good), median(good), min(good), max(good), cost])
+        turns = [turn for turn, _ in blocks]
+        rows.append([
+            name, quantum, len(blocks), quantum / median(turns), quantum / max(turns),
+            quantum / min(turns), median(turns) - quantum, median([pace for _, pace in blocks]),
+        ])  # fmt: skip
     return rows
 
 
@@ -182,7 +188,7 @@ def main() -> None:
         options.quanta, options.rounds, options.seconds, options.trials = [2], 1, 4, 3
     end_well_when_told_to()
     os.environ.update(QUIET)  # a zygote serves trials of its own environment only
-    columns = ["arm", "quantum_s", "blocks", "goodput", "low", "high", "cost_s_per_turn"]
+    columns = ["arm", "quantum_s", "blocks", "goodput", "low", "high", "cost_s_per_turn", "pace"]
     rows = measure(options.quanta, options.rounds, options.seconds, options.trials)
     publish("goodput", columns, rows)
 
