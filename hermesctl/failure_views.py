@@ -17,6 +17,7 @@ from hermesctl.text import count, cut, one_line
 
 _FAILED_SHOWN = 5
 _ERROR_LENGTH = 100
+_SPARED = ("see it whole",)
 
 
 def unexplained(trials: Sequence[Trial]) -> list[Trial]:
@@ -37,7 +38,7 @@ def failed_trials(trials: Sequence[Trial], said: Mapping[str, str]) -> list[Rend
 
 def _not_extended(trials: Sequence[Trial]) -> Iterator[RenderableType]:
     same = [trial for trial in trials if trial.not_extended]
-    table = grid("not extended", "why: it is as it was", "see it whole")
+    table = grid("not extended", "why: it is as it was", "|see it whole", spared=_SPARED)
     for trial in same[:_FAILED_SHOWN]:
         why = cell(cut(one_line(trial.not_extended), _ERROR_LENGTH))
         table.add_row(cell(trial.id), why, cell(command(f"trial show {trial.id}"), "cyan"))
@@ -55,7 +56,7 @@ def _failed(trials: Sequence[Trial], said: Mapping[str, str]) -> Iterator[Render
     failed = [trial for trial in trials if trial.state is TrialState.FAILED]
     if not failed:
         return
-    table = grid("failed", "error", "see it whole")
+    table = grid("failed", "error", "|see it whole", spared=_SPARED)
     for trial in failed[:_FAILED_SHOWN]:
         error = one_line(trial.failures[-1].detail) if trial.failures else one_line(trial.reason)
         table.add_row(

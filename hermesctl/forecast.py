@@ -96,7 +96,7 @@ def forecast_view(forecast: Forecast) -> RenderableType:
     if not forecast.attached:
         devices += " (none that fits is there now)"
     earlier = f"{expected['study']} ({count(expected['trained'], 'trial')}, {forecast.likeness})"
-    table = grid("expected", ">first good", ">best within 2 %", ">best trained", ">all done")
+    table = grid("expected", "first good", "best within 2 %", "best trained", "all done")
     for policy in expected["policies"]:
         spans = [policy[key] for key in ("first_good", "near_best", "best", "all_done")]
         table.add_row(cell(printable(policy["policy"])), *(cell(_span(span)) for span in spans))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rich.console import Group, RenderableType
+from rich.text import Text
 
 from hermesctl.charts import sparkline
 from hermesctl.records import StudyDetail, Trial
@@ -39,7 +40,7 @@ def live_trials(
         "device": [cell(trial.device or "-") for trial in shown],
         ">step": [cell(step_text(trial)) for trial in shown],
         ">signal": [cell(number(trial.signal)) for trial in shown],
-        "": [cell(sparkline(trails.get(t.id, ()), SPARK_WIDTH), "blue") for t in shown],
+        "": [_picture(trails.get(trial.id, ())) for trial in shown],
         f">{metric}": [cell(number(trial.metric)) for trial in shown],
     }
     widths = {
@@ -61,16 +62,18 @@ def live_trials(
     if longest and widths["parameters"]:
         room_for_them = widths["parameters"] + left
         columns["parameters"] = [cell(cut(words, room_for_them), "dim") for words in parameters]
-    table = grid(*columns)
+    headers = (name if name.startswith(">") else f"|{name}" for name in columns)
+    table = grid(*headers, silently=True)
     for cells in zip(*columns.values(), strict=True):
         table.add_row(*cells)
-    for column, header in zip(table.columns, columns, strict=True):
-        column.no_wrap = True
-        column.overflow = "ellipsis"
-        column.min_width = widths[header]
     hidden = len(order) - room
     more = [cell(f"… and {count(hidden, 'trial')} more", "dim")] if hidden > 0 else []
     return Group(table, *more)
+
+
+def _picture(trail: Sequence[float]) -> Text:
+    """As wide in every frame, however little there is to be seen."""
+    return cell(sparkline(trail, SPARK_WIDTH).ljust(SPARK_WIDTH), "blue")
 
 
 def _live_order(trial: Trial) -> tuple[bool, bool, int, int]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rich.table import Table
 from rich.text import Text
 
+from hermesctl.grid import Grid
 from hermesctl.invocation import command
 from hermesctl.node_records import Device, Node, Quarantine
 from hermesctl.tables import cell, grid, moment
@@ -15,10 +15,11 @@ from hermesctl.text import count, duration, one_line, percent, size
 _SHOWN = 8
 
 
-def nodes_table(nodes: Sequence[Node], wide: bool) -> Table:
+def nodes_table(nodes: Sequence[Node], wide: bool) -> Grid:
     """Nodes."""
     extra = ("facts",) if wide else ()
-    table = grid("node", "state", "pool", "devices", ">busy", "version", *extra)
+    headers = ("node", "state", "pool", "devices", ">busy", "version", *extra)
+    table = grid(*headers, spared=() if wide else ("version", "pool"))
     for node in nodes:
         cells = [
             cell(node.id),
@@ -65,8 +66,8 @@ def devices_text(devices: Sequence[Device]) -> str:
     return ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items())) or "0"
 
 
-def devices_table(devices: Sequence[Device], width: int | None = None) -> Table:
-    """Devices, and who is on them; in so many columns of characters, what there is room for."""
+def devices_table(devices: Sequence[Device], *, live: bool = False) -> Grid:
+    """Devices, and who is on them; `live`, each is one line, however narrow the terminal."""
     columns = {
         "device": [cell(device.id) for device in devices],
         "kind": [cell(device.kind) for device in devices],
@@ -82,22 +83,12 @@ def devices_table(devices: Sequence[Device], width: int | None = None) -> Table:
         ],
         "health": [health_cell(device) for device in devices],
     }
-    for given_up in ("reserved for", "kind", ">memory", ">use", "health"):
-        if width is None or sum(_width(*column) for column in columns.items()) <= width:
-            break
-        del columns[given_up]
-    table = grid(*columns)
+    spared = ("reserved for", "kind", "memory", "use", "health")
+    headers = [f"|{name}" if live and name[0] != ">" else name for name in columns]
+    table = grid(*headers, spared=spared, silently=live)
     for cells in zip(*columns.values(), strict=True):
         table.add_row(*cells)
-    if width is not None:
-        for column in table.columns:
-            column.no_wrap, column.overflow = True, "ellipsis"
     return table
-
-
-def _width(header: str, cells: Sequence[Text]) -> int:
-    """What a column takes, with the gap after it."""
-    return 2 + max([len(header.removeprefix(">")), *(one.cell_len for one in cells)])
 
 
 def health_cell(device: Device) -> Text:
@@ -165,7 +156,7 @@ def lacking_facts(node: Node) -> list[tuple[str, str]]:
     return [("lacks", one_line(words)) for words in node.lacking]
 
 
-def strikes_table(node: Node) -> Table | None:
+def strikes_table(node: Node) -> Grid | None:
     """The failures that are held against its devices, the newest first; None if none is."""
     strikes = [(device.id, strike) for device in node.devices for strike in device.strikes]
     if not strikes:

@@ -117,7 +117,8 @@ def _head(replay: Said, study: Study) -> RenderableType:
 
 
 def _times(replay: Said) -> RenderableType:
-    table = grid("", ">good, mean", ">within 2 %", ">best trained", ">all done", ">switches")
+    headers = ("", ">good, mean", ">within 2 %", ">best trained", ">all done", ">switches")
+    table = grid(*headers, spared=("switches",))
     happened = replay["happened"]
     rows = [(f"what happened ({happened['policy']})", happened["figures"], happened["switches"])]
     if happened["simulated"] is not None:
@@ -149,7 +150,8 @@ def _ended(replay: Said, policy: Said, wide: bool) -> list[RenderableType]:
     shown = [trial for trial in trials if wide or trial["held_back"]]
     saved = percent(1 - given_up["iterations"] / replay["iterations"])
     after = f"{saved} of the iterations saved, over after {duration(given_up['seconds'])}"
-    table = grid(">rank", "trial", "", ">at step", ">after", "in its words", ">then", ">in the end")
+    headers = (">rank", "trial", "", ">at step", ">after", "in its words", ">then", ">in the end")
+    table = grid(*headers, spared=() if wide else ("after", "in its words"))
     for trial in shown:
         table.add_row(
             cell(str(trial["rank"])),

@@ -1,4 +1,4 @@
-"""Records -> tables. Rule: pure; every cell is made harmless, no table depends on the terminal."""
+"""Records -> tables. Rule: pure; every cell is made harmless."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hermesctl.explanations import Explanation
+from hermesctl.grid import PARAMETERS, Grid
 from hermesctl.records import Checkpoint, Params, Study, Trial, TrialState
 from hermesctl.text import cut, duration, number, one_line, percent, printable, size
 from hermesctl.yaml_text import Data
@@ -28,17 +29,13 @@ _VALUE_LENGTH = 24
 RUNNERS_UP = 10
 
 
-def grid(*headers: str) -> Table:
-    """An unboxed table; a header that begins with `>` is set to the right."""
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for header in headers:
-        right = header.startswith(">")
-        table.add_column(
-            printable(header.removeprefix(">")),
-            justify="right" if right else "left",
-            overflow="fold",
-        )
-    return table
+def grid(*headers: str, spared: Sequence[str] = (), silently: bool = False) -> Grid:
+    """An unboxed table, as `Grid` has it.
+
+    A header that begins with `>` is set to the right, with `=` names a hyper-parameter, with `|`
+    has cells that are never wrapped.
+    """
+    return Grid(headers, spared, silently)
 
 
 def cell(text: str, style: str = "") -> Text:
@@ -84,12 +81,14 @@ def varying(trials: Sequence[Trial]) -> list[str]:
     return [n for n in names if len({repr(t.params.get(n)) for t in trials}) > 1]
 
 
-def trials_table(trials: Sequence[Trial], metric: str, wide: bool) -> Table:
+def trials_table(trials: Sequence[Trial], metric: str, wide: bool) -> Grid:
     """Trials in the given order."""
     extra = ("fidelity", ">preempted", ">busy", ">overhead", ">memory", "reason") if wide else ()
     names = varying(trials)
     headers = ("trial", "state", "device", ">step", f">{metric}", ">signal")
-    table = grid(*headers, *names, *extra)
+    spared = () if wide else ("signal", "device")
+    parameters = [f"={name}" for name in names]
+    table = grid(*headers, *parameters, *extra, spared=(*spared, PARAMETERS))
     for trial in trials:
         cells = [
             cell(trial.id),
@@ -113,12 +112,14 @@ def trials_table(trials: Sequence[Trial], metric: str, wide: bool) -> Table:
     return table
 
 
-def leaderboard(trials: Sequence[Trial], metric: str, wide: bool) -> Table:
+def leaderboard(trials: Sequence[Trial], metric: str, wide: bool) -> Grid:
     """The best trials, best first."""
     names = varying(trials)
     extra = ("fidelity", "checkpoint") if wide else ()
-    head = (">rank", "trial", f">{metric}", ">step", "state")
-    table = grid(*head, *names, ">preempted", ">overhead", *extra)
+    head = (">rank", "|trial", f">{metric}", ">step", "|state")
+    parameters = [f"={name}" for name in names]
+    spared = (PARAMETERS,) if wide else ("overhead", "preempted", PARAMETERS, "step", "state")
+    table = grid(*head, *parameters, ">preempted", ">overhead", *extra, spared=spared)
     for trial in trials:
         cells = [
             cell(str(trial.rank or "-")),
@@ -134,17 +135,16 @@ def leaderboard(trials: Sequence[Trial], metric: str, wide: bool) -> Table:
             cells += [cell(trial.fidelity or "-")]
             cells += [cell(trial.checkpoint.id if trial.checkpoint else "-")]
         table.add_row(*cells)
-    for column in table.columns[: len(head)]:
-        column.no_wrap = True  # on a narrow terminal the parameters give way
     return table
 
 
-def studies_table(studies: Sequence[Study], wide: bool) -> Table:
+def studies_table(studies: Sequence[Study], wide: bool) -> Grid:
     """Studies in the given order."""
     owned = wide or len({study.owner for study in studies}) > 1
     extra = ("pool", ">preempted", ">overhead", ">checkpoints") if wide else ()
     owner = ("owner",) if owned else ()
-    table = grid("study", "submitted", "trials", "best", "best trial", "policy", *owner, *extra)
+    headers = ("study", "submitted", "trials", "best", "best trial", "policy", *owner, *extra)
+    table = grid(*headers, spared=() if wide else ("best trial", "submitted", "policy"))
     for study in studies:
         cells = [
             cell(study.id),
@@ -177,7 +177,7 @@ def best_value(study: Study) -> str:
     return "-" if study.best_metric is None else f"{study.metric} {number(study.best_metric)}"
 
 
-def checkpoints_table(saved: Sequence[tuple[str, Checkpoint]]) -> Table:
+def checkpoints_table(saved: Sequence[tuple[str, Checkpoint]]) -> Grid:
     """Checkpoints with their trials, in the given order."""
     table = grid("trial", "checkpoint", ">step", ">size", "on")
     for trial, checkpoint in saved:
@@ -204,7 +204,7 @@ def _held(study: Study, state: TrialState) -> str:
     return "paused" if study.paused and state is TrialState.WAITING else str(state)
 
 
-def ranking_table(explanation: Explanation, wide: bool) -> Table:
+def ranking_table(explanation: Explanation, wide: bool) -> Grid:
     """The policy's present order, with the trial asked about marked: who goes first and the
     runners-up, or all of them if `wide`."""
     table = grid("", "trial", "state", "why")
@@ -225,7 +225,7 @@ def ranking_table(explanation: Explanation, wide: bool) -> Table:
 def facts_table(facts: Sequence[tuple[str, str]]) -> Table:
     """Names and what they are, one a line."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(style="dim")
+    table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, words in facts:
         table.add_row(cell(name), cell(words))

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rich.table import Table
-
+from hermesctl.grid import Grid
 from hermesctl.members import Member, User
 from hermesctl.tables import cell, grid, moment
 from hermesctl.text import count, duration, number, percent
 
 
-def users_table(members: Sequence[Member], users: Mapping[str, User], wide: bool) -> Table:
+def users_table(members: Sequence[Member], users: Mapping[str, User], wide: bool) -> Grid:
     """Nodes and people with a certificate, and everybody who has or had devices."""
     extra = (">weight", ">fair share", ">studies") if wide else ()
     columns = (">devices", ">unfinished", ">used", ">share", *extra)
-    table = grid("name", "role", *columns, "certificate ends")
+    spared = () if wide else ("share", "certificate ends")
+    table = grid("name", "role", *columns, "certificate ends", spared=spared)
     known = {member.name for member in members if member.role != "node"}
     rows = [(m.name, str(m.role), moment(m.expires_unix_seconds)) for m in members]
     rows += [(name, "-", "-") for name in users if name not in known]

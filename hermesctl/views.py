@@ -103,7 +103,7 @@ def notices_view(notices: Sequence[str]) -> list[RenderableType]:
 
 def others_view(studies: Sequence[Study]) -> RenderableType:
     """Which other studies are not finished, and how each is doing."""
-    table = grid("also unfinished", "trials", "look")
+    table = grid("also unfinished", "trials", "|look", spared=("look",))
     for study in studies:
         look = cell(command(f"status {study.id}"), "cyan")
         table.add_row(cell(study.id), cell(counts_text(study)), look)
@@ -183,7 +183,7 @@ def top_view(live: Live, width: int, height: int) -> RenderableType:
     """The devices and who is on them, then the study."""
     devices = [device for node in live.nodes for device in node.devices]
     rest = height - len(devices) - 2
-    return Group(devices_table(devices, width), Text(), live_view(live, width, rest))
+    return Group(devices_table(devices, live=True), Text(), live_view(live, width, rest))
 
 
 def final_view(
@@ -291,7 +291,7 @@ def next_commands(study: str, best: Trial | None = None, *, ended: bool = False)
         rows += [(everything, "everything, as JSON Lines")]
     else:
         rows += [(command(f"study stop {study}"), "end it; the results stay")]
-    table = grid("look further", "")
+    table = grid("|look further", "")
     for line, meaning in rows:
         table.add_row(cell(f"  {line}", "cyan"), cell(meaning, "dim"))
     return table

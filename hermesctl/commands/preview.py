@@ -13,6 +13,7 @@ from rich.console import Console
 from hermesctl.async_client import AsyncClient
 from hermesctl.documents import submission_document
 from hermesctl.forecast import Forecast, forecast, forecast_view
+from hermesctl.grid import PARAMETERS
 from hermesctl.node_records import DEFAULT_POOL
 from hermesctl.options import (
     FileArgument,
@@ -109,7 +110,7 @@ def show_preview(
     names = varying(trials)
 
     def table(wide: bool) -> Any:
-        table = grid(">trial", *names)
+        table = grid(">trial", *(f"={name}" for name in names), spared=(PARAMETERS,))
         shown = trials if wide else trials[:_PREVIEWED]
         for trial in shown:
             values = [cell(value_text(trial.params.get(name))) for name in names]

@@ -17,7 +17,7 @@ from hermesctl.members import invite, members, revoke, users
 from hermesctl.options import HeadOption, OutputOption, YesOption
 from hermesctl.output import Format, emit, row
 from hermesctl.running import NounGroup, confirm, run
-from hermesctl.tables import facts_table, grid
+from hermesctl.tables import cell, facts_table, grid
 from hermesctl.terminal import say, stdout
 from hermesctl.text import printable
 from hermesctl.user_views import user_facts, users_table
@@ -227,6 +227,6 @@ def context(
     ]
     table = grid("", "name", "head", "user")
     for one in rows:
-        cells = (printable(str(one[key])) for key in ("name", "head", "user"))
-        table.add_row("*" if one["current"] else "", *cells)
+        cells = (str(one[key]) for key in ("name", "head", "user"))
+        table.add_row(cell("*" if one["current"] else ""), *map(cell, cells))
     emit(stdout(), output, {"contexts": rows}, rows, lambda _: table)
