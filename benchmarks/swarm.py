@@ -1,8 +1,9 @@
 """Many simulated nodes in one process, each with a connection of its own to a real head.
 
-A node says Hello with one device, a heartbeat a second, and of the trial that it is given a report
-a second, as real ones do: ten steps of a loss and eleven other metrics. Its quantum is over every
-ten seconds, which the head answers by a command.
+A node says Hello with one device, and of the trial that it is given a report a second, as real ones
+do: ten steps of a loss and eleven other metrics. What it says tells when it was sent, which earns
+leases; a heartbeat it sends while it has no trial. Its quantum is over every ten seconds, which the
+head answers by a command.
 
 Rule: a process of its own, told by lines: it says `attached SECONDS` when every node is welcome,
 and after a `measure SECONDS` on its input one line of JSON with what its nodes have seen.
@@ -16,6 +17,7 @@ import json
 import random
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -87,7 +89,7 @@ class Node:
         self._run: dict[str, Any] = {}
         self._sequence = self._step = self._number = 0
         self._grant = 0
-        self._sent: dict[int, float] = {}
+        self._sent: deque[tuple[int, float]] = deque()
         self._asked = 0.0
         self._due = 0.0
 
@@ -116,14 +118,13 @@ class Node:
 
     def _hear(self, answer: node_pb2.AttachResponse) -> None:
         now = time.monotonic()
+        if answer.HasField("lease"):
+            self.seen.lease.append(now - answer.lease.sent_boottime_seconds)
+        while self._sent and self._sent[0][0] <= answer.acknowledged_sequence:
+            self.seen.safe.append(now - self._sent.popleft()[1])
         match answer.WhichOneof("message"):
             case "welcome":
                 self.welcome.set()
-            case "lease":
-                self.seen.lease.append(now - answer.lease.heartbeat_boottime_seconds)
-            case "acknowledged":
-                known = [number for number in self._sent if number <= answer.acknowledged.sequence]
-                self.seen.safe += [now - self._sent.pop(number) for number in known]
             case "launch":
                 launch = answer.launch
                 self._run = {"trial": launch.trial, "attempt": launch.attempt}
@@ -149,13 +150,13 @@ class Node:
             self.seen.late.append(time.monotonic() - due)
             due += 1.0
             for message in self._second():
+                message.boottime_seconds = time.monotonic()
                 await self._call.write(message)
 
     def _second(self) -> Iterator[node_pb2.AttachRequest]:
         now = time.monotonic()
-        beat = node_pb2.Heartbeat(boottime_seconds=now)
-        yield node_pb2.AttachRequest(heartbeat=beat)
         if not self._run:
+            yield node_pb2.AttachRequest(heartbeat=node_pb2.Heartbeat())
             return
         if not self._step:
             self.has_trial.set()
@@ -168,7 +169,7 @@ class Node:
 
     def _event(self, **message: Any) -> node_pb2.AttachRequest:
         self._sequence += 1
-        self._sent[self._sequence] = time.monotonic()
+        self._sent.append((self._sequence, time.monotonic()))
         return node_pb2.AttachRequest(sequence=self._sequence, **message)
 
     def _report(self) -> node_pb2.Report:

@@ -1,4 +1,4 @@
-"""NodeService: one stream a node. Hello first, then events in, commands out, a lease a heartbeat.
+"""NodeService: one stream a node. Hello first, then events in, commands out, and leases with them.
 
 The stream's handler only translates and queues: what a node says takes effect in the loop, and
 is acknowledged when the journal has it. What the core rejects (stale, doubled) is acknowledged
@@ -8,6 +8,7 @@ too, or the node would say it for ever.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,14 +20,16 @@ from hermesd.core.bounds import implausible
 from hermesd.core.commands import Command
 from hermesd.core.copies import left_behind
 from hermesd.core.events import (
+    MilestonePassed,
     NodeJoined,
     NodeLost,
     NodeSilent,
+    QuantumEnded,
     Reported,
+    RunStarted,
 )
 from hermesd.core.model import NodeId, StudyId
 from hermesd.head.blobs import Blobs
-from hermesd.head.clock import boottime
 from hermesd.head.greeting import hello
 from hermesd.head.loop import Head
 from hermesd.head.monitor import with_usage
@@ -42,6 +45,9 @@ from hermesd.pb.hermes.v1 import node_pb2_grpc
 from hermesd.refusal import FieldError, Refused, shown
 
 log = structlog.get_logger()
+
+# After these a run goes on: nothing at its node waits for them to be safe.
+_GOES_ON = (RunStarted, Reported, QuantumEnded, MilestonePassed)
 
 
 class NodeService(node_pb2_grpc.NodeServiceServicer):
@@ -78,10 +84,11 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
         self, request_iterator: AsyncIterator[pb.AttachRequest], context: Any
     ) -> None:
         said, joined = await hello(request_iterator)
-        where = joined.boot_id, joined.disk
         session = Session(
-            joined.node, context.peer(), said.transfer_address, said.transfer_key, where
-        )
+            joined.node, context.peer(), functools.partial(self._grant, joined.node),
+            self._head.scheduler.lease.lease_seconds, said.transfer_address, said.transfer_key,
+            (joined.boot_id, joined.disk),
+        )  # fmt: skip
         toll = self._sessions.toll(joined.node)
         await toll.collect(said.ByteSize(), session)
         if self._sessions.find(joined.node) is None:
@@ -136,10 +143,11 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
     ) -> None:
         toll = self._sessions.toll(session.node)
         async for request in requests:
-            session.heard = boottime()
-            match request.WhichOneof("message"):
+            what = request.WhichOneof("message")
+            session.hear(request.boottime_seconds, asks=what == "heartbeat")
+            match what:
                 case "heartbeat":
-                    self._grant(session, request.heartbeat)
+                    pass
                 case "goodbye":
                     session.left = request.goodbye.for_good
                     raise Ended(f"it said goodbye: {shown(request.goodbye.reason)}")
@@ -153,21 +161,19 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
                     raise Refused(FieldError("hello", "a second one", "one Hello a stream"))
                 case _:
                     await self._report(session, request)
-            if not request.HasField("file_chunk"):  # somebody asked for those
+            if what != "file_chunk":  # somebody asked for those
                 await toll.collect(request.ByteSize(), session)
         raise Ended("the stream ended")
 
-    def _grant(self, session: Session, heartbeat: pb.Heartbeat) -> None:
+    def _grant(self, node: NodeId, sent_boottime_seconds: float) -> pb.Lease:
         state = self._head.state
-        parting = state.nodes[session.node].parting
-        session.grant(
-            pb.Lease(
-                heartbeat_boottime_seconds=heartbeat.boottime_seconds,
-                lease_seconds=self._head.scheduler.lease.lease_seconds,
-                left_behind=left_behind(state, session.node) if parting else None,
-                head=self._setback.head,
-                journal_sequence=self._head.committed,
-            )
+        parting = state.nodes[node].parting
+        return pb.Lease(
+            sent_boottime_seconds=sent_boottime_seconds,
+            lease_seconds=self._head.scheduler.lease.lease_seconds,
+            left_behind=left_behind(state, node) if parting else None,
+            head=self._setback.head,
+            journal_sequence=self._head.committed,
         )
 
     async def _held(self, session: Session, holdings: pb.Holdings) -> None:
@@ -197,6 +203,6 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
         if passed_over(self._head.state, session.node, request.identity, event):
             session.acknowledge(sequence)
             return
-        reported = isinstance(event, Reported)
         series = with_usage(event, points) if isinstance(event, Reported) else ()
-        session.acknowledge(sequence, await self._head.post(event, series), hurried=not reported)
+        hurried = not isinstance(event, _GOES_ON)
+        session.acknowledge(sequence, await self._head.post(event, series), hurried)

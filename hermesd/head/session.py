@@ -1,15 +1,16 @@
 """One node's stream as the head sees it: what waits to be sent, and when it was last heard.
 
 Nothing here waits for the node. Commands queue up to a limit, past which the node counts as
-silent; acknowledgements and leases do not queue, the newest one stands for all before it. That
-reports are safe is said of several at once: a message costs the head more than a report's fold.
+silent; acknowledgements and leases do not queue, the newest one stands for all before it. They go
+with whatever is said, and alone only now and then: a message costs more than what is in it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
@@ -23,9 +24,11 @@ from hermesd.pb.hermes.v1 import types_pb2 as types
 OUTBOX_LIMIT = 1_024
 WATCH_SECONDS = 1.0
 SILENCE_SECONDS = 5.0
-# So long, and of so many messages, may it wait to be said that reports are safe.
-PATIENCE_SECONDS = 2.0
+# A node that says other things than heartbeats is answered so often, and for so many messages.
+PATIENCE_SECONDS = 4.0
 PATIENCE_LIMIT = 64
+# With a short lease more often: what is left of one counts when the head is not heard.
+PATIENCE_LEASES = 0.1
 
 
 class Ended(Exception):
@@ -33,12 +36,17 @@ class Ended(Exception):
 
 
 class Session:
-    """The outbox of one stream. `closing` says why it ends, once it does."""
+    """The outbox of one stream. `closing` says why it ends, once it does.
+
+    `grant` makes the lease of a message by when that was sent, by the node's clock.
+    """
 
     def __init__(
         self,
         node: NodeId,
         peer: str,
+        grant: Callable[[float], pb.Lease],
+        lease_seconds: float,
         transfer_address: str = "",
         transfer_key: bytes = b"",
         where: tuple[str, str] = ("", ""),
@@ -60,17 +68,27 @@ class Session:
         # The event that was passed on last: what follows is acknowledged after it.
         self.pending: asyncio.Future[Any] | None = None
         self._outbox: deque[pb.AttachResponse] = deque()
+        self._grant = grant
+        self._patience_seconds = min(PATIENCE_SECONDS, PATIENCE_LEASES * lease_seconds)
+        # When the last message was sent that said so; 0: it was answered.
+        self._sent = 0.0
         self._acknowledged = self._told = 0
-        # Acknowledgements are due, or will be then.
+        # An answer is due whether something is said or not.
         self._due = False
-        self._patient: asyncio.TimerHandle | None = None
-        self._lease: pb.Lease | None = None
+        self._answered = -math.inf
         self._wake = asyncio.Event()
 
     @property
     def silent(self) -> bool:
         """Whether too much time has passed since the last message."""
         return boottime() - self.heard >= SILENCE_SECONDS
+
+    def hear(self, sent_boottime_seconds: float, asks: bool) -> None:
+        """The node has said something: that earns a lease, and an answer at once if it `asks`."""
+        self.heard = boottime()
+        self._sent = sent_boottime_seconds or self._sent
+        if asks or self.heard - self._answered >= self._patience_seconds:
+            self._answer()
 
     def send(self, message: pb.AttachResponse) -> None:
         """Queue a message; a node that lets too many pile up is let go."""
@@ -85,8 +103,8 @@ class Session:
     ) -> None:
         """Everything up to this sequence is safe once `safe` and what was passed on before are.
 
-        An event that the core rejected is of no use to anybody, hence safe as well. What is not
-        `hurried` is said with what comes next, or soon.
+        An event that the core rejected is of no use to anybody, hence safe as well. Of what is not
+        `hurried` that is said with what comes next.
         """
         self.pending = safe or self.pending
 
@@ -102,21 +120,10 @@ class Session:
     def _is_safe(self, sequence: int, hurried: bool) -> None:
         self._acknowledged = max(self._acknowledged, sequence)
         if hurried or self._acknowledged - self._told >= PATIENCE_LIMIT:
-            self._tell_safe()
-        elif self._patient is None:
-            loop = asyncio.get_running_loop()
-            self._patient = loop.call_later(PATIENCE_SECONDS, self._tell_safe)
+            self._answer()
 
-    def _tell_safe(self) -> None:
-        if self._patient is not None:
-            self._patient.cancel()
-            self._patient = None
+    def _answer(self) -> None:
         self._due = True
-        self._wake.set()
-
-    def grant(self, lease: pb.Lease) -> None:
-        """Answer a heartbeat."""
-        self._lease = lease
         self._wake.set()
 
     def close(self, reason: str) -> None:
@@ -127,19 +134,25 @@ class Session:
     async def messages(self) -> AsyncIterator[pb.AttachResponse]:
         """What to write, for the one task that writes; ends when the session is closing."""
         while True:
-            if self._lease is not None:
-                lease, self._lease = self._lease, None
-                yield pb.AttachResponse(lease=lease)
+            if self._outbox:
+                yield self._answering(self._outbox.popleft())
             elif self._due:
-                self._due, self._told = False, self._acknowledged
-                yield pb.AttachResponse(acknowledged=pb.Acknowledged(sequence=self._told))
-            elif self._outbox:
-                yield self._outbox.popleft()
+                yield self._answering(pb.AttachResponse())
             elif self.closing is not None:
                 return
             else:
                 self._wake.clear()
                 await self._wake.wait()
+
+    def _answering(self, message: pb.AttachResponse) -> pb.AttachResponse:
+        """The message with what the node waits to hear."""
+        self._due = False
+        if self._sent:
+            message.lease.CopyFrom(self._grant(self._sent))
+            self._sent, self._answered = 0.0, self.heard
+        if self._acknowledged > self._told:
+            message.acknowledged_sequence = self._told = self._acknowledged
+        return message
 
 
 async def write(session: Session, context: Any) -> None:

@@ -59,19 +59,19 @@ class Listening:
         self._hold = hold
 
     def hear(self, response: pb.AttachResponse) -> None:
-        """One message of the head."""
+        """One message of the head, and what goes with it."""
+        if response.acknowledged_sequence:
+            self._acknowledged(response.acknowledged_sequence)
+        if response.HasField("lease"):
+            lease = response.lease
+            self._departure.hear(lease)
+            self._say(Leased(lease.sent_boottime_seconds + lease.lease_seconds))
         match response.WhichOneof("message"):
             case "welcome":
                 self.lease_grace = response.welcome.lease_grace_seconds
                 log.info("attached", head=self._config.head)
                 self._lookout.forget()
                 self._tasks.create_task(self._hold())
-            case "acknowledged":
-                self._acknowledged(response.acknowledged.sequence)
-            case "lease":
-                lease = response.lease
-                self._departure.hear(lease)
-                self._say(Leased(lease.heartbeat_boottime_seconds + lease.lease_seconds))
             case "going_away":
                 log.info("the head is going away", reason=response.going_away.reason)
             case "forget":

@@ -15,6 +15,7 @@ import grpc
 import hermesd
 from hermesd.config import HeadConfig
 from hermesd.head.server import Running, running
+from hermesd.head.session import Session
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import control_pb2_grpc, node_pb2, node_pb2_grpc
 from hermesd.pb.hermes.v1 import types_pb2 as types
@@ -66,6 +67,15 @@ async def world(directory: Path, **settings: Any) -> AsyncIterator[World]:
         yield World(up, c, control, nodes, directory)
 
 
+def session(node: str = "box", peer: str = "here", lease_seconds: float = 600.0) -> Session:
+    """A stream's outbox without a stream."""
+
+    def grant(sent: float) -> node_pb2.Lease:
+        return node_pb2.Lease(sent_boottime_seconds=sent, lease_seconds=lease_seconds)
+
+    return Session(node, peer, grant, lease_seconds)
+
+
 class Node:
     """The other end of an Attach stream."""
 
@@ -102,15 +112,22 @@ class Node:
         await self.call.write(node_pb2.AttachRequest(sequence=self.sequence, **message))
 
     async def beat(self, at: float = 1.0) -> None:
-        beat = node_pb2.Heartbeat(boottime_seconds=at)
-        await self.call.write(node_pb2.AttachRequest(heartbeat=beat))
+        """Ask for a lease that counts from then."""
+        request = node_pb2.AttachRequest(heartbeat=node_pb2.Heartbeat(), boottime_seconds=at)
+        await self.call.write(request)
+
+    async def lease(self) -> node_pb2.Lease:
+        """The next lease; what it came with is kept for later."""
+        while not (response := await self.next()).HasField("lease"):
+            self.unread.append(response)
+        self.unread.append(response)
+        return response.lease
 
     async def next(self) -> node_pb2.AttachResponse:
         response = await self.call.read()
         if response is grpc.aio.EOF:
             raise EOFError(await self.call.details())
-        if response.HasField("acknowledged"):
-            self.acknowledged = response.acknowledged.sequence
+        self.acknowledged = max(self.acknowledged, response.acknowledged_sequence)
         return response
 
     async def expect(self, kind: str) -> node_pb2.AttachResponse:

@@ -12,10 +12,10 @@ import pytest
 from hermesd.head import relay as relay_module
 from hermesd.head.refusals import TooMuch
 from hermesd.head.relay import Relay
-from hermesd.head.session import Session
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
 from hermesd.pb.hermes.v1 import types_pb2 as types
+from tests.head import heads
 from tests.head.heads import Node, World, request_id, status, world
 from tests.study_specs import spec
 
@@ -104,7 +104,7 @@ async def test_a_client_that_leaves_ends_the_transfer(head: World, node: Node) -
     assert (cancel.ticket, cancel.cancel) == (wanted.ticket, True)
     await send(node, wanted.ticket, (1, b"too late"))
     await node.beat()
-    await node.expect("lease")
+    await node.lease()
 
 
 async def test_a_slow_client_does_not_hold_up_the_nodes_stream(head: World, node: Node) -> None:
@@ -114,7 +114,7 @@ async def test_a_slow_client_does_not_hold_up_the_nodes_stream(head: World, node
     for index in range(200):
         await send(node, wanted.ticket, (index * len(block), block))
     await node.beat()
-    await node.expect("lease")
+    await node.lease()
     await end(node, wanted.ticket)
     size = 0
     async for piece in call:
@@ -184,12 +184,12 @@ async def test_what_is_never_read_has_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay_module, "FILE_LIMIT_BYTES", 10)
-    relay, session = Relay(tmp_path), Session("box", "here")
+    relay, session = Relay(tmp_path), heads.session()
     with relay.ask(session, node_pb2.SendFile(trial="d/1")) as ticket:
         for offset in (0, 8):
             chunk = node_pb2.FileChunk(ticket=ticket.number, offset=offset, data=b"12345678")
             relay.deliver(session, chunk)
-            relay.deliver(Session("liar", "there"), chunk)
+            relay.deliver(heads.session("liar", "there"), chunk)
         read: list[bytes] = []
         with pytest.raises(TooMuch, match="more than 10 bytes"):
             read += [piece.data async for piece in ticket.chunks()]
@@ -205,7 +205,7 @@ async def test_all_that_is_never_read_has_a_limit_too(
         monkeypatch.setattr(shutil, "disk_usage", lambda _: left)
     else:
         monkeypatch.setattr(relay_module, "ALL_LIMIT_BYTES", 10)
-    relay, session = Relay(tmp_path), Session("box", "here")
+    relay, session = Relay(tmp_path), heads.session()
     wanted = node_pb2.SendFile(trial="d/1")
     with relay.ask(session, wanted) as one, relay.ask(session, wanted) as two:
         for ticket, data in ((one, b"12345678"), (two, b"12345678"), (two, b"1"), (one, b"")):

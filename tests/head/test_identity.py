@@ -109,7 +109,7 @@ async def test_nothing_is_forgotten_before_its_removal_is_on_the_disk(
             await node.call.write(held(("digits/1", identity)))
             await node.beat()
             # The lease is answered at once; what wants the disk is not.
-            await node.expect("lease")
+            await node.lease()
             assert not [each for each in node.unread if each.HasField("forget")]
             gate.set()
             assert list((await node.expect("forget")).forget.trials) == ["digits/1"]

@@ -27,7 +27,7 @@ async def test_the_settings_say_how_long_a_lease_is(tmp_path: Path) -> None:
         welcome = await node.hello()
         assert (welcome.lease_seconds, welcome.lease_grace_seconds) == (30.0, 6.0)
         await node.beat(42.5)
-        assert (await node.expect("lease")).lease.lease_seconds == 30.0
+        assert (await node.lease()).lease_seconds == 30.0
         node.call.cancel()
 
 

@@ -18,11 +18,12 @@ from hermesd.core.progress import METRICS_KEPT
 from hermesd.head import session as session_module
 from hermesd.head.journal import opened
 from hermesd.head.server import _farewell
-from hermesd.head.session import OUTBOX_LIMIT, Session
+from hermesd.head.session import OUTBOX_LIMIT
 from hermesd.head.versions import compatible
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
 from hermesd.pb.hermes.v1 import types_pb2 as types
+from tests.head import heads
 from tests.head.heads import Node, World, events, request_id, status, world
 from tests.study_specs import spec
 
@@ -48,8 +49,8 @@ async def test_hello_is_answered_and_heartbeats_earn_leases(head: World) -> None
     welcome = await node.hello(facts=["cgroups: v2"])
     assert (welcome.lease_seconds, welcome.lease_grace_seconds) == (600.0, 120.0)
     await node.beat(at=42.5)
-    lease = (await node.expect("lease")).lease
-    assert (lease.heartbeat_boottime_seconds, lease.lease_seconds) == (42.5, 600.0)
+    lease = await node.lease()
+    assert (lease.sent_boottime_seconds, lease.lease_seconds) == (42.5, 600.0)
     listed = await head.control.ListNodes(pb.ListNodesRequest())
     assert [(n.id, n.connected, list(n.facts)) for n in listed.nodes] == [
         ("box", True, ["cgroups: v2"])
@@ -97,8 +98,9 @@ async def test_nothing_is_said_before_it_is_on_the_disk(
         await node.say(run_completed=node_pb2.RunCompleted(trial="stale/1", attempt=9))
         await node.say()
         await node.beat()
-        # The lease is answered at once; what wants the disk is not.
-        assert (await node.next()).WhichOneof("message") == "lease"
+        # The heartbeat is answered at once; what wants the disk is not.
+        await node.lease()
+        assert node.acknowledged == before
         assert not submitting.done()
         written.clear()
         gate.release()
@@ -106,7 +108,7 @@ async def test_nothing_is_said_before_it_is_on_the_disk(
     # The report is being written now; what was rejected behind it waits for it.
     await written.wait()
     await node.beat()
-    await node.expect("lease")
+    await node.lease()
     assert node.acknowledged == before
     gate.release()
     await node.settle()
@@ -319,7 +321,7 @@ async def test_time_that_the_head_itself_slept_is_not_the_nodes_silence(
     monkeypatch.setattr(session_module, "boottime", lambda: now[0])
     monkeypatch.setattr(session_module, "boottime", lambda: now[0])
     slept = iter([60.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0])
-    session = Session("box", "here")
+    session = heads.session()
 
     async def sleep(seconds: float) -> None:
         now[0] += next(slept)
@@ -337,7 +339,7 @@ async def test_a_second_session_of_a_node_is_refused_while_the_first_is_heard(he
     assert code is CODE.FAILED_PRECONDITION
     assert "node box is attached already" in words
     await first.beat()
-    await first.expect("lease")
+    await first.lease()
     first.call.cancel()
 
 
@@ -350,7 +352,7 @@ async def test_a_second_session_takes_the_place_of_a_silent_one(head: World) -> 
     await second.hello()
     await first.ended()
     await second.beat()
-    await second.expect("lease")
+    await second.lease()
     assert head.state.nodes["box"].connected
     second.call.cancel()
 
@@ -381,7 +383,7 @@ async def test_a_launch_is_sent_once_to_a_node_that_has_just_said_hello(head: Wo
     await node.hello()
     await node.expect("launch")
     await node.beat()
-    assert (await node.next()).WhichOneof("message") == "lease"
+    assert (await node.next()).HasField("lease")
     node.call.cancel()
 
 
@@ -552,7 +554,7 @@ async def test_usage_is_shown_with_the_device(head: World) -> None:
     report = node_pb2.UsageReport(devices=[usage])
     await node.call.write(node_pb2.AttachRequest(usage=report))
     await node.beat()
-    await node.expect("lease")
+    await node.lease()
     listed = await head.control.ListNodes(pb.ListNodesRequest())
     assert listed.nodes[0].devices[0].usage.memory_bytes == 7
     node.call.cancel()
@@ -579,7 +581,7 @@ async def test_a_connection_that_breaks_under_a_write_ends_the_stream_like_any_o
         async def write(self, message: node_pb2.AttachResponse) -> None:
             raise grpc.aio.InternalError("Failed execute_batch")
 
-    session = Session("box", "ipv4:10.0.0.2:1")
+    session = heads.session("box", "ipv4:10.0.0.2:1")
     session.send(node_pb2.AttachResponse())
     with pytest.raises(session_module.Ended, match="the stream broke"):
         await session_module.write(session, Broken())

@@ -24,7 +24,7 @@ async def head(tmp_path: Path) -> AsyncIterator[World]:
 
 async def lease(node: Node) -> node_pb2.Lease:
     await node.beat()
-    return (await node.expect("lease")).lease
+    return await node.lease()
 
 
 async def goes(node: Node) -> None:

@@ -27,7 +27,7 @@ async def head(tmp_path: Path) -> AsyncIterator[World]:
 
 async def heard(node: Node) -> None:
     await node.beat()
-    await node.expect("lease")
+    await node.lease()
 
 
 async def warnings(head: World) -> list[str]:

@@ -1,39 +1,121 @@
-"""What a stream says: leases and commands at once, that reports are safe of several at a time."""
+"""What a stream says: commands at once, leases and what is safe with them, alone now and then."""
 
 from __future__ import annotations
 
-from hermesd.head.session import PATIENCE_LIMIT, Session
+import asyncio
+
+import pytest
+
+from hermesd.head import session as session_module
+from hermesd.head.session import PATIENCE_LEASES, PATIENCE_LIMIT, PATIENCE_SECONDS, Session
 from hermesd.pb.hermes.v1 import node_pb2 as pb
+from tests.head import heads
 
 
-def acknowledged(message: pb.AttachResponse) -> int:
-    assert message.WhichOneof("message") == "acknowledged"
-    return message.acknowledged.sequence
+class Clock:
+    """The head's, as a test wants it."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
-async def test_reports_are_acknowledged_together() -> None:
-    session = Session("n", "here")
-    session.acknowledge(1, hurried=False)
-    session.acknowledge(2, hurried=False)
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(session_module, "boottime", made)
+    return made
+
+
+async def said(session: Session) -> list[pb.AttachResponse]:
+    """What it has to say by now, and nothing more later."""
+    session.close("enough")
+    return [each async for each in session.messages()]
+
+
+def report(session: Session, sequence: int, sent: float) -> None:
+    session.hear(sent, asks=False)
+    session.acknowledge(sequence, hurried=False)
+
+
+async def test_a_command_takes_along_that_reports_are_safe_and_the_lease(clock: Clock) -> None:
+    session = heads.session()
+    report(session, 1, sent=7.0)
+    report(session, 2, sent=8.0)
+    session.send(pb.AttachResponse(kill=pb.KillRun()))
+    (message,) = await said(session)
+    assert message.WhichOneof("message") == "kill"
+    assert message.acknowledged_sequence == 2
+    assert message.lease.sent_boottime_seconds == 8.0
+
+
+async def test_a_node_that_reports_is_answered_every_few_seconds(clock: Clock) -> None:
+    session = heads.session()
     messages = session.messages()
-    session.grant(pb.Lease(lease_seconds=10))
-    assert (await anext(messages)).WhichOneof("message") == "lease"
-    assert acknowledged(await anext(messages)) == 2  # nothing else had to come
+    report(session, 1, sent=1.0)
+    first = await anext(messages)
+    assert (first.lease.sent_boottime_seconds, first.acknowledged_sequence) == (1.0, 1)
+    for second in range(2, 2 + int(PATIENCE_SECONDS)):
+        clock.now += 1.0
+        report(session, second, sent=float(second))
+    second_answer = await anext(messages)
+    assert second_answer.WhichOneof("message") is None
+    assert second_answer.acknowledged_sequence == 1 + PATIENCE_SECONDS
+    assert second_answer.lease.sent_boottime_seconds == 1.0 + PATIENCE_SECONDS
+    assert await said(session) == [], "one answer for all of them"
 
 
-async def test_what_is_waited_for_is_acknowledged_at_once_with_the_reports_before_it() -> None:
-    session = Session("n", "here")
-    session.acknowledge(1, hurried=False)
+async def test_the_shorter_the_lease_the_more_often_it_is_renewed(clock: Clock) -> None:
+    session = heads.session(lease_seconds=10.0)
+    messages = session.messages()
+    report(session, 1, sent=1.0)
+    await anext(messages)
+    clock.now += PATIENCE_LEASES * 10.0
+    report(session, 2, sent=2.0)
+    assert (await anext(messages)).lease.sent_boottime_seconds == 2.0
+
+
+async def test_a_heartbeat_is_answered_at_once(clock: Clock) -> None:
+    session = heads.session()
+    messages = session.messages()
+    for sent in (1.0, 2.0):
+        session.hear(sent, asks=True)
+        assert (await anext(messages)).lease.sent_boottime_seconds == sent
+
+
+async def test_an_outcome_is_acknowledged_at_once_with_the_reports_before_it(clock: Clock) -> None:
+    session = heads.session()
+    messages = session.messages()
+    report(session, 1, sent=1.0)
+    await anext(messages)
+    report(session, 2, sent=2.0)
+    session.acknowledge(3)
+    report(session, 4, sent=3.0)
+    # 4 was safe by the time that it was written.
+    assert (await anext(messages)).acknowledged_sequence == 4
+    assert await said(session) == []
+
+
+async def test_nothing_is_safe_before_what_it_waits_for(clock: Clock) -> None:
+    session = heads.session()
+    messages = session.messages()
+    written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    session.acknowledge(1, written)
     session.acknowledge(2)
-    session.acknowledge(3, hurried=False)
-    session.close("enough")
-    # 3 was safe by the time that it was written.
-    assert [acknowledged(each) async for each in session.messages()] == [3]
+    session.hear(1.0, asks=True)
+    assert (await anext(messages)).acknowledged_sequence == 0
+    written.set_result(None)
+    assert (await anext(messages)).acknowledged_sequence == 2
 
 
-async def test_no_node_keeps_many_reports_for_long() -> None:
-    session = Session("n", "here")
-    for sequence in range(1, PATIENCE_LIMIT + 2):
-        session.acknowledge(sequence, hurried=False)
-    session.close("enough")
-    assert [acknowledged(each) async for each in session.messages()] == [PATIENCE_LIMIT + 1]
+async def test_no_node_keeps_many_reports_for_long(clock: Clock) -> None:
+    session = heads.session()
+    messages = session.messages()
+    report(session, 1, sent=1.0)
+    await anext(messages)
+    for sequence in range(2, PATIENCE_LIMIT + 2):
+        report(session, sequence, sent=1.0)
+    assert (await anext(messages)).acknowledged_sequence == PATIENCE_LIMIT + 1
+    assert await said(session) == []

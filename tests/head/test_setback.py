@@ -20,7 +20,7 @@ ONE = {"lr": {"value": 1.0}}
 
 async def lease(node: Node) -> Any:
     await node.beat()
-    return (await node.expect("lease")).lease
+    return await node.lease()
 
 
 async def restored(tmp_path: Path) -> tuple[Path, dict[str, Any]]:

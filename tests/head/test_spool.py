@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hermesd.head import relay as relay_module
 from hermesd.head.refusals import TooMuch
 from hermesd.head.relay import Relay
-from hermesd.head.session import Session
 from hermesd.head.spool import Spool
 from hermesd.pb.hermes.v1 import node_pb2
+from tests.head import heads
 
 
 @given(st.lists(st.binary(max_size=20) | st.none(), max_size=60))
@@ -48,7 +48,7 @@ async def test_a_log_that_is_followed_may_be_longer_than_what_may_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay_module, "FOLLOW_LIMIT_BYTES", 10)
-    relay, session = Relay(tmp_path), Session("box", "here")
+    relay, session = Relay(tmp_path), heads.session()
     wanted = node_pb2.SendFile(trial="d/1", log=node_pb2.LogRange(follow=True))
     with relay.ask(session, wanted) as ticket:
         chunks = ticket.chunks()

@@ -80,15 +80,6 @@ class Head(node_pb2_grpc.NodeServiceServicer):
                 self.hello = request.hello
                 welcome = pb.Welcome(head_version="test", lease_seconds=600, lease_grace_seconds=5)
                 out.put_nowait(pb.AttachResponse(welcome=welcome))
-            case "heartbeat":
-                beat = request.heartbeat.boottime_seconds
-                lease = pb.Lease(
-                    heartbeat_boottime_seconds=beat,
-                    lease_seconds=self.lease_seconds,
-                    head="this one",
-                    journal_sequence=4711,
-                )
-                out.put_nowait(pb.AttachResponse(lease=lease))
             case "file_chunk":
                 self.chunks.append(request.file_chunk)
             case "usage":
@@ -97,6 +88,14 @@ class Head(node_pb2_grpc.NodeServiceServicer):
                 self.held += request.holdings.trials
             case "goodbye":
                 self.goodbyes.append(request.goodbye.reason)
+        if request.WhichOneof("message") != "hello":
+            lease = pb.Lease(
+                sent_boottime_seconds=request.boottime_seconds,
+                lease_seconds=self.lease_seconds,
+                head="this one",
+                journal_sequence=4711,
+            )
+            out.put_nowait(pb.AttachResponse(lease=lease))
         event = wire.event_from_proto(request)
         if event is not None:
             self.events.append(event)
@@ -109,9 +108,7 @@ class Head(node_pb2_grpc.NodeServiceServicer):
             self._news.notify_all()
 
     def acknowledge(self, sequence: int, out: asyncio.Queue[Any] | None = None) -> None:
-        (out or self._out).put_nowait(
-            pb.AttachResponse(acknowledged=pb.Acknowledged(sequence=sequence))
-        )
+        (out or self._out).put_nowait(pb.AttachResponse(acknowledged_sequence=sequence))
 
     async def GetBlob(
         self, request: pb.GetBlobRequest, context: Any

@@ -22,7 +22,7 @@ RUN_CONDITION_PARKED: RunCondition
 RUN_CONDITION_ENDED: RunCondition
 
 class AttachRequest(_message.Message):
-    __slots__ = ("sequence", "hello", "heartbeat", "goodbye", "run_started", "report", "quantum_ended", "milestone_passed", "run_suspended", "run_completed", "run_failed", "checkpointed", "fidelity_known", "park_lost", "device_failed", "usage", "file_chunk", "holdings", "yielded", "reclaimed", "copied", "not_copied", "looked", "spoilt", "dropped", "identity")
+    __slots__ = ("sequence", "hello", "heartbeat", "goodbye", "run_started", "report", "quantum_ended", "milestone_passed", "run_suspended", "run_completed", "run_failed", "checkpointed", "fidelity_known", "park_lost", "device_failed", "usage", "file_chunk", "holdings", "yielded", "reclaimed", "copied", "not_copied", "looked", "spoilt", "dropped", "identity", "boottime_seconds")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
@@ -49,6 +49,7 @@ class AttachRequest(_message.Message):
     SPOILT_FIELD_NUMBER: _ClassVar[int]
     DROPPED_FIELD_NUMBER: _ClassVar[int]
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    BOOTTIME_SECONDS_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     hello: Hello
     heartbeat: Heartbeat
@@ -75,13 +76,14 @@ class AttachRequest(_message.Message):
     spoilt: Spoilt
     dropped: Dropped
     identity: str
-    def __init__(self, sequence: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., run_started: _Optional[_Union[RunStarted, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., quantum_ended: _Optional[_Union[QuantumEnded, _Mapping]] = ..., milestone_passed: _Optional[_Union[MilestonePassed, _Mapping]] = ..., run_suspended: _Optional[_Union[RunSuspended, _Mapping]] = ..., run_completed: _Optional[_Union[RunCompleted, _Mapping]] = ..., run_failed: _Optional[_Union[RunFailed, _Mapping]] = ..., checkpointed: _Optional[_Union[Checkpointed, _Mapping]] = ..., fidelity_known: _Optional[_Union[FidelityKnown, _Mapping]] = ..., park_lost: _Optional[_Union[ParkLost, _Mapping]] = ..., device_failed: _Optional[_Union[DeviceFailed, _Mapping]] = ..., usage: _Optional[_Union[UsageReport, _Mapping]] = ..., file_chunk: _Optional[_Union[FileChunk, _Mapping]] = ..., holdings: _Optional[_Union[Holdings, _Mapping]] = ..., yielded: _Optional[_Union[Yielded, _Mapping]] = ..., reclaimed: _Optional[_Union[Reclaimed, _Mapping]] = ..., copied: _Optional[_Union[Copied, _Mapping]] = ..., not_copied: _Optional[_Union[NotCopied, _Mapping]] = ..., looked: _Optional[_Union[Looked, _Mapping]] = ..., spoilt: _Optional[_Union[Spoilt, _Mapping]] = ..., dropped: _Optional[_Union[Dropped, _Mapping]] = ..., identity: _Optional[str] = ...) -> None: ...
+    boottime_seconds: float
+    def __init__(self, sequence: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., run_started: _Optional[_Union[RunStarted, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., quantum_ended: _Optional[_Union[QuantumEnded, _Mapping]] = ..., milestone_passed: _Optional[_Union[MilestonePassed, _Mapping]] = ..., run_suspended: _Optional[_Union[RunSuspended, _Mapping]] = ..., run_completed: _Optional[_Union[RunCompleted, _Mapping]] = ..., run_failed: _Optional[_Union[RunFailed, _Mapping]] = ..., checkpointed: _Optional[_Union[Checkpointed, _Mapping]] = ..., fidelity_known: _Optional[_Union[FidelityKnown, _Mapping]] = ..., park_lost: _Optional[_Union[ParkLost, _Mapping]] = ..., device_failed: _Optional[_Union[DeviceFailed, _Mapping]] = ..., usage: _Optional[_Union[UsageReport, _Mapping]] = ..., file_chunk: _Optional[_Union[FileChunk, _Mapping]] = ..., holdings: _Optional[_Union[Holdings, _Mapping]] = ..., yielded: _Optional[_Union[Yielded, _Mapping]] = ..., reclaimed: _Optional[_Union[Reclaimed, _Mapping]] = ..., copied: _Optional[_Union[Copied, _Mapping]] = ..., not_copied: _Optional[_Union[NotCopied, _Mapping]] = ..., looked: _Optional[_Union[Looked, _Mapping]] = ..., spoilt: _Optional[_Union[Spoilt, _Mapping]] = ..., dropped: _Optional[_Union[Dropped, _Mapping]] = ..., identity: _Optional[str] = ..., boottime_seconds: _Optional[float] = ...) -> None: ...
 
 class AttachResponse(_message.Message):
-    __slots__ = ("welcome", "acknowledged", "lease", "launch", "renew", "suspend", "stop", "kill", "release", "going_away", "send_file", "forget", "upcoming", "write_down", "copy", "drop", "look")
-    WELCOME_FIELD_NUMBER: _ClassVar[int]
-    ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("lease", "acknowledged_sequence", "welcome", "launch", "renew", "suspend", "stop", "kill", "release", "going_away", "send_file", "forget", "upcoming", "write_down", "copy", "drop", "look")
     LEASE_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGED_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
     LAUNCH_FIELD_NUMBER: _ClassVar[int]
     RENEW_FIELD_NUMBER: _ClassVar[int]
     SUSPEND_FIELD_NUMBER: _ClassVar[int]
@@ -96,9 +98,9 @@ class AttachResponse(_message.Message):
     COPY_FIELD_NUMBER: _ClassVar[int]
     DROP_FIELD_NUMBER: _ClassVar[int]
     LOOK_FIELD_NUMBER: _ClassVar[int]
-    welcome: Welcome
-    acknowledged: Acknowledged
     lease: Lease
+    acknowledged_sequence: int
+    welcome: Welcome
     launch: Launch
     renew: Renew
     suspend: SuspendRun
@@ -113,7 +115,7 @@ class AttachResponse(_message.Message):
     copy: CopyCheckpoint
     drop: DropCheckpoints
     look: LookAt
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., acknowledged: _Optional[_Union[Acknowledged, _Mapping]] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., renew: _Optional[_Union[Renew, _Mapping]] = ..., suspend: _Optional[_Union[SuspendRun, _Mapping]] = ..., stop: _Optional[_Union[StopRun, _Mapping]] = ..., kill: _Optional[_Union[KillRun, _Mapping]] = ..., release: _Optional[_Union[ReleaseTrial, _Mapping]] = ..., going_away: _Optional[_Union[GoingAway, _Mapping]] = ..., send_file: _Optional[_Union[SendFile, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., upcoming: _Optional[_Union[Upcoming, _Mapping]] = ..., write_down: _Optional[_Union[WriteDown, _Mapping]] = ..., copy: _Optional[_Union[CopyCheckpoint, _Mapping]] = ..., drop: _Optional[_Union[DropCheckpoints, _Mapping]] = ..., look: _Optional[_Union[LookAt, _Mapping]] = ...) -> None: ...
+    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., acknowledged_sequence: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., renew: _Optional[_Union[Renew, _Mapping]] = ..., suspend: _Optional[_Union[SuspendRun, _Mapping]] = ..., stop: _Optional[_Union[StopRun, _Mapping]] = ..., kill: _Optional[_Union[KillRun, _Mapping]] = ..., release: _Optional[_Union[ReleaseTrial, _Mapping]] = ..., going_away: _Optional[_Union[GoingAway, _Mapping]] = ..., send_file: _Optional[_Union[SendFile, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., upcoming: _Optional[_Union[Upcoming, _Mapping]] = ..., write_down: _Optional[_Union[WriteDown, _Mapping]] = ..., copy: _Optional[_Union[CopyCheckpoint, _Mapping]] = ..., drop: _Optional[_Union[DropCheckpoints, _Mapping]] = ..., look: _Optional[_Union[LookAt, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("node", "boot_id", "version", "devices", "runs", "facts", "transfer_address", "transfer_key", "yields", "disk", "shared", "parting", "heard_head", "heard_journal_sequence", "machine", "parked_memory_bytes", "boottime_seconds")
@@ -180,24 +182,22 @@ class Welcome(_message.Message):
     def __init__(self, head_version: _Optional[str] = ..., lease_seconds: _Optional[float] = ..., lease_grace_seconds: _Optional[float] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
-    __slots__ = ("boottime_seconds",)
-    BOOTTIME_SECONDS_FIELD_NUMBER: _ClassVar[int]
-    boottime_seconds: float
-    def __init__(self, boottime_seconds: _Optional[float] = ...) -> None: ...
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class Lease(_message.Message):
-    __slots__ = ("heartbeat_boottime_seconds", "lease_seconds", "left_behind", "head", "journal_sequence")
-    HEARTBEAT_BOOTTIME_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("sent_boottime_seconds", "lease_seconds", "left_behind", "head", "journal_sequence")
+    SENT_BOOTTIME_SECONDS_FIELD_NUMBER: _ClassVar[int]
     LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     LEFT_BEHIND_FIELD_NUMBER: _ClassVar[int]
     HEAD_FIELD_NUMBER: _ClassVar[int]
     JOURNAL_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
-    heartbeat_boottime_seconds: float
+    sent_boottime_seconds: float
     lease_seconds: float
     left_behind: int
     head: str
     journal_sequence: int
-    def __init__(self, heartbeat_boottime_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., left_behind: _Optional[int] = ..., head: _Optional[str] = ..., journal_sequence: _Optional[int] = ...) -> None: ...
+    def __init__(self, sent_boottime_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., left_behind: _Optional[int] = ..., head: _Optional[str] = ..., journal_sequence: _Optional[int] = ...) -> None: ...
 
 class Goodbye(_message.Message):
     __slots__ = ("reason", "for_good")
@@ -212,12 +212,6 @@ class GoingAway(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     reason: str
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
-
-class Acknowledged(_message.Message):
-    __slots__ = ("sequence",)
-    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
-    sequence: int
-    def __init__(self, sequence: _Optional[int] = ...) -> None: ...
 
 class Launch(_message.Message):
     __slots__ = ("trial", "attempt", "devices", "quantum", "reason", "parked_attempt", "checkpoint", "program", "durability_seconds", "suspend_deadline_seconds", "identity", "sources", "result_checkpoint", "kept_parked")
