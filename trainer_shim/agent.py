@@ -1,7 +1,8 @@
 """The agent: what runs inside the training process, between its iterations.
 
 Rule: at a boundary the fast path is one load of the shared page and two comparisons; all else
-waits until the host has said something, a limit is reached or a report is due.
+waits until the host has said something, a limit is reached or a report is due. A process that the
+program forks is not the trial, whatever it does: its agent neither speaks, saves nor holds.
 """
 
 from __future__ import annotations
@@ -19,15 +20,7 @@ from trainer_shim.reporter import Metrics, Reporter
 from trainer_shim.saver import CannotCapture, Capture, Saver
 from trainer_shim.wire import Message, number
 
-__all__ = [
-    "NOT_FURTHER",
-    "NOT_RETURNED",
-    "Agent",
-    "CannotCapture",
-    "Capture",
-    "current",
-    "install",
-]
+__all__ = ["NOT_FURTHER", "NOT_RETURNED", "Agent", "CannotCapture", "Capture"]
 
 NOT_FURTHER = "it cannot be trained further"
 NOT_RETURNED = "the program ended before it came to where its checkpoint was taken"
@@ -120,6 +113,8 @@ class Agent:
     def restored(self) -> None:
         """The program is where its checkpoint was taken: its output is new from here on."""
         self.is_returning = False
+        if self.is_aside:
+            return
         _flush_output()
         self._mailbox.send({"kind": "restored"})
         # The host answers when it has read what was printed before: only then may more come.
@@ -171,6 +166,20 @@ class Agent:
             self._save({"id": id, "wait": False})
         return is_cheap
 
+    @property
+    def is_aside(self) -> bool:
+        """Whether this process is one that the program has forked, and not the trial."""
+        return self._mailbox.is_silent
+
+    def step_aside(self) -> None:
+        """This process was forked by the program: it goes its own way."""
+        page = Page.create()
+        page.step, page.looping, page.mail = self.page.step, self.page.looping, self._mailbox.read
+        self.page = page
+        self._words32, self._words64 = page.words32, page.words64
+        self.restore = None
+        self._mailbox.fall_silent()
+
     # -- the end of the program ------------------------------------------------------------------
 
     def completed(self, exit_code: int) -> None:
@@ -200,7 +209,7 @@ class Agent:
     def _save_end(self) -> None:
         """Save what the last step led to, unless that is done; that it cannot be saved is no
         failure of what was trained."""
-        if self.end is None:
+        if self.end is None or self.is_aside:
             return
         try:
             step, capture = self.end()
@@ -270,6 +279,8 @@ class Agent:
             self._write(request, self.capture, self.page.step)
 
     def _write(self, request: Message, take: Callable[[], Capture], step: int) -> None:
+        if self.is_aside:
+            return
         fields = {
             "trial": self.trial,
             "attempt": self.attempt,
@@ -291,17 +302,3 @@ def _flush_output() -> None:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
-
-
-_current: Agent | None = None
-
-
-def install(agent: Agent) -> None:
-    """Make `agent` the one of this process."""
-    global _current
-    _current = agent
-
-
-def current() -> Agent | None:
-    """The agent of this process; None without Hermes."""
-    return _current

@@ -14,6 +14,7 @@ import errno
 import functools
 import io
 import json
+import mmap
 import os
 import shutil
 import sys
@@ -47,8 +48,17 @@ class Files:
         self._logs: dict[str, list[int]] = {}  # open at the checkpoint: size and position
         self._own: set[str] = set()  # of the re-run: touched by it already
         self._originals: list[tuple[Any, str, Any]] = []
-        self._returning = False
+        # Seen by the processes that the program forks, too.
+        self._returns = mmap.mmap(-1, 1)
         self._trains = False
+
+    @property
+    def _returning(self) -> bool:
+        return self._returns[0] == 1
+
+    @_returning.setter
+    def _returning(self, is_so: bool) -> None:
+        self._returns[0] = is_so
 
     def record(self) -> bytes:
         """Have what the program has written so far reach its files, and tell how long those are

@@ -16,10 +16,9 @@ import traceback
 import types
 from typing import Any
 
-from trainer_shim import agent as agents
-from trainer_shim import commandline, hooks, reach
+from trainer_shim import commandline, hooks, installed, reach
 from trainer_shim.agent import Agent
-from trainer_shim.leaving import leave
+from trainer_shim.leaving import leave, wait_for_threads
 from trainer_shim.sight import is_blind
 from trainer_shim.trainee import Trainee
 from trainer_shim.worker import Launch
@@ -127,7 +126,7 @@ def _agent(launch: Launch) -> Trainee:
 
 def _run_here(launch: Launch, arguments: list[str]) -> None:
     agent = _agent(launch)
-    agents.install(agent)
+    installed.install(agent)
     agent.files.clear(launch.restore is None)
     agent.begin()
     _line_buffered()
@@ -139,19 +138,21 @@ def _run_here(launch: Launch, arguments: list[str]) -> None:
 
 
 def _outcome(agent: Agent, arguments: list[str]) -> int:
-    """Run the program, tell how it ended, and with which exit code."""
+    """Run the program, to the end of its last thread, and tell how it ended; its exit code."""
+    failure = None
     try:
         _run(arguments)
         code = 0
     except SystemExit as exit:
         code = _exit_code(exit)
+        failure = "exit", f"the program called sys.exit({code})", f"exit status {code}"
     except BaseException as error:
-        _report_exception(agent, error)
-        return 1
+        code, failure = 1, ("exception", *_print_exception(error))
+    wait_for_threads()
     if code == 0:
         agent.completed(code)
-    else:
-        agent.failed("exit", f"the program called sys.exit({code})", f"exit status {code}")
+    elif failure is not None:
+        agent.failed(*failure)
     return code
 
 
@@ -201,8 +202,8 @@ def _exit_code(exit: SystemExit) -> int:
     return 1
 
 
-def _report_exception(agent: Agent, error: BaseException) -> None:
-    """Print the traceback as Python does, without our own frames, and tell the host."""
+def _print_exception(error: BaseException) -> tuple[str, str]:
+    """Print the traceback as Python does, without our own frames; the end of it, and the error."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_globals is globals():
         trace = trace.tb_next
@@ -210,4 +211,4 @@ def _report_exception(agent: Agent, error: BaseException) -> None:
     sys.stderr.write("".join(lines))
     sys.stderr.flush()
     signature = "".join(traceback.format_exception_only(type(error), error)).strip()
-    agent.failed("exception", "".join(lines[-12:]), signature)
+    return "".join(lines[-12:]), signature

@@ -19,14 +19,23 @@ import threading
 import types
 from typing import Any, NoReturn
 
+_finish_threads: Any = getattr(threading, "_shutdown", None)
+
+
+def wait_for_threads() -> None:
+    """Wait until the program's other threads are over, as Python does before it exits: the program
+    is not over before."""
+    others = (one for one in threading.enumerate() if one is not threading.current_thread())
+    if _finish_threads is not None and not all(thread.daemon for thread in others):
+        _finish_threads()
+
 
 def leave(code: int) -> NoReturn:
     """End the process with this exit code."""
-    wait_for_threads: Any = getattr(threading, "_shutdown", None)
     run_handlers: Any = getattr(atexit, "_run_exitfuncs", None)
-    if wait_for_threads is None or run_handlers is None:
+    if _finish_threads is None or run_handlers is None:
         sys.exit(code)  # a Python that does it in another way does it itself
-    wait_for_threads()
+    _finish_threads()
     run_handlers()
     if threading.active_count() == 1:  # a daemon thread may still use what there is
         _let_go()

@@ -1,6 +1,7 @@
 """The agent's end of the channel to its host: frames, and the count of those that came.
 
-Rule: a training process without a host ends: nobody would keep its lease.
+Rule: a training process without a host ends: nobody would keep its lease. A process that it has
+forked says nothing.
 """
 
 from __future__ import annotations
@@ -22,9 +23,17 @@ class Mailbox:
         self._channel = channel
         self._early: list[Message] = []
         self._sending = threading.Lock()  # a checkpoint's writer speaks too
+        self.is_silent = False
+
+    def fall_silent(self) -> None:
+        """Say nothing from here on, in a process that is not the trial's; and hear nothing."""
+        self.is_silent = True
+        self._channel.close()
 
     def send(self, message: Message) -> None:
         """Tell the host something."""
+        if self.is_silent:
+            return
         with self._sending:
             try:
                 send(self._channel, message)

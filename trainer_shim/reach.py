@@ -16,8 +16,7 @@ import socket
 import sys
 from collections.abc import Mapping
 
-from trainer_shim import agent as agents
-from trainer_shim import commandline, hooks, sight, wire
+from trainer_shim import commandline, hooks, installed, sight, wire
 from trainer_shim.agent import Agent
 from trainer_shim.page import Page
 from trainer_shim.spec import Spec
@@ -50,7 +49,7 @@ def begin() -> None:
 
 def claim() -> Agent | None:
     """This process's agent; None if another process of the trial has one."""
-    found = agents.current()
+    found = installed.current()
     inherited = _inherited()
     if found is not None or inherited is None:
         return found
@@ -66,7 +65,7 @@ def claim() -> Agent | None:
     if page.step:
         agent.fidelity("park-only", _SECOND)
         return None
-    agents.install(agent)
+    installed.install(agent)
     atexit.register(_close, agent)
     agent.begin()
     return agent

@@ -52,15 +52,18 @@ class Trainee(Agent):
 
     def passes_training(self) -> None:
         """The program trains, or has passed what it had trained before its checkpoint."""
+        if self.is_aside:
+            return
         sown.trains()
         clock.trains()
         self.files.training()
 
     def restored(self) -> None:
         """The program is where its checkpoint was taken: its files are put back first."""
-        self.files.put_back()
-        sown.returned()
-        clock.returned()
+        if not self.is_aside:
+            self.files.put_back()
+            sown.returned()
+            clock.returned()
         super().restored()
 
 

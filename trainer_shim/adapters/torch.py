@@ -9,7 +9,6 @@ resume is never called exact; what cannot be rebuilt at all is found out, and on
 
 from __future__ import annotations
 
-import os
 import types
 import weakref
 from contextlib import AbstractContextManager
@@ -86,7 +85,6 @@ class Session:
         self.between = Between(self.objects, self.obstacle)
         self._at: tuple[Pass, types.FrameType] | None = None
         self._past: State = {"records": [], "parameters": {}}
-        self._process = os.getpid()
         if agent.restore is not None:
             with self.restoring():
                 past = load(agent.restore)
@@ -98,7 +96,7 @@ class Session:
     @property
     def is_aside(self) -> bool:
         """Whether the program speaks for itself, or is a child that nobody asked."""
-        return self.agent.framework == "explicit" or os.getpid() != self._process
+        return self.agent.framework == "explicit" or self.agent.is_aside
 
     # -- passes
 

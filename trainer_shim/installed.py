@@ -1,0 +1,27 @@
+"""The agent of this process, and of none that it forks."""
+
+from __future__ import annotations
+
+import os
+
+from trainer_shim.agent import Agent
+
+_current: Agent | None = None
+
+
+def install(agent: Agent) -> None:
+    """Make `agent` the one of this process."""
+    global _current
+    if _current is None:
+        os.register_at_fork(after_in_child=_forked)
+    _current = agent
+
+
+def current() -> Agent | None:
+    """The agent of this process; None without Hermes."""
+    return _current
+
+
+def _forked() -> None:
+    if _current is not None:
+        _current.step_aside()
