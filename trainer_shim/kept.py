@@ -25,6 +25,7 @@ from trainer_shim.found import Found
 
 NAME = ".hermes-files.json"  # in a checkpoint; hidden, for some are their authors' own
 EARLIER = ".earlier"  # what a file held that another process of the trial has begun anew
+Keeping = Callable[[str, str], Any]
 _NONE: set[str] = set()
 _CHANGING = set("wax+")
 _CHANGING_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_TRUNC
@@ -223,42 +224,34 @@ class Files:
         for owner, name in ((builtins, "open"), (io, "open")):
             self._replace(owner, name, open)
         self._replace(os, "open", os_open)
-        self._before(os, "truncate", lambda path: self._set_aside(path, shutil.copy2))
+        self._before(os, "truncate", shutil.copy2)
         for name in ("remove", "unlink"):
-            self._before(os, name, lambda path: self._set_aside(path, _link))
+            self._before(os, name, _link)
         for name in ("rename", "replace"):
-            self._before(os, name, self._both_aside)
-        self._before(shutil, "rmtree", self._tree_aside)
+            self._before(os, name, _link, "src", "dst")
+        self._before(shutil, "rmtree", _link)
 
     def _replace(self, owner: Any, name: str, function: Callable[..., Any]) -> None:
         self._originals.append((owner, name, getattr(owner, name)))
         setattr(owner, name, function)
 
-    def _before(self, owner: Any, name: str, first: Callable[..., None]) -> None:
-        """Have `first(path, ...)` called before a function that takes paths first."""
-        original = getattr(owner, name)
+    def _before(self, owner: Any, name: str, how: Keeping, *places: str) -> None:
+        """Have what lies at the paths that a function is given, in these places ("path"), or below
+        them, set aside before."""
+        original, places = getattr(owner, name), places or ("path",)
 
         @functools.wraps(original)
         def function(*args: Any, **kwargs: Any) -> Any:
-            if not any(
-                key.endswith("dir_fd") and value is not None for key, value in kwargs.items()
-            ):
-                first(*args[: 2 if first == self._both_aside else 1])
+            given = dict(zip(places, args), **kwargs)
+            if all(given.get(relative) is None for relative in _RELATIVE):
+                for path in (given[place] for place in places if place in given):
+                    for inside in _below(path) if owner is shutil else (path,):
+                        self._set_aside(inside, how)
             return original(*args, **kwargs)
 
         self._replace(owner, name, function)
 
-    def _both_aside(self, *paths: Any) -> None:
-        for path in paths:
-            self._set_aside(path, _link)
-
-    def _tree_aside(self, *paths: Any) -> None:
-        for path in paths:
-            for folder, _, names in os.walk(path):
-                for name in names:
-                    self._set_aside(os.path.join(folder, name), _link)
-
-    def _set_aside(self, path: Any, how: Callable[[str, str], Any]) -> None:
+    def _set_aside(self, path: Any, how: Keeping) -> None:
         """Keep a file that the re-run is about to change, unless that is done or it is its own."""
         name = self._named(path)
         if not name or name in self._own or not self._returning:
@@ -276,6 +269,11 @@ class Files:
         whole = os.path.realpath(os.fsdecode(path))
         inside = whole.startswith(self._folder + os.sep)
         return whole[len(self._folder) + 1 :] if inside else ""
+
+
+def _below(path: Any) -> list[str]:
+    """The files of a folder."""
+    return [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
 
 
 def _cut(path: str, size: int) -> None:

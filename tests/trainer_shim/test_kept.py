@@ -20,7 +20,7 @@ from trainer_shim import kept, writers
 PROGRAM = """
 import csv, json, os, pathlib, shutil
 if os.path.exists("old"):
-    shutil.rmtree("old")
+    shutil.rmtree(path="old")
 os.makedirs("out/plots")
 pathlib.Path("out", "config.json").write_text("{}")
 log = open("log.csv", "w", newline="")
@@ -33,9 +33,12 @@ notes = open("notes.txt", "a")
 notes.write("begun\\n")
 with open("best.tmp", "w") as file:
     file.write("none")
-os.replace("best.tmp", "best.txt")
+os.replace(src="best.tmp", dst="best.txt")
 pathlib.Path("gone.txt").unlink(missing_ok=True)
 open("only.txt", "x").write("once")
+if os.path.exists("rows.tmp"):
+    os.truncate(path="rows.tmp", length=0)
+    os.remove(path="rows.tmp")
 {training}
 """
 EXPLICIT = PROGRAM.replace(
@@ -58,6 +61,7 @@ while step < 6:
     pathlib.Path("best.tmp").write_text(f"best {step}")
     os.replace("best.tmp", "best.txt")
     pathlib.Path("gone.txt").write_text(f"gone {step}")
+    pathlib.Path("rows.tmp").write_text(f"rows {step}")
     pathlib.Path("out", "plots", str(step)).touch()
     os.makedirs("old", exist_ok=True)
     pathlib.Path("old", str(step)).touch()
