@@ -454,6 +454,10 @@ BAD = [
     (spec(stop=pb.Stop(max_steps=-1)), r"^stop\.max_steps = -1"),
     (spec(stop=pb.Stop(target=math.nan)), r"^stop\.target = nan: expected a finite number"),
     (spec(suspend=pb.Suspend(durability_seconds=0)), r"^suspend\.durability_seconds = 0\.0"),
+    (
+        spec(suspend=pb.Suspend(deadline_seconds=1e9)),
+        r"^suspend\.deadline_seconds = 1000000000\.0: expected .*86400",
+    ),
     (spec(suspend=pb.Suspend(replicas=4)), r"^suspend\.replicas = 4"),
     (spec(conda="envs/vision"), r"^conda = envs/vision: expected the name of an environment"),
     (spec(conda="vision", python="/usr/bin/python3"), r"^conda = vision: expected no `python`"),

@@ -29,6 +29,8 @@ from hermesd.refusal import FieldError, Refused, from_pydantic
 
 AXES_LIMIT = 1_000
 REPLICAS_LIMIT = 3
+# For so long a trial that hangs may keep its device from the others.
+DEADLINE_LIMIT_SECONDS = 86_400
 REQUIREMENTS_LIMIT = 64 * 1024
 SPEC_LIMIT_BYTES = 1024 * 1024
 
@@ -132,7 +134,7 @@ class RequiresSection(Section):
 class SuspendSection(Section):
     tier: Tier | None = None
     durability_seconds: Seconds = 60.0
-    deadline_seconds: Seconds = 60.0
+    deadline_seconds: Annotated[float, Field(ge=1, le=DEADLINE_LIMIT_SECONDS)] = 60.0
     replicas: Annotated[int, Field(ge=0, le=REPLICAS_LIMIT)] = 1
 
 
