@@ -19,11 +19,12 @@ from hermesctl.likeness import Wanted, nearest
 from hermesctl.node_records import DEFAULT_POOL
 from hermesctl.records import Submission
 from hermesctl.replay_views import WITHIN
-from hermesctl.simulation import progress, simulated
+from hermesctl.simulation import simulated
 from hermesctl.study_writer import study_data
 from hermesctl.submission import Prepared, program_sha256
 from hermesctl.tables import cell, grid
 from hermesctl.text import count, duration, one_line, printable
+from hermesctl.waiting import progress
 
 PATIENCE_SECONDS = 20.0
 # Draws of the earlier study's trials: ten, or fewer where a study has many trials.

@@ -10,18 +10,15 @@ import asyncio
 import json
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 from hermesctl.errors import HermesError, UsageError
 from hermesctl.export import write_file
-from hermesctl.terminal import is_live, stderr
 from hermesctl.text import printable
 
 COMMAND = (sys.executable, "-m", "hermesd.cli")
-SILENT_SECONDS = 2.0
 _REFUSED = 2
 
 
@@ -56,19 +53,3 @@ async def simulated(study: str, export: AsyncIterator[bytes], verb: str, *flags:
     if process.returncode:
         raise HermesError(f"the simulation failed (exit code {process.returncode}):\n{words}")
     return json.loads(answer)
-
-
-@contextmanager
-def progress(words: str) -> Iterator[None]:
-    """Say on a terminal what is being done, once it has taken two seconds."""
-    console = stderr()
-    if not is_live(console):
-        yield
-        return
-    status = console.status(words)
-    soon = asyncio.get_running_loop().call_later(SILENT_SECONDS, status.start)
-    try:
-        yield
-    finally:
-        soon.cancel()
-        status.stop()

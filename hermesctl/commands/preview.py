@@ -5,6 +5,7 @@ Rule: nothing is stored, nothing is begun.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from hermesctl.options import (
     SetOption,
 )
 from hermesctl.output import Format, emit, row
+from hermesctl.policy_check import distrust
 from hermesctl.records import Submission
 from hermesctl.running import run
 from hermesctl.study_file import Document, Table
@@ -64,6 +66,7 @@ def preview(
 
     async def body(client: AsyncClient) -> None:
         submission = await client.submit(prepared, dry_run=True)
+        submission = await with_doubts(prepared, submission)
         if words := renamed(prepared, submission.study):
             say(f"note: {words}")
         policy = policy_of(prepared, submission)
@@ -136,6 +139,12 @@ def show_preview(
     if expected is not None:
         console.print()
         console.print(forecast_view(expected))
+
+
+async def with_doubts(prepared: Prepared, submission: Submission) -> Submission:
+    """With a note if the policy that it names fails its check."""
+    doubts = await distrust(policy_of(prepared, submission))
+    return replace(submission, notes=(*submission.notes, *doubts))
 
 
 def policy_of(prepared: Prepared, submission: Submission) -> str:

@@ -29,7 +29,7 @@ from hermesctl.options import (
 from hermesctl.output import Format, emit, plain, row
 from hermesctl.replay_views import ran_meanwhile, replay_rows, replay_view
 from hermesctl.running import NounGroup, confirm, run
-from hermesctl.simulation import progress, simulated
+from hermesctl.simulation import simulated
 from hermesctl.study_file import Document
 from hermesctl.submission import from_changed_spec
 from hermesctl.tables import studies_table, trials_table
@@ -37,6 +37,7 @@ from hermesctl.terminal import say, stdout, write_bytes
 from hermesctl.text import changed, count, printable, size
 from hermesctl.trees import parse_assignments, tree_of, with_flags
 from hermesctl.views import next_commands, status_view
+from hermesctl.waiting import progress
 from hermesctl.yaml_text import to_yaml
 
 app = typer.Typer(

@@ -16,7 +16,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from hermesctl.async_client import AsyncClient
-from hermesctl.commands.preview import prepare, renamed, show_preview
+from hermesctl.commands.preview import prepare, renamed, show_preview, with_doubts
 from hermesctl.documents import best_columns, ending_document, submission_document
 from hermesctl.errors import ExitCode, UsageError
 from hermesctl.idle import hindrances
@@ -109,6 +109,8 @@ def submit(
             prepared, again=again, dry_run=dry_run, environment=environment
         )
         progress.sent, progress.study = _Sent.ANSWERED, submission.study
+        if not submission.identical_to:
+            submission = await with_doubts(prepared, submission)
         if save is not None:
             _save(save, saved, bool(env))
         if words := renamed(prepared, submission.study):
