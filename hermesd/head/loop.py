@@ -12,7 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import structlog
 
@@ -44,6 +44,10 @@ CHECK_SECONDS = 60.0
 GATHER_SECONDS = 0.05
 
 Compose: TypeAlias = Callable[[State, Time], Event]
+# The trials that it is about, or why it has no effect.
+Answer: TypeAlias = tuple[TrialId, ...] | Exception
+# Hears that, and what was decided with it, when that is on the disk and before it is carried out.
+Answered: TypeAlias = Callable[[Answer, Sequence[Command]], None]
 
 
 class ReadOnly(Exception):
@@ -63,14 +67,11 @@ class Counters:
     rejected: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Item:
+class _Item(NamedTuple):
     compose: Compose
-    done: asyncio.Future[tuple[TrialId, ...]]
+    answered: Answered
     request_id: str = ""
     points: Sequence[Points] = ()
-    committed: Callable[[Sequence[Command]], None] | None = None
-    unbounded: bool = False
 
 
 @dataclass(slots=True)
@@ -80,11 +81,11 @@ class _Batch:
     now: Time
     lines: list[tuple[Time, Entry, str]] = field(default_factory=list)
     points: list[Points] = field(default_factory=list)
-    answers: list[tuple[_Item, tuple[TrialId, ...] | Exception]] = field(default_factory=list)
+    answers: list[tuple[_Item, Answer]] = field(default_factory=list)
 
 
 class Head:
-    """The state, its scheduler and the journal, with one door: `tell` and `change`."""
+    """The state, its scheduler and the journal, with one door: `post` and `change`."""
 
     def __init__(
         self,
@@ -103,7 +104,7 @@ class Head:
         self.committed = journal.last
         self._carry_out = carry_out
         self._inbox: deque[_Item] = deque()
-        self._room = asyncio.Semaphore(INBOX_LIMIT)
+        self._room = asyncio.Event()
         self._wake = asyncio.Event()
         self._gathering: asyncio.TimerHandle | None = None
         self._news = asyncio.Event()
@@ -120,35 +121,38 @@ class Head:
     async def tell(
         self,
         event: Event,
-        points: Sequence[Points] = (),
         committed: Callable[[Sequence[Command]], None] | None = None,
     ) -> None:
         """Report what happened; returns when it is safe.
 
-        `committed` is called with the commands of the batch when it is on the disk, before any
-        of these is carried out. Raises Rejected if the event is illegal, ReadOnly.
+        `committed` is called with the commands of the batch. Raises Rejected if the event is
+        illegal, ReadOnly.
         """
-        await (await self.post(event, points, committed))
+        future, resolve = _future()
 
-    async def post(
-        self,
-        event: Event,
-        points: Sequence[Points] = (),
-        committed: Callable[[Sequence[Command]], None] | None = None,
-    ) -> asyncio.Future[tuple[TrialId, ...]]:
-        """Like `tell`, but only waits for room in the inbox; the future is for the rest.
+        def answered(answer: Answer, commands: Sequence[Command]) -> None:
+            resolve(answer, commands)
+            if committed is not None and not isinstance(answer, Exception):
+                committed(commands)
 
-        Events are taken in the order in which they are posted.
+        await self.post(event, answered)
+        await future
+
+    async def post(self, event: Event, answered: Answered, points: Sequence[Points] = ()) -> None:
+        """Report what happened; waits for room in the inbox alone. Raises ReadOnly.
+
+        Events are taken, and answered, in the order in which they are posted.
         """
-        hurried = not isinstance(event, Reported)
-        return await self._put(lambda state, now: event, "", points, committed, hurried)
+        await self._put(_Item(lambda state, now: event, answered, "", points))
+        if isinstance(event, Reported):
+            self._gather_more()
+        else:
+            self._wake.set()
 
     def push(self, event: Event) -> None:
         """Report what happened without waiting for anything: for ends of streams alone."""
         if not self.fault:
-            future: asyncio.Future[tuple[TrialId, ...]] = asyncio.Future()
-            future.add_done_callback(lambda done: done.exception())
-            self._inbox.append(_Item(lambda state, now: event, future, unbounded=True))
+            self._inbox.append(_Item(lambda state, now: event, lambda answer, commands: None))
             self._wake.set()
 
     async def change(self, request_id: str, compose: Compose) -> tuple[TrialId, ...]:
@@ -157,26 +161,18 @@ class Head:
         `compose` makes the event from the state as it is then, or raises why not. A request that
         was carried out before has no second effect and gets the same answer.
         """
-        return await (await self._put(compose, request_id, (), None))
+        future, resolve = _future()
+        await self._put(_Item(compose, resolve, request_id))
+        self._wake.set()
+        return await future
 
-    async def _put(
-        self,
-        compose: Compose,
-        request_id: str,
-        points: Sequence[Points],
-        committed: Callable[[Sequence[Command]], None] | None,
-        hurried: bool = True,
-    ) -> asyncio.Future[tuple[TrialId, ...]]:
+    async def _put(self, item: _Item) -> None:
         if self.fault:
             raise ReadOnly(self.fault)
-        await self._room.acquire()
-        future = asyncio.get_running_loop().create_future()
-        self._inbox.append(_Item(compose, future, request_id, points, committed))
-        if not hurried:
-            self._gather_more()
-        else:
-            self._wake.set()
-        return future
+        while len(self._inbox) >= INBOX_LIMIT:
+            self._room.clear()
+            await self._room.wait()
+        self._inbox.append(item)
 
     def _gather_more(self) -> None:
         if self._gathering is None:
@@ -199,7 +195,7 @@ class Head:
             await self._run()
         finally:
             while self._inbox:
-                _answer(self._inbox.popleft(), Stopping("the head is stopping"), ())
+                self._inbox.popleft().answered(Stopping("the head is stopping"), ())
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -237,10 +233,8 @@ class Head:
         for event in self.scheduler.due(batch.now):
             self._observe(event, batch)
         while self._inbox:
-            item = self._inbox.popleft()
-            if not item.unbounded:
-                self._room.release()
-            self._take(item, batch)
+            self._take(self._inbox.popleft(), batch)
+        self._room.set()
         return batch
 
     def _take(self, item: _Item, batch: _Batch) -> None:
@@ -286,7 +280,7 @@ class Head:
             if isinstance(entry, RunSuspended | RunCompleted | RunFailed):
                 self.journal.close_run(entry.run)
         for item, answer in batch.answers:
-            _answer(item, answer, commands)
+            item.answered(answer, commands)
         for command in commands:
             self._carry_out(command)
         if batch.lines:
@@ -299,18 +293,20 @@ class Head:
         except JournalBroken as broken:
             # Nobody knows whether it is there: the callers ask again, under the same ids.
             for item, _ in batch.answers:
-                _answer(item, broken, ())
+                item.answered(broken, ())
             raise
 
 
-def _answer(
-    item: _Item, answer: tuple[TrialId, ...] | Exception, commands: Sequence[Command]
-) -> None:
-    if isinstance(answer, Exception):
-        if not item.done.done():
-            item.done.set_exception(answer)
-        return
-    if not item.done.done():
-        item.done.set_result(answer)
-    if item.committed is not None:
-        item.committed(commands)
+def _future() -> tuple[asyncio.Future[tuple[TrialId, ...]], Answered]:
+    """A future, and what resolves it; nobody may be waiting for it any more."""
+    future: asyncio.Future[tuple[TrialId, ...]] = asyncio.get_running_loop().create_future()
+
+    def resolve(answer: Answer, commands: Sequence[Command]) -> None:
+        if future.done():
+            return
+        if isinstance(answer, Exception):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
+
+    return future, resolve

@@ -99,7 +99,7 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
         self._setback.note(said)
         reason = "the stream ended"
         try:
-            await self._head.tell(joined, (), lambda sent: self._welcome(session, sent))
+            await self._head.tell(joined, lambda sent: self._welcome(session, sent))
             log.info("node attached", node=joined.node, devices=len(joined.devices))
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._read(session, request_iterator, tasks))
@@ -191,18 +191,18 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
             event = wire.event_from_proto(request, points)
         except wire.Malformed as error:
             log.error("malformed message dropped", node=session.node, error=str(error))
-            session.acknowledge(sequence)
+            session.passed_over(sequence)
             return
         if event is None or isinstance(event, NodeJoined):
-            session.acknowledge(sequence)
+            session.passed_over(sequence)
             return
         if wrong := implausible(session.node, event):
             log.error("implausible message dropped", node=session.node, error=wrong)
-            session.acknowledge(sequence)
+            session.passed_over(sequence)
             return
         if passed_over(self._head.state, session.node, request.identity, event):
-            session.acknowledge(sequence)
+            session.passed_over(sequence)
             return
         series = with_usage(event, points) if isinstance(event, Reported) else ()
         hurried = not isinstance(event, _GOES_ON)
-        session.acknowledge(sequence, await self._head.post(event, series), hurried)
+        await self._head.post(event, session.passed_on(sequence, hurried), series)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import os
 import signal
 import uuid
@@ -47,6 +48,10 @@ from hermesd.pooling import configured
 GRACE_SECONDS = 2.0
 # Code that was uploaded and never submitted goes at the next start after a day.
 ORPHAN_SECONDS = 86_400.0
+
+# How many more values than before make the collector look at the youngest, and how often that
+# makes it look at the older ones.
+GC_THRESHOLDS = (50_000, 20, 50)
 
 log = structlog.get_logger()
 
@@ -92,6 +97,10 @@ async def serve(config: HeadConfig) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with running(config) as head:
+        # What there is by now stays. What is made of a message is in no cycle, and goes by itself;
+        # to look for cycles in a large state would hold up everybody for longer than a commit.
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
         notify("READY=1")
         log.info("head ready", socket=str(config.socket_path), listen=config.listen or "")
         await stop.wait()

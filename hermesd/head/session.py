@@ -10,14 +10,16 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import grpc
 
+from hermesd.core.commands import Command
 from hermesd.core.model import DeviceId, NodeId
 from hermesd.core.state import Rejected
 from hermesd.head.clock import boottime
+from hermesd.head.loop import Answer, Answered
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 
@@ -65,14 +67,14 @@ class Session:
         self.left = False
         self.closing: str | None = None
         self.usage: dict[DeviceId, types.Usage] = {}
-        # The event that was passed on last: what follows is acknowledged after it.
-        self.pending: asyncio.Future[Any] | None = None
         self._outbox: deque[pb.AttachResponse] = deque()
         self._grant = grant
         self._patience_seconds = min(PATIENCE_SECONDS, PATIENCE_LEASES * lease_seconds)
         # When the last message was sent that said so; 0: it was answered.
         self._sent = 0.0
         self._acknowledged = self._told = 0
+        # How many events are on their way to the disk; what was of no use waits for those before.
+        self._passed_on = self._behind = 0
         # An answer is due whether something is said or not.
         self._due = False
         self._answered = -math.inf
@@ -98,24 +100,30 @@ class Session:
         self._outbox.append(message)
         self._wake.set()
 
-    def acknowledge(
-        self, sequence: int, safe: asyncio.Future[Any] | None = None, hurried: bool = True
-    ) -> None:
-        """Everything up to this sequence is safe once `safe` and what was passed on before are.
+    def passed_on(self, sequence: int, hurried: bool) -> Answered:
+        """An event is on its way; what is to hear of its end: then all up to it is safe.
 
-        An event that the core rejected is of no use to anybody, hence safe as well. Of what is not
+        One that the core rejected is of no use to anybody, hence safe as well. Of what is not
         `hurried` that is said with what comes next.
         """
-        self.pending = safe or self.pending
+        self._passed_on += 1
 
-        def told(done: asyncio.Future[Any]) -> None:
-            if not done.cancelled() and isinstance(done.exception(), Rejected | None):
+        def answered(answer: Answer, commands: Sequence[Command]) -> None:
+            if not isinstance(answer, Exception) or isinstance(answer, Rejected):
+                self._passed_on -= 1
                 self._is_safe(sequence, hurried)
+                self._settle()
 
-        if self.pending is not None:
-            self.pending.add_done_callback(told)
-        else:
-            self._is_safe(sequence, hurried)
+        return answered
+
+    def passed_over(self, sequence: int) -> None:
+        """A message is of no use to anybody: it is safe once what came before it is."""
+        self._behind = sequence
+        self._settle()
+
+    def _settle(self) -> None:
+        if self._behind > self._acknowledged and not self._passed_on:
+            self._is_safe(self._behind, hurried=True)
 
     def _is_safe(self, sequence: int, hurried: bool) -> None:
         self._acknowledged = max(self._acknowledged, sequence)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
+from hermesd.core.state import Rejected
 from hermesd.head import session as session_module
+from hermesd.head.loop import Stopping
 from hermesd.head.session import PATIENCE_LEASES, PATIENCE_LIMIT, PATIENCE_SECONDS, Session
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from tests.head import heads
@@ -37,7 +37,7 @@ async def said(session: Session) -> list[pb.AttachResponse]:
 
 def report(session: Session, sequence: int, sent: float) -> None:
     session.hear(sent, asks=False)
-    session.acknowledge(sequence, hurried=False)
+    session.passed_on(sequence, hurried=False)((), ())
 
 
 async def test_a_command_takes_along_that_reports_are_safe_and_the_lease(clock: Clock) -> None:
@@ -91,7 +91,7 @@ async def test_an_outcome_is_acknowledged_at_once_with_the_reports_before_it(clo
     report(session, 1, sent=1.0)
     await anext(messages)
     report(session, 2, sent=2.0)
-    session.acknowledge(3)
+    session.passed_on(3, hurried=True)((), ())
     report(session, 4, sent=3.0)
     # 4 was safe by the time that it was written.
     assert (await anext(messages)).acknowledged_sequence == 4
@@ -101,13 +101,25 @@ async def test_an_outcome_is_acknowledged_at_once_with_the_reports_before_it(clo
 async def test_nothing_is_safe_before_what_it_waits_for(clock: Clock) -> None:
     session = heads.session()
     messages = session.messages()
-    written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    session.acknowledge(1, written)
-    session.acknowledge(2)
+    first, second = (session.passed_on(number, hurried=True) for number in (1, 2))
+    session.passed_over(3)
     session.hear(1.0, asks=True)
     assert (await anext(messages)).acknowledged_sequence == 0
-    written.set_result(None)
-    assert (await anext(messages)).acknowledged_sequence == 2
+    first((), ())
+    assert (await anext(messages)).acknowledged_sequence == 1
+    second(Rejected("of no use to anybody either"), ())
+    assert (await anext(messages)).acknowledged_sequence == 3
+
+
+async def test_what_the_head_does_not_come_to_is_never_safe(clock: Clock) -> None:
+    session = heads.session()
+    messages = session.messages()
+    answered = session.passed_on(1, hurried=True)
+    session.passed_over(2)
+    answered(Stopping("the head stops"), ())
+    session.passed_over(3)
+    session.hear(1.0, asks=True)
+    assert (await anext(messages)).acknowledged_sequence == 0
 
 
 async def test_no_node_keeps_many_reports_for_long(clock: Clock) -> None:
