@@ -26,6 +26,7 @@ from hermesctl.submission import interpreter
 from hermesctl.tables import moment
 from hermesctl.text import one_line, size
 from hermesctl.versions import check_skew, client_version
+from hermesctl.waiting import progress
 
 _FREE_BYTES_WANTED = 2 << 30
 _IMPORT_SECONDS = 120.0
@@ -54,7 +55,8 @@ async def examine(client: AsyncClient, python: str, environment: Mapping[str, st
     """All checks, in the order in which to mend them."""
     checks = [_python(), _disk(environment)]
     checks += await _head(client)
-    checks.append(await _framework(python))
+    with progress("importing TensorFlow as a trial would"):
+        checks.append(await _framework(python))
     checks.append(_completion())
     return checks
 

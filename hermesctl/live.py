@@ -22,9 +22,10 @@ from hermesctl.idle import hindrances
 from hermesctl.live_table import SPARK_WIDTH
 from hermesctl.program_output import last_line
 from hermesctl.records import Study, StudyDetail
-from hermesctl.terminal import is_live, say
+from hermesctl.terminal import say
 from hermesctl.text import one_line
 from hermesctl.views import Live, final_view, live_view, progress_line, top_view
+from hermesctl.waiting import is_live
 
 _REFRESH_SECONDS = 1.0
 # Where lines are printed, they are kept: a night of training should fit a log.

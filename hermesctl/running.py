@@ -24,6 +24,7 @@ from hermesctl.invocation import command, named_head
 from hermesctl.records import StudyDetail, TrialState
 from hermesctl.terminal import forget_stdout, say, show_error
 from hermesctl.text import cut, printable
+from hermesctl.waiting import make_room, progress
 from hermesd.misuse import Misuse, OneLineGroup
 
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -40,10 +41,12 @@ def run(
     head: str | None,
     local: bool = False,
     interrupted: Callable[[], str] | None = None,
+    waiting: str = "waiting for the head",
 ) -> None:
     """Run `body` with a client and leave with its exit code.
 
-    `interrupted` says, after Ctrl-C, what is true now.
+    `interrupted` says, after Ctrl-C, what is true now; `waiting` what takes so long, nothing for a
+    body that shows that itself.
     """
     # An empty one is no address either, and must not be taken for none: `--head "$UNSET"`.
     named = head if head is not None else root_head.get()
@@ -53,8 +56,9 @@ def run(
 
     async def with_client() -> ExitCode | None:
         client = AsyncClient(named, local=local)
-        async with client:
-            return await body(client)
+        with progress(waiting):
+            async with client:
+                return await body(client)
 
     try:
         code = asyncio.run(with_client())
@@ -164,6 +168,7 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if not (sys.stdin and sys.stdin.isatty()):
         raise UsageError(f"{question} Nobody is here to ask; add --yes to do it")
+    make_room()
     if not typer.confirm(question, err=True):
         say("nothing was done")
         raise typer.Exit(ExitCode.OK)

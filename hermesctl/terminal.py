@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.text import Text
 
 from hermesctl.errors import ExitCode, HermesError
+from hermesctl.waiting import make_room
 
 _PIPE_WIDTH = 240
 
 
 class QuietConsole(Console):
     """A console whose reader may leave."""
+
+    def print(self, *objects: Any, **settings: Any) -> None:
+        """Print, in the place of what says that something takes its time."""
+        make_room()
+        super().print(*objects, **settings)
 
     def on_broken_pipe(self) -> NoReturn:
         """End at once; nothing more could be read, and nothing is wrong."""
@@ -58,16 +64,12 @@ def write_bytes(console: Console, data: bytes) -> None:
     """Pass bytes on to stdout as they are."""
     if sys.stdout is None:
         return
+    make_room()
     try:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
     except BrokenPipeError:
         console.on_broken_pipe()
-
-
-def is_live(console: Console) -> bool:
-    """Whether a picture may be redrawn in place."""
-    return console.is_terminal and not console.is_dumb_terminal
 
 
 def _console(*, to_stderr: bool) -> Console:

@@ -1,4 +1,7 @@
-"""What people see while something takes its time."""
+"""What people see while something takes its time: a line on standard error, on a terminal only.
+
+Rule: it is there once nothing was printed for two seconds, and gone before anything is.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,61 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from hermesctl.terminal import is_live, stderr
+from rich.console import Console
+from rich.status import Status
 
 SILENT_SECONDS = 2.0
 
 
+class _Line:
+    """The words, and the timer by which they appear."""
+
+    def __init__(self, words: str, console: Console) -> None:
+        self._status = Status(words, console=console)
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def show_later(self) -> None:
+        self.hide()
+        self._timer = self._loop.call_later(SILENT_SECONDS, self._status.start)
+
+    def hide(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._status.stop()
+
+
+# What is being done, and within it something of its own: the last is what is shown.
+_lines: list[_Line] = []
+
+
 @contextmanager
 def progress(words: str) -> Iterator[None]:
-    """Say on a terminal what is being done, once it has taken two seconds."""
-    console = stderr()
-    if not is_live(console):
+    """Say what is being done while it is; needs a running event loop."""
+    console = Console(stderr=True, markup=False, emoji=False, highlight=False)
+    if not words or not is_live(console):
         yield
         return
-    status = console.status(words)
-    soon = asyncio.get_running_loop().call_later(SILENT_SECONDS, status.start)
+    make_room()
+    line = _Line(words, console)
+    _lines.append(line)
+    line.show_later()
     try:
         yield
     finally:
-        soon.cancel()
-        status.stop()
+        line.hide()
+        _lines.remove(line)
+        make_room()
+
+
+def make_room() -> None:
+    """Take the line away for what is to be printed now; it comes back if that was not all."""
+    for line in _lines:
+        line.hide()
+    for line in _lines[-1:]:
+        line.show_later()
+
+
+def is_live(console: Console) -> bool:
+    """Whether a picture may be redrawn in place."""
+    return console.is_terminal and not console.is_dumb_terminal

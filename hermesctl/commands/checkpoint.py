@@ -19,8 +19,9 @@ from hermesctl.options import (
 from hermesctl.output import Format, emit, row
 from hermesctl.running import NounGroup, chosen_study, run
 from hermesctl.tables import checkpoints_table
-from hermesctl.terminal import is_live, say, stderr, stdout
+from hermesctl.terminal import say, stderr, stdout
 from hermesctl.text import count, printable, size
+from hermesctl.waiting import is_live
 
 app = typer.Typer(
     cls=NounGroup,
@@ -95,4 +96,4 @@ def download(
         for file in files:
             typer.echo(printable(str(file)))
 
-    run(body, head=head)
+    run(body, head=head, waiting="")

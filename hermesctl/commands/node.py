@@ -31,6 +31,7 @@ from hermesctl.running import NounGroup, confirm, run
 from hermesctl.tables import facts_table
 from hermesctl.terminal import say, stdout
 from hermesctl.text import one_line, printable
+from hermesctl.waiting import progress
 from hermesd.identity import Role
 
 app = typer.Typer(cls=NounGroup, help="List and show nodes. Without a verb: the list, or one node.")
@@ -110,7 +111,8 @@ def drain(
         if wait:
             if not drained.drained:
                 say("\n".join(f"{name}: {words}" for name, words in drain_facts(drained)))
-            drained = await client.wait_drained(drained.id)
+            with progress(f"waiting until {printable(drained.id)} is empty"):
+                drained = await client.wait_drained(drained.id)
             if not drained.draining:
                 raise Refused(f"somebody undrained node {printable(drained.id)} meanwhile")
         _emit_state(drained, output)

@@ -142,7 +142,9 @@ def show_preview(
 
 
 async def with_doubts(prepared: Prepared, submission: Submission) -> Submission:
-    """With a note if the policy that it names fails its check."""
+    """With a note if a new study's policy fails its check."""
+    if submission.identical_to:
+        return submission
     doubts = await distrust(policy_of(prepared, submission))
     return replace(submission, notes=(*submission.notes, *doubts))
 

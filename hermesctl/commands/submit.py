@@ -43,6 +43,7 @@ from hermesctl.submission import Prepared
 from hermesctl.terminal import say, stdout
 from hermesctl.text import count, printable
 from hermesctl.views import next_commands, progress_line
+from hermesctl.waiting import progress
 from hermesd.pb.hermes.v1.types_pb2 import StudySpec
 
 
@@ -100,17 +101,17 @@ def submit(
     prepared = prepare(file, grid, settings, metric, name, pool)
     prepared, saved = _saving(save, prepared, yes)
     environment = _environment(env or [])
-    progress = _Progress(local)
+    far = _Progress(local)
 
     async def body(client: AsyncClient) -> ExitCode | None:
-        progress.sent = _Sent.REQUEST
+        far.sent = _Sent.REQUEST
         before = (await client.server_info()).journal_sequence if follow else 0
-        submission = await client.submit(
-            prepared, again=again, dry_run=dry_run, environment=environment
-        )
-        progress.sent, progress.study = _Sent.ANSWERED, submission.study
-        if not submission.identical_to:
-            submission = await with_doubts(prepared, submission)
+        with progress("sending the study"):
+            submission = await client.submit(
+                prepared, again=again, dry_run=dry_run, environment=environment
+            )
+        far.sent, far.study = _Sent.ANSWERED, submission.study
+        submission = await with_doubts(prepared, submission)
         if save is not None:
             _save(save, saved, bool(env))
         if words := renamed(prepared, submission.study):
@@ -126,7 +127,7 @@ def submit(
         if follow:
             detail = await follow_to_the_end(client, submission.study, console, before)
         elif wait:
-            await client.wait(submission)
+            await _finished(client, submission)
             console.print()
             detail = await show_end(client, submission.study, console)
         else:
@@ -135,7 +136,12 @@ def submit(
             return None
         return outcome(detail)
 
-    run(body, head=head, local=local, interrupted=lambda: _interrupted(progress))
+    run(body, head=head, local=local, interrupted=lambda: _interrupted(far), waiting="")
+
+
+async def _finished(client: AsyncClient, submission: Submission) -> StudyDetail:
+    with progress(f"waiting until {printable(submission.study)} has finished"):
+        return await client.wait(submission)
 
 
 async def _look_further(
@@ -219,7 +225,7 @@ async def _report(
     rows, code = [document], None
     if wait:
         say(_summary(submission))
-        detail = await client.wait(submission)
+        detail = await _finished(client, submission)
         best = await client.best(submission, max(1, len(detail.trials)))
         document |= ending_document(detail, best)
         rows = [best_columns(trial, detail.study.metric) for trial in best]

@@ -18,8 +18,9 @@ from hermesctl.options import FileArgument, OutputOption, SetOption
 from hermesctl.output import Format, emit
 from hermesctl.submission import Prepared
 from hermesctl.tables import cell, grid, params_text
-from hermesctl.terminal import is_live, say, stderr, stdout
+from hermesctl.terminal import say, stderr, stdout
 from hermesctl.text import count, printable
+from hermesctl.waiting import is_live
 
 _STYLES = {"equal": "green", "not run": "yellow"}
 

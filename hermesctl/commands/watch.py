@@ -25,6 +25,7 @@ from hermesctl.tables import leaderboard
 from hermesctl.terminal import say, stdout, write_bytes
 from hermesctl.text import one_line, printable
 from hermesctl.views import explanation_view, more_trials, others_view, status_view
+from hermesctl.waiting import progress
 
 CountOption = Annotated[
     int | None,
@@ -62,7 +63,8 @@ def status(
             for reason in await hindrances(client, detail.study):
                 say(f"note: {reason}")
         if wait:
-            detail = await client.wait(chosen)
+            with progress(f"waiting until {printable(chosen)} has finished"):
+                detail = await client.wait(chosen)
         document = study_document(detail)
         console = stdout()
         said = await said_last(client, detail) if output.for_people else {}
@@ -86,7 +88,7 @@ def top(study: LatestStudyArgument = None, head: HeadOption = None) -> None:
     async def body(client: AsyncClient) -> None:
         await show_top(client, await chosen_study(client, study), stdout())
 
-    run(body, head=head, interrupted=lambda: "the study goes on")
+    run(body, head=head, interrupted=lambda: "the study goes on", waiting="")
 
 
 def tail(
@@ -155,6 +157,7 @@ def tail(
         body,
         head=head,
         interrupted=lambda: f"the trials go on; see the rest with --after {last['sequence']}",
+        waiting="",
     )
 
 
@@ -184,7 +187,7 @@ def logs(
                 else:
                     write_bytes(console, chunk)
 
-    run(body, head=head, interrupted=lambda: f"{printable(trial)} goes on")
+    run(body, head=head, interrupted=lambda: f"{printable(trial)} goes on", waiting="")
 
 
 def best(

@@ -6,6 +6,7 @@ import os
 import pty
 import select
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -205,6 +206,31 @@ def test_output_on_a_terminal_has_no_escape_sequences_of_the_trial(
     assert process.wait() == 0
     assert "red end é" in shown
     assert "\x1b" not in shown
+
+
+def test_what_takes_its_time_says_what_it_does(
+    head: FakeHead, terminal: Terminal, tmp_path: Path
+) -> None:
+    pipe, python = tmp_path / "pipe", tmp_path / "python"
+    os.mkfifo(pipe)
+    python.write_text(f"#!/bin/sh\ncat {pipe}\n")
+    python.chmod(0o755)
+    process = terminal.start("doctor", "--python", str(python))
+    assert "importing TensorFlow" in terminal.until("importing TensorFlow")
+    pipe.write_text("2.21\n")
+    shown = terminal.until("completion")
+    assert process.wait() in (0, ExitCode.REFUSED)
+    assert "with TensorFlow 2.21" in " ".join(shown.split())
+
+
+def test_a_head_that_does_not_answer_is_waited_for_visibly(state: Path, terminal: Terminal) -> None:
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.bind(str(state / "head.sock"))
+        deaf.listen()
+        process = terminal.start("study", "ls")
+        assert "waiting for the head" in terminal.until("waiting for the head")
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == ExitCode.INTERRUPTED
 
 
 def test_ids_are_completed(head: FakeHead) -> None:
