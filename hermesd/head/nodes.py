@@ -152,7 +152,7 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
                     session.left = request.goodbye.for_good
                     raise Ended(f"it said goodbye: {shown(request.goodbye.reason)}")
                 case "usage":
-                    session.usage = {usage.device: usage.usage for usage in request.usage.devices}
+                    session.note_usage(request.usage)
                 case "file_chunk":
                     self._relay.deliver(session, request.file_chunk)
                 case "holdings":

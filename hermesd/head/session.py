@@ -24,6 +24,7 @@ from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 
 OUTBOX_LIMIT = 1_024
+WARNINGS_LIMIT, WARNING_CHARACTERS = 8, 500
 WATCH_SECONDS = 1.0
 SILENCE_SECONDS = 5.0
 # A node that says other things than heartbeats is answered so often, and for so many messages.
@@ -67,6 +68,7 @@ class Session:
         self.left = False
         self.closing: str | None = None
         self.usage: dict[DeviceId, types.Usage] = {}
+        self.warnings: list[str] = []
         self._outbox: deque[pb.AttachResponse] = deque()
         self._grant = grant
         self._patience_seconds = min(PATIENCE_SECONDS, PATIENCE_LEASES * lease_seconds)
@@ -91,6 +93,11 @@ class Session:
         self._sent = sent_boottime_seconds or self._sent
         if asks or self.heard - self._answered >= self._patience_seconds:
             self._answer()
+
+    def note_usage(self, report: pb.UsageReport) -> None:
+        """How busy its devices are, and what it cannot find out: so much of it as people read."""
+        self.usage = {usage.device: usage.usage for usage in report.devices}
+        self.warnings = [words[:WARNING_CHARACTERS] for words in report.warnings[:WARNINGS_LIMIT]]
 
     def send(self, message: pb.AttachResponse) -> None:
         """Queue a message; a node that lets too many pile up is let go."""

@@ -66,7 +66,9 @@ class Sessions:
         """What those who look after a node should know of its daemon."""
         toll = self._tolls.get(node)
         held_up = ["it says more than it may, and is read more slowly: see the head's log"]
-        return self._rivals.of(node) + (held_up if toll is not None and toll.late else [])
+        said = session.warnings if (session := self.find(node)) else []
+        late = held_up if toll is not None and toll.late else []
+        return [*self._rivals.of(node), *late, *said]
 
     def reserve(self, session: Session) -> None:
         """Take the node's place, unless somebody is there who is heard. Raises NotNow, Doubled."""

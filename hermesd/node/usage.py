@@ -44,7 +44,8 @@ async def tell_usage(
                 )
                 for name, use in uses.items()
             ]
-            outbox.urge(pb.AttachRequest(usage=pb.UsageReport(devices=devices)))
+            told = pb.UsageReport(devices=devices, warnings=rack.warnings())
+            outbox.urge(pb.AttachRequest(usage=told))
         await asyncio.sleep(USAGE_SECONDS)
 
 

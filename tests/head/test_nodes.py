@@ -551,12 +551,17 @@ async def test_usage_is_shown_with_the_device(head: World) -> None:
     usage = node_pb2.DeviceUsage(
         device="box/cpu:0", usage=types.Usage(utilization=0.5, memory_bytes=7)
     )
-    report = node_pb2.UsageReport(devices=[usage])
+    report = node_pb2.UsageReport(
+        devices=[usage], warnings=["nobody knows who: " + "x" * 9_999] * 99
+    )
     await node.call.write(node_pb2.AttachRequest(usage=report))
     await node.beat()
     await node.lease()
     listed = await head.control.ListNodes(pb.ListNodesRequest())
     assert listed.nodes[0].devices[0].usage.memory_bytes == 7
+    warnings = listed.nodes[0].warnings
+    assert (len(warnings), max(map(len, warnings))) == (8, 500)
+    assert warnings[0].startswith("nobody knows who: x")
     node.call.cancel()
 
 

@@ -2,12 +2,14 @@
 
 import itertools
 import os
+import subprocess
 import sys
 import threading
 import types
 from collections.abc import Callable
 
 import pytest
+from structlog.testing import capture_logs
 
 from hermesd.config import NodeConfig
 from hermesd.core.events import NodeJoined, Reported
@@ -98,6 +100,16 @@ class Driver(types.ModuleType):
         return lambda *arguments: answers.get(name)
 
 
+class Mutes(types.ModuleType):
+    """A driver that has lost its GPU."""
+
+    def __init__(self) -> None:
+        super().__init__("pynvml")
+
+    def __getattr__(self, name: str) -> object:
+        raise RuntimeError("GPU is lost")
+
+
 @pytest.mark.parametrize(
     ("holding", "reason"),
     [
@@ -140,6 +152,59 @@ async def test_a_driver_that_hangs_is_not_waited_for_for_ever(
         assert dict(await gpus.holders()) == {}
     finally:
         goes_on.set()
+
+
+async def test_what_the_driver_does_not_answer_is_said_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver = Driver([set()])
+    monkeypatch.setitem(sys.modules, "pynvml", driver)
+    rack = Rack([Gpus()])
+    await rack.find("n1")
+    assert rack.warnings() == ()
+    lost = Mutes()
+    monkeypatch.setitem(sys.modules, "pynvml", lost)
+    with capture_logs() as logs:
+        for _ in range(3):
+            assert dict(await rack.holders()) == {}
+            assert dict(await rack.use()) == {}
+        assert rack.warnings() == (
+            "nobody knows who uses the GPUs, since the driver does not answer: GPU is lost; none is"
+            " left to others meanwhile",
+            "nobody knows how busy the GPUs are, since the driver does not answer: GPU is lost",
+        )
+        monkeypatch.setitem(sys.modules, "pynvml", driver)
+        assert await rack.holders()
+        assert await rack.use()
+        assert rack.warnings() == ()
+    said = [(entry["event"], entry.get("unknown") or entry["known"]) for entry in logs]
+    assert said == [
+        ("the driver does not answer", "who uses the GPUs"),
+        ("the driver does not answer", "how busy the GPUs are"),
+        ("the driver answers again", "who uses the GPUs"),
+        ("the driver answers again", "how busy the GPUs are"),
+    ]
+
+
+HUNG = """
+import asyncio, sys, threading, types
+from hermesd.node.devices import nvml
+
+driver = types.ModuleType("pynvml")
+driver.nvmlInit = threading.Event().wait
+sys.modules["pynvml"] = driver
+nvml.ANSWER_SECONDS = 0.05
+gpus = nvml.Gpus()
+assert asyncio.run(gpus.find("n1")) == ()
+print(gpus.fact())
+"""
+
+
+def test_a_driver_that_hangs_does_not_keep_the_daemon_from_ending() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", HUNG], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "0 GPUs (it was silent for 0.05 s)\n"
 
 
 async def test_a_rack_asks_whoever_a_device_belongs_to() -> None:

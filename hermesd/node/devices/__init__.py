@@ -47,3 +47,7 @@ class DeviceProvider(Protocol):
     async def use(self) -> Mapping[DeviceId, Use]:
         """What each device does at present."""
         ...
+
+    def warnings(self) -> tuple[str, ...]:
+        """What cannot be found out about the devices at present, for people."""
+        ...

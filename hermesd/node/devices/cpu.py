@@ -69,6 +69,9 @@ class CpuSlots:
             for name, cores in self._cores.items()
         }
 
+    def warnings(self) -> tuple[str, ...]:
+        return ()
+
     def _busy_shares(self) -> dict[int, float]:
         """The busy share of each core since the last call."""
         shares = {}

@@ -1,16 +1,20 @@
 """NVIDIA GPUs, through the driver's management library.
 
-Rule: every call goes to one thread of its own, and is not waited for for ever (a hung driver must
-not stop the daemon), and a machine without a driver simply has no GPU, and says so. A GPU is
-released when the driver lists none of our processes on it any more.
+Rule: every call goes to one thread of its own, which is waited for neither for ever nor at the end
+(a hung driver must not stop the daemon, nor keep it), and a machine without a driver simply has no
+GPU, and says so. A GPU is released when the driver lists none of our processes on it any more.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
+from queue import SimpleQueue
 from typing import Any, TypeVar
+
+import structlog
 
 from hermesd.core.model import Device, DeviceId, NodeId, Tier
 from hermesd.node.devices import Use
@@ -20,7 +24,11 @@ RELEASE_SECONDS = 30.0
 ANSWER_SECONDS = 60.0
 _POLL_SECONDS = 0.05
 
+WHO, HOW_BUSY = "who uses the GPUs", "how busy the GPUs are"
+
 Answer = TypeVar("Answer")
+
+log = structlog.get_logger()
 
 
 class Gpus:
@@ -32,21 +40,16 @@ class Gpus:
         self, visible: Sequence[str] | None = None, release_seconds: float = RELEASE_SECONDS
     ) -> None:
         self._visible = visible
-        self._thread = ThreadPoolExecutor(1, "nvml")
+        self._driver = _Driver()
         self._release_seconds = release_seconds
         self._uuids: dict[DeviceId, str] = {}
         self._words = "0 GPUs"
+        self._unknown: dict[str, str] = {}
 
     async def _ask(self, question: Callable[[Any], Answer]) -> Answer:
-        def answer() -> Answer:
-            import pynvml
-
-            return question(pynvml)
-
-        asked = asyncio.get_running_loop().run_in_executor(self._thread, answer)
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                return await asked
+                return await asyncio.wrap_future(self._driver.ask(question))
         except TimeoutError:
             raise TimeoutError(f"it was silent for {ANSWER_SECONDS:g} s") from None
 
@@ -91,22 +94,67 @@ class Gpus:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def holders(self) -> Mapping[DeviceId, frozenset[int]]:
-        try:
-            return {
-                name: frozenset(await self._ask(lambda nvml, uuid=uuid: _processes(nvml, uuid)))  # type: ignore[misc]
-                for name, uuid in self._uuids.items()
-            }
-        except Exception:
-            return {}
+        found = await self._of_each(WHO, _processes)
+        return {name: frozenset(pids) for name, pids in found.items()}
 
     async def use(self) -> Mapping[DeviceId, Use]:
+        return await self._of_each(HOW_BUSY, _use)
+
+    def warnings(self) -> tuple[str, ...]:
+        lost = {WHO: "; none is left to others meanwhile", HOW_BUSY: ""}
+        return tuple(
+            f"nobody knows {what}, since the driver does not answer: {why}{lost[what]}"
+            for what, why in self._unknown.items()
+        )
+
+    async def _of_each(
+        self, what: str, question: Callable[[Any, str], Answer]
+    ) -> Mapping[DeviceId, Answer]:
+        """The driver's answer about each GPU; nothing, and a warning, if there is none."""
+        found = {}
         try:
-            return {
-                name: await self._ask(lambda nvml, uuid=uuid: _use(nvml, uuid))  # type: ignore[misc]
-                for name, uuid in self._uuids.items()
-            }
-        except Exception:
+            for name, uuid in self._uuids.items():
+                found[name] = await self._ask(lambda nvml, uuid=uuid: question(nvml, uuid))  # type: ignore[misc]
+        except Exception as error:
+            if what not in self._unknown:
+                log.warning("the driver does not answer", unknown=what, error=str(error))
+            self._unknown[what] = str(error)
             return {}
+        if self._unknown.pop(what, None) is not None:
+            log.info("the driver answers again", known=what)
+        return found
+
+
+class _Driver:
+    """The driver's library in a thread of its own, begun with the first question; a daemon, so that
+    nobody waits for one that hangs when the process ends."""
+
+    def __init__(self) -> None:
+        self._questions: SimpleQueue[tuple[Callable[[Any], Any], Future[Any]]] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def ask(self, question: Callable[[Any], Answer]) -> Future[Answer]:
+        """Have a question put to the library; whoever gives up waiting cancels it."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._answer, name="nvml", daemon=True)
+            self._thread.start()
+        asked: Future[Answer] = Future()
+        self._questions.put((question, asked))
+        return asked
+
+    def _answer(self) -> None:
+        while True:
+            question, asked = self._questions.get()
+            if not asked.set_running_or_notify_cancel():
+                continue
+            try:
+                import pynvml
+
+                answer = question(pynvml)
+            except BaseException as error:
+                asked.set_exception(error)
+            else:
+                asked.set_result(answer)
 
 
 def chosen(

@@ -70,6 +70,10 @@ class Rack:
             use.update(await provider.use())
         return use
 
+    def warnings(self) -> tuple[str, ...]:
+        """What cannot be found out about them at present, for people."""
+        return tuple(words for provider in self._providers for words in provider.warnings())
+
     async def memory_taken(self, devices: Sequence[DeviceId]) -> int:
         """Bytes that are taken on those of the devices that have memory of their own."""
         there = (self.devices[name] for name in devices if name in self.devices)

@@ -668,10 +668,12 @@ class Sight(_message.Message):
     def __init__(self, path: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class UsageReport(_message.Message):
-    __slots__ = ("devices",)
+    __slots__ = ("devices", "warnings")
     DEVICES_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
     devices: _containers.RepeatedCompositeFieldContainer[DeviceUsage]
-    def __init__(self, devices: _Optional[_Iterable[_Union[DeviceUsage, _Mapping]]] = ...) -> None: ...
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, devices: _Optional[_Iterable[_Union[DeviceUsage, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DeviceUsage(_message.Message):
     __slots__ = ("device", "usage")
