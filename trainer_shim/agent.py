@@ -7,6 +7,7 @@ program forks is not the trial, whatever it does: its agent neither speaks, save
 
 from __future__ import annotations
 
+import functools
 import socket
 import sys
 import time
@@ -15,6 +16,7 @@ from typing import Any, Callable
 
 from trainer_shim import clock, sown
 from trainer_shim.mailbox import Mailbox
+from trainer_shim.names import Names
 from trainer_shim.page import NO_LIMIT, Page
 from trainer_shim.reporter import Metrics, Reporter
 from trainer_shim.saver import CannotCapture, Capture, Saver
@@ -22,6 +24,7 @@ from trainer_shim.wire import Message, number
 
 __all__ = ["NOT_FURTHER", "NOT_RETURNED", "Agent", "CannotCapture", "Capture"]
 
+TOO_MANY = "metrics left out"
 NOT_FURTHER = "it cannot be trained further"
 NOT_RETURNED = "the program ended before it came to where its checkpoint was taken"
 
@@ -63,7 +66,8 @@ class Agent:
         self._lacking: dict[str, str | None] = {}
         self._words32, self._words64 = page.words32, page.words64
         self._mailbox = Mailbox(channel)
-        self._reporter = Reporter(self._mailbox, signal)
+        names = Names(signal, functools.partial(self.lacks, TOO_MANY))
+        self._reporter = Reporter(self._mailbox, signal, names)
         self._saver = Saver(self._mailbox, checkpoints)
 
     # -- what adapters call --------------------------------------------------------------------

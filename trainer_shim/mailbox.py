@@ -13,6 +13,7 @@ import threading
 from trainer_shim.wire import Message, receive, send
 
 _HOST_GONE = 75
+_LETTERS = 4000  # of a text: the words of an error may be of any length
 
 
 class Mailbox:
@@ -34,9 +35,10 @@ class Mailbox:
         """Tell the host something."""
         if self.is_silent:
             return
+        short = {k: v[:_LETTERS] if isinstance(v, str) else v for k, v in message.items()}
         with self._sending:
             try:
-                send(self._channel, message)
+                send(self._channel, short)
             except OSError:
                 os._exit(_HOST_GONE)
 

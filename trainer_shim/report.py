@@ -6,6 +6,7 @@ evenly thinned with the last kept.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, Union
 
@@ -41,10 +42,8 @@ def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
     """The metrics that are numbers, as floats."""
     found = {}
     for name, value in metrics.items():
-        try:
+        with contextlib.suppress(Exception):  # whatever a program's own kind of value raises
             found[name] = float(value)
-        except (TypeError, ValueError):
-            continue
     return found
 
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from trainer_shim import wire
 from trainer_shim.mailbox import Mailbox
-from trainer_shim.report import Values, numbers, summarise, thin_keeping_rich
+from trainer_shim.names import Names
+from trainer_shim.report import MAX_POINTS, Values, numbers, summarise, thin_keeping_rich
 from trainer_shim.wire import Message, number
 
 REPORT_SECONDS = 1.0
@@ -25,8 +26,9 @@ Metrics = dict[str, Any]
 class Reporter:
     """The values since the last report; `due` is when the next one is, by the monotonic clock."""
 
-    def __init__(self, mailbox: Mailbox, signal: str) -> None:
+    def __init__(self, mailbox: Mailbox, signal: str, names: Names) -> None:
         self.last_values: dict[str, Any] = {}
+        self._names = names
         self.due = 0.0
         self._mailbox = mailbox
         self._signal = signal
@@ -81,7 +83,7 @@ class Reporter:
             "cpu_seconds": cpu,
         }
         if self._passes:
-            message["passes"], self._passes = self._passes, []
+            message["passes"], self._passes = self._passes[-MAX_POINTS:], []
         listed = [
             [step, {name: number(value) for name, value in self._named(points[step]).items()}]
             for step in thin_keeping_rich(points)
@@ -98,10 +100,10 @@ class Reporter:
                 try:
                     points[step] = last[name] = value = float(metrics)
                     signal.append(value)
-                except (TypeError, ValueError):
+                except Exception:  # whatever a program's own kind of value raises
                     points[step] = {}
                 continue
-            values = numbers(self._named(metrics))
+            values = self._names.told(numbers(self._named(metrics)))
             if name in values:
                 signal.append(values[name])
             points[step] = {**self._named(points.get(step, {})), **values}
@@ -123,6 +125,7 @@ class Reporter:
             nothing = {"examples": 0, "cpu_seconds": 0.0, "count": 0}
             later = {**message, **nothing, "signal": summarise([])}
             self._send({**message, "last_step": points[half - 1][0]}, points[:half])
+            later.pop("passes", None)
             self._send({**later, "first_step": points[half][0]}, points[half:])
 
 

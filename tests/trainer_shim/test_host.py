@@ -517,3 +517,23 @@ def test_a_stop_while_it_restores_ends_it_at_the_checkpoint_it_came_from(
     trial.send("stop", deadline_seconds=60)
     ended = trial.until("suspended")
     assert (ended["tier"], ended["cause"], ended["checkpoint"]) == ("kill", "stop", checkpoint)
+
+
+MANY_METRICS = LOOP.replace(
+    "loss=state", "loss=state, **{f'metric_{step}_{i}': i for i in range(3000)}"
+)
+RAISES_AT_LENGTH = LOOP.replace(
+    "def save(folder):\n", "def save(folder):\n    raise ValueError('x' * 100_000)\n"
+)
+
+
+@pytest.mark.parametrize("script", [MANY_METRICS, RAISES_AT_LENGTH], ids=["metrics", "an error"])
+def test_more_words_than_a_frame_has_room_for_fail_no_program(
+    make_trial: MakeTrial, script: str
+) -> None:
+    trial = make_trial(script, "5").launch()
+    trial.start()
+    trial.until("completed")
+    assert trial.losses() == expected(5)
+    reasons = [event["reason"] for event in trial.events if event["kind"] == "fidelity"]
+    assert script != MANY_METRICS or "more metrics than the first" in reasons[-1]

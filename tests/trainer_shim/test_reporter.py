@@ -7,18 +7,22 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trainer_shim.mailbox import Mailbox
+from trainer_shim.names import MOST, Names
 from trainer_shim.report import MAX_POINTS
 from trainer_shim.reporter import Reporter
-from trainer_shim.wire import receive
+from trainer_shim.wire import fits, receive
 
 
 class Told:
     """A reporter, and what it has told."""
 
     def __init__(self, ours: socket.socket, hosts: socket.socket) -> None:
-        self.reporter = Reporter(Mailbox(ours), "loss")
+        self.full: list[str] = []
+        self.reporter = Reporter(Mailbox(ours), "loss", Names("loss", self.full.append))
         self._hosts = hosts
 
     def report(self) -> dict[str, Any]:
@@ -78,3 +82,47 @@ def test_of_many_steps_the_last_and_those_with_an_epochs_values_are_points(told:
     assert MAX_POINTS <= len(points) <= MAX_POINTS + 1
     assert report["count"] == report["signal"]["count"] == steps
     assert (report["signal"]["min"], report["signal"]["max"]) == (1.0, float(steps))
+
+
+def test_of_too_many_metrics_the_first_are_told_and_the_signal_always(told: Told) -> None:
+    """Named by their steps, or all at once; said once."""
+    for step in range(1, MOST + 100):
+        told.reporter.record(step, {f"loss_{step}": 1.0})
+    told.reporter.record(MOST + 100, {"loss": 2.0, "loss_1": 3.0, "late": 4.0})
+    report = told.report()
+    assert report["points"][-1] == [MOST + 100, {"loss": 2.0, "loss_1": 3.0}]
+    assert report["signal"]["count"] == 1
+    assert len(told.reporter.last_values) == MOST
+    assert len(told.full) == 1
+    assert f"'loss_{MOST}' is left out" in told.full[0]
+
+
+@given(st.lists(st.text(max_size=3000), min_size=1, max_size=300, unique=True))
+def test_a_step_fits_one_frame_whatever_its_metrics_are_called(names: list[str]) -> None:
+    ours, hosts = socket.socketpair()
+    with ours, hosts:
+        told = Told(ours, hosts)
+        told.reporter.record(1, dict.fromkeys(names, -1.2345678901234568e-300))
+        found = told.report()["points"][0][1]
+    assert (found.keys() == set(names)) is not bool(told.full)
+    assert fits({"kind": "completed", "metrics": told.reporter.last_values})
+
+
+class Spoilt:
+    """A value that cannot be read any more, as of an array that was given away."""
+
+    def __float__(self) -> float:
+        raise RuntimeError("deleted")
+
+
+def test_a_value_that_cannot_be_read_is_left_out(told: Told) -> None:
+    told.reporter.record(1, {"loss": 1.0, "gone": Spoilt(), "huge": 10**400})
+    told.reporter.record_signal(2, Spoilt())
+    assert told.report()["points"] == [[1, {"loss": 1.0}], [2, {}]]
+
+
+def test_passes_without_number_fit_a_frame(told: Told) -> None:
+    for step in range(100_000):
+        told.reporter.begins_pass(step)
+    told.reporter.record_signal(100_000, 1.0)
+    assert told.report()["passes"][-1] == 99_999
