@@ -25,6 +25,7 @@ from trainer_shim.wire import Message, number
 __all__ = ["NOT_FURTHER", "NOT_RETURNED", "Agent", "CannotCapture", "Capture"]
 
 TOO_MANY = "metrics left out"
+NOT_SAVED = "its newest checkpoint could not be written"
 NOT_FURTHER = "it cannot be trained further"
 NOT_RETURNED = "the program ended before it came to where its checkpoint was taken"
 
@@ -67,8 +68,9 @@ class Agent:
         self._words32, self._words64 = page.words32, page.words64
         self._mailbox = Mailbox(channel)
         names = Names(signal, functools.partial(self.lacks, TOO_MANY))
+        lacks_checkpoint = functools.partial(self.lacks, NOT_SAVED)
         self._reporter = Reporter(self._mailbox, signal, names)
-        self._saver = Saver(self._mailbox, checkpoints)
+        self._saver = Saver(self._mailbox, checkpoints, lacks_checkpoint)
 
     # -- what adapters call --------------------------------------------------------------------
 
@@ -100,7 +102,7 @@ class Agent:
             self._say_fidelity()
 
     def _say_fidelity(self) -> None:
-        lacking = [f"{what}: {why}" for what, why in self._lacking.items() if why is not None]
+        lacking = [f"{what}: {why}" for what, why in list(self._lacking.items()) if why is not None]
         reason = "; ".join([self.reason, *lacking])
         said = {"level": self.level, "reason": reason, "framework": self.framework}
         self._mailbox.send({"kind": "fidelity", **said})
@@ -223,10 +225,7 @@ class Agent:
         last, id = self._saver.last, f"end-s{step}"
         if last is not None and last["step"] == step and not self.ends_otherwise:
             return
-        try:
-            self._write({"id": id, "wait": True}, lambda: capture, step)
-        except Exception as error:  # whatever a program's own way to save raises
-            self._saver.cannot(id, f"{type(error).__name__}: {error}")
+        self._write({"id": id, "wait": True}, lambda: capture, step)
 
     def failed(self, error_kind: str, detail: str, signature: str) -> None:
         """The program ended badly; before it was restored, that is what failed."""

@@ -1,7 +1,8 @@
 """Writing a program's progress as a checkpoint, at a boundary or in the background.
 
 Rule: what the next iteration would change is copied before it begins; one checkpoint is written
-at a time. One that cannot be made is told and costs nothing else.
+at a time. One that cannot be made is told and costs nothing else, whatever was raised: a program's
+own way to save meets a full disk in its own words.
 """
 
 from __future__ import annotations
@@ -33,10 +34,16 @@ class CannotCapture(Exception):
 
 
 class Saver:
-    """Makes checkpoints in the folder `checkpoints`; `last` is the newest one that is there."""
+    """Makes checkpoints in the folder `checkpoints`; `last` is the newest one that is there.
 
-    def __init__(self, mailbox: Mailbox, checkpoints: str) -> None:
+    `lacks` is told why the newest one is not there though it should be, or None.
+    """
+
+    def __init__(
+        self, mailbox: Mailbox, checkpoints: str, lacks: Callable[[str | None], None]
+    ) -> None:
         self.last: Message | None = None
+        self._lacks = lacks
         self._mailbox = mailbox
         self._checkpoints = checkpoints
         self._writer: threading.Thread | None = None
@@ -63,8 +70,11 @@ class Saver:
             with builder.or_nothing():
                 capture = take()
                 capture.prepare(builder)
-        except (CannotCapture, snapshot.SnapshotError, OSError) as error:
+        except CannotCapture as error:
             self.cannot(id, str(error))
+            return
+        except (Exception, SystemExit) as error:
+            self._failed(id, error)
             return
         stall = time.monotonic() - began
         if wait:
@@ -77,6 +87,13 @@ class Saver:
     def cannot(self, id: str, reason: str) -> None:
         """Say that there will be no checkpoint `id`."""
         self._mailbox.send({"kind": "checkpoint_failed", "id": id, "reason": reason})
+
+    def _failed(self, id: str, error: BaseException) -> None:
+        # The same words each time: a path would have the checkpoint's own name in it.
+        said = error.strerror if isinstance(error, OSError) else None
+        reason = said or f"{type(error).__name__}: {error}".splitlines()[0]
+        self._lacks(reason)
+        self.cannot(id, reason)
 
     def join(self) -> None:
         """Wait for the checkpoint that is being written."""
@@ -96,11 +113,12 @@ class Saver:
             with builder.or_nothing():
                 capture.write(builder)
                 summary = builder.finish(fields)
-        except OSError as error:
-            self.cannot(builder.id, f"writing {builder.path}: {error.strerror}")
+        except Exception as error:
+            self._failed(builder.id, error)
             return
         self._ended = time.monotonic()
         self._seconds = seconds = self._ended - began
         self.last = summary
+        self._lacks(None)
         cost = {"seconds": seconds, "stall_seconds": seconds if stall is None else stall}
         self._mailbox.send({"kind": "checkpointed", **summary, **cost})

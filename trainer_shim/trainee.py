@@ -6,12 +6,13 @@ them so.
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 from typing import Any, Callable
 
 from trainer_shim import clock, kept, snapshot, sown
-from trainer_shim.agent import Agent
+from trainer_shim.agent import NOT_SAVED, Agent
 from trainer_shim.kept import Files
 from trainer_shim.mailbox import Mailbox
 from trainer_shim.page import Page
@@ -27,7 +28,8 @@ class Trainee(Agent):
     ) -> None:
         super().__init__(channel, page, checkpoints=checkpoints, **fields)
         self.files = Files(folder, kept.aside(checkpoints))
-        self._saver = _Saver(self._mailbox, checkpoints, self.files)
+        lacks = functools.partial(self.lacks, NOT_SAVED)
+        self._saver = _Saver(self._mailbox, checkpoints, lacks, self.files)
 
     def begin(self) -> None:
         """The program's first line comes next. Ends the process if its checkpoint is damaged."""
@@ -68,8 +70,14 @@ class Trainee(Agent):
 
 
 class _Saver(Saver):
-    def __init__(self, mailbox: Mailbox, checkpoints: str, files: Files) -> None:
-        super().__init__(mailbox, checkpoints)
+    def __init__(
+        self,
+        mailbox: Mailbox,
+        checkpoints: str,
+        lacks: Callable[[str | None], None],
+        files: Files,
+    ) -> None:
+        super().__init__(mailbox, checkpoints, lacks)
         self._files = files
 
     def save(self, id: str, take: Callable[[], Capture], fields: Message, wait: bool) -> None:

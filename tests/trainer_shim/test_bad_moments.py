@@ -195,6 +195,37 @@ def test_a_save_in_the_background_that_fails_leaves_nothing_behind(
     assert list(trial.checkpoints.iterdir()) == []
 
 
+@pytest.mark.parametrize("raising", ["raise RuntimeError('write failed')", "sys.exit('full')"])
+@pytest.mark.parametrize("when", ["running", "parked"])
+def test_whatever_a_save_raises_it_ends_no_training(
+    make_trial: MakeTrial, when: str, raising: str
+) -> None:
+    """A framework's own way to save tells of a full disk by errors of its own; it is said beside
+    what a resume promises, until one was written again."""
+    failing = f"    if pathlib.Path('full').exists():\n        {raising}\n"
+    script = LOOP.replace("def save(folder):\n", f"def save(folder):\n{failing}")
+    trial = make_trial(script, "10" if when == "parked" else FOREVER).launch()
+    (trial.directory / "work" / "full").touch()
+    trial.start(limit=4 if when == "parked" else None)
+    trial.until("parked" if when == "parked" else "started")
+    trial.send("checkpoint", id="fails")
+    reason = trial.until("checkpoint_failed")["reason"]
+    assert "write failed" in reason or "full" in reason
+    if when == "parked":
+        trial.resume(limit=6)
+        trial.until("parked")
+    (trial.directory / "work" / "full").unlink()
+    trial.send("checkpoint", id="works")
+    trial.until("checkpointed")
+    if when == "parked":
+        trial.resume()
+        trial.until("completed")
+        assert trial.losses() == expected(10)
+    said = [event["reason"] for event in trial.events if event["kind"] == "fidelity"]
+    assert any(each.endswith(f"could not be written: {reason}") for each in said)
+    assert "could not be written" not in said[-1]
+
+
 def test_a_save_that_was_interrupted_is_gone_with_the_next_start(make_trial: MakeTrial) -> None:
     trial = make_trial(slow_to_save("never"), FOREVER).launch()
     before = Path(saved_at(trial, 3))

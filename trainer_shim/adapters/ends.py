@@ -38,6 +38,8 @@ class End:
             self._kept = step, take()
         except CannotCapture as error:
             self._reason = str(error)
+        except Exception as error:  # no memory for a copy, say, costs the copy alone
+            self._reason = f"{type(error).__name__}: {error}"
         self._spent += time.process_time() - began
 
     def newest(self) -> tuple[int, Capture]:
