@@ -135,10 +135,10 @@ class NodeMachine:
             case Condition.WAITING:
                 return stay.received + stay.assignment.suspend_deadline_seconds
             case Condition.STARTING:
-                terms = self.table.terms
-                return stay.since + (terms.start_seconds if stay.begun else terms.prepare_seconds)
+                prepare = self.table.terms.prepare_seconds
+                return stay.since + (self._start_seconds(stay) if stay.begun else prepare)
             case Condition.PROMOTED:
-                return math.inf if stay.held else stay.since + self.table.terms.start_seconds
+                return math.inf if stay.held else stay.since + self._start_seconds(stay)
             case Condition.RUNNING:
                 return min(stay.quantum_due, stay.save_due)
             case Condition.HALTING | Condition.DEMOTING:
@@ -176,8 +176,15 @@ class NodeMachine:
         """Of what kind a failure it is that a program has come to no boundary, and the words."""
         terms = self.table.terms
         if stay.begun:
-            return "hung", f"no first iteration within {terms.start_seconds:g} s of the start"
+            seconds = self._start_seconds(stay)
+            words = f"no first iteration within {seconds:g} s of the start"
+            longer = ", twice what the longest of its starts took"
+            return "hung", words + longer * (seconds > terms.start_seconds)
         return "not_started", f"what it needs was not there within {terms.prepare_seconds:g} s"
+
+    def _start_seconds(self, stay: Stay) -> float:
+        """What its program may take to its first boundary: a resume may run its beginning again."""
+        return max(self.table.terms.start_seconds, stay.assignment.start_allowance_seconds)
 
     def _quantum_over(self, stay: Stay, now: Time) -> None:
         """Its seconds are over: the head decides by what the program has reached by now."""

@@ -27,6 +27,9 @@ from hermesd.core.model import (
 )
 from hermesd.core.trial import Trial
 
+# A program may take so many times as long to its first boundary as the longest of its starts took.
+START_ALLOWANCE = 2.0
+
 
 @dataclass(frozen=True, slots=True)
 class Work:
@@ -58,6 +61,8 @@ class Assignment:
     `sources` are the other nodes that have the checkpoint and are there. `result_checkpoint` is the
     id of the one that the trial has again if it gets no further than its result: it stays, and the
     run never begins anew. `kept_parked` says why no checkpoint is to be relied on, if none is.
+    `start_allowance_seconds` is what its program may take to its first boundary, if not less than
+    what any may.
     """
 
     launch: Launch
@@ -69,6 +74,7 @@ class Assignment:
     sources: tuple[Source, ...] = ()
     result_checkpoint: str = ""
     kept_parked: str = ""
+    start_allowance_seconds: float = 0.0
 
     @property
     def run(self) -> RunId:
@@ -98,6 +104,7 @@ def assignment(launch: Launch, study: Study, trial: Trial) -> Assignment:
         study.identity,
         result_checkpoint=held.id if held is not None else "",
         kept_parked=kept_parked(trial),
+        start_allowance_seconds=START_ALLOWANCE * trial.longest_start_seconds,
     )
 
 

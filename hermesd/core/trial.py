@@ -78,6 +78,7 @@ class Trial:
     with the other sign. `abandoned` is what was heard of its last run, if that was given up and
     none has begun since.
     `began_busy` is what it had trained, in seconds, when its present process began.
+    `longest_start_seconds` is what any of its starts took, from the launch to the first boundary.
     `overdue` counts the suspends in which it came to no boundary by the deadline and was ended.
     """
 
@@ -125,6 +126,7 @@ class Trial:
     abandoned: Abandoned | None = None
     overdue: int = 0
     began_busy: float = 0.0
+    longest_start_seconds: float = 0.0
 
     @property
     def id(self) -> TrialId:

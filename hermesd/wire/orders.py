@@ -126,6 +126,7 @@ def launch_to_proto(order: Assignment) -> pb.Launch:
         sources=map(_source_to_proto, order.sources),
         result_checkpoint=order.result_checkpoint,
         kept_parked=order.kept_parked,
+        start_allowance_seconds=order.start_allowance_seconds,
     )
 
 
@@ -176,6 +177,7 @@ def launch_from_proto(message: pb.Launch) -> Assignment:
         _sources_of(message),
         message.result_checkpoint,
         message.kept_parked,
+        message.start_allowance_seconds,
     )
 
 

@@ -136,7 +136,16 @@ def assignments(draw: st.DrawFn) -> Assignment:
         checkpoint.id if checkpoint else None,
     )
     kept = draw(text)
-    return Assignment(launch, checkpoint, draw(work), 60.0, 30.0, kept_parked=kept)
+    allowed = draw(st.floats(0, 1e6))
+    return Assignment(
+        launch,
+        checkpoint,
+        draw(work),
+        60.0,
+        30.0,
+        kept_parked=kept,
+        start_allowance_seconds=allowed,
+    )
 
 
 orders = st.one_of(
