@@ -7,7 +7,6 @@ host keeps it. What a host says is not trusted to make sense.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from hermesd.node import checkpoints, processes
 from hermesd.node.folder import TrialFolder
 from hermesd.node.frames import Frame
 from hermesd.node.hostlink import HostLink
+from hermesd.node.patience import Patience
 from hermesd.node.reports import checkpoint_of, fact_of
 from hermesd.node.site import Site
 
@@ -29,7 +29,7 @@ log = structlog.get_logger()
 
 
 class Nonsense(Exception):
-    """An outcome that says nothing."""
+    """An outcome that says nothing, or a host that says nothing else."""
 
 
 class Hearing:
@@ -41,7 +41,7 @@ class Hearing:
         self.seen = 0
         self._site = site
         self._folder = folder
-        self._marks: deque[tuple[int, int]] = deque()
+        self._patience = Patience(site.room)
 
     @property
     def worker_pids(self) -> frozenset[int]:
@@ -50,10 +50,11 @@ class Hearing:
 
     def acknowledged(self, sequence: int) -> int:
         """The head has everything up to this number safe: so up to which the host may forget."""
-        forgotten = 0
-        while self._marks and self._marks[0][0] <= sequence:
-            forgotten = self._marks.popleft()[1]
-        return forgotten
+        return self._patience.acknowledged(sequence)
+
+    async def room(self) -> None:
+        """Wait until the host may be heard further."""
+        await self._patience.room()
 
     async def hear(self, frame: Frame) -> None:
         """Pass one event on; one that was heard before is not. Raises Nonsense."""
@@ -67,9 +68,12 @@ class Hearing:
         try:
             sequence, fact = int(frame["seq"]), self._fact(frame)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            log.error("a host's event makes no sense", frame=frame, error=repr(error))
+            if self._patience.hears_nonsense():
+                log.error("a host's event makes no sense", frame=frame, error=repr(error))
             if kind in _OUTCOMES:
                 raise Nonsense(f"its outcome {kind!r} makes no sense: {error!r}") from None
+            if self._patience.is_over:
+                raise Nonsense(f"too much that makes no sense: {error!r}") from None
             return
         if sequence <= self.seen:
             return
@@ -88,7 +92,7 @@ class Hearing:
         told = site.say(fact) if fact is not None else 0
         if kind == "started":
             told = await self._say_restored(frame) or told
-        self._marks.append((told, sequence))
+        self._patience.heard(told, sequence)
         if isinstance(fact, Saved | Left):
             site.tasks.create_task(self._prune())
 

@@ -248,7 +248,7 @@ class Trainer:
     async def _listen(self, link: HostLink, hearing: Hearing) -> None:
         try:
             while (frame := await link.hear()) is not None:
-                await self._site.room()
+                await hearing.room()
                 await hearing.hear(frame)
         finally:
             link.close()
