@@ -116,12 +116,14 @@ class Drop:
 @dataclass(frozen=True, slots=True)
 class Look:
     """Have a node say whether these paths and conda environments are there, and again whenever
-    that changes, and make these virtual environments if they are not."""
+    that changes, for some minutes only if `briefly`; and make these virtual environments if they
+    are not."""
 
     node: NodeId
     paths: tuple[str, ...]
     venvs: tuple[Venv, ...] = ()
     condas: tuple[str, ...] = ()
+    briefly: bool = False
 
 
 @dataclass(frozen=True, slots=True)

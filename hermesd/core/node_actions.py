@@ -134,12 +134,13 @@ class Clear:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Say what there is of these paths and conda environments, and again whenever that changes;
-    see that these virtual environments are there."""
+    """Say what there is of these paths and conda environments, and again whenever that changes, for
+    some minutes only if `briefly`; see that these virtual environments are there."""
 
     paths: tuple[str, ...]
     venvs: tuple[Venv, ...] = ()
     condas: tuple[str, ...] = ()
+    briefly: bool = False
 
 
 @dataclass(frozen=True, slots=True)

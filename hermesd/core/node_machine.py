@@ -61,8 +61,8 @@ class NodeMachine:
                 node_orders.leave(self.table, message, now)
             case Fetch() | Shed():
                 node_orders.copies(self.table, message)
-            case Look(_, paths, venvs, condas):
-                self.table.out.append(Watch(paths, venvs, condas))
+            case Look(_, paths, venvs, condas, briefly):
+                self.table.out.append(Watch(paths, venvs, condas, briefly))
             case Upcoming(trials, turns):
                 self.table.upcoming, self.table.turns = trials, turns
             case Leased(expires):

@@ -1,9 +1,9 @@
 """Whether nodes have the paths and environments that studies require.
 
 Rule: nodes are asked once for each life of theirs, and say by themselves when something changes;
-until a node has answered it lacks what it was asked for. They are asked for what unfinished studies
-of their pool require and no others': to make an environment is to run what its makers wrote, and
-takes a disk's room.
+until a node has answered it lacks what it was asked for, and what it looks at no more it says to be
+unseen. They are asked for what unfinished studies of their pool require and no others': to make an
+environment is to run what its makers wrote, and takes a disk's room.
 """
 
 from __future__ import annotations
@@ -80,9 +80,12 @@ def fold_look(state: Tables, entry: Look | Looked) -> None:
             fresh = dict.fromkeys((*paths, *made), UNSEEN)
         case Looked(_, sights):
             fresh = dict(sights)
+    gone = [name for name, why in fresh.items() if why == UNSEEN and isinstance(entry, Looked)]
     required = _required(state, state.nodes[node].pool)
     known = {path: reason for path, reason in before.items() if path in required}
     state.sights[node] = (known if len(before | fresh) > PATHS_LIMIT else before) | fresh
+    for name in gone:
+        del state.sights[node][name]
     changed = {path for path, reason in fresh.items() if before.get(path) != reason}
     for study_id, active in state.active.items():
         if not changed.isdisjoint(state.studies[study_id].needs):

@@ -23,8 +23,10 @@ ANSWER_SECONDS = 3.0
 NAMED = 5
 
 
-async def wanting(head: Head, sessions: Sessions, study: Study) -> list[str]:
-    """Words on the nodes that cannot run the study's trials."""
+async def wanting(
+    head: Head, sessions: Sessions, study: Study, *, briefly: bool = False
+) -> list[str]:
+    """Words on the nodes that cannot run the study's trials; `briefly` if it is not submitted."""
     if not study.needs:
         return []
     for session in sessions.all():
@@ -35,7 +37,9 @@ async def wanting(head: Head, sessions: Sessions, study: Study) -> list[str]:
         conda = study.program.conda
         condas = (conda,) if conda and conda_need(conda) not in seen else ()
         if paths or condas:
-            session.send(wire.command_to_proto(Look(session.node, paths, condas=condas)))
+            session.send(
+                wire.command_to_proto(Look(session.node, paths, condas=condas, briefly=briefly))
+            )
     sequence = head.committed
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(ANSWER_SECONDS):

@@ -75,7 +75,7 @@ class Studies:
         )
         draft = await asyncio.to_thread(studies.draft, submission)
         notes = [*draft.notes, *pools.notes(self.head.state, draft.study)]
-        notes += await wanting(self.head, self.sessions, draft.study)
+        notes += await wanting(self.head, self.sessions, draft.study, briefly=request.validate_only)
         suited = fitting.fitting(self.head.state, draft.study)
         notes += fitting.note(suited, notes)
         identical = self._identical(self.head.state, draft.study.fingerprint, who)

@@ -12,7 +12,7 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import structlog
@@ -22,8 +22,8 @@ from hermesd.core.model import NodeId
 from hermesd.core.program import conda_need
 from hermesd.node import processes
 from hermesd.node.clock import boottime
+from hermesd.node.watched import Sight, Watched
 
-LOOK_SECONDS = 15.0
 ASK_SECONDS = 60.0
 ANSWER_SECONDS = 60.0
 NAMED = 10
@@ -42,44 +42,29 @@ class Condas:
     def __init__(
         self, node: NodeId, environ: Mapping[str, str], tell: Callable[[Looked], None]
     ) -> None:
-        self._node = node
+        self.watched = Watched(node, tell, conda_need)
         self._environ = environ
-        self._tell = tell
-        self._said: dict[str, str | None] = {}
-        self._asked = asyncio.Event()
         self._listed: tuple[Path, ...] = ()
         self._ask_after = 0.0
 
-    def want(self, names: Iterable[str]) -> None:
+    def want(self, names: Iterable[str], *, briefly: bool = False) -> None:
         """Say of these whether they are here, even if it was said before."""
         for name in names:
-            self._said[name] = None
             self._ask_after = 0.0
-            self._asked.set()
-
-    def forget(self) -> None:
-        """Whoever asked is there no more; what is still wanted will be asked for again."""
-        self._said.clear()
+            self.watched.watch((name,), briefly=briefly)
 
     async def run(self) -> None:
         """Look again and again, and say what has changed."""
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS):
-                    await self._asked.wait()
-            self._asked.clear()
-            for name in list(self._said):
-                await self._see_to(name)
+        await self.watched.run(self._look)
 
-    async def _see_to(self, name: str) -> None:
-        reason = ""
-        try:
-            await self.prefix(name)
-        except NoConda as error:
-            reason = str(error)
-        if name in self._said and self._said[name] != reason:
-            self._said[name] = reason
-            self._tell(Looked(self._node, ((conda_need(name), reason),)))
+    async def _look(self, names: Sequence[str]) -> AsyncIterator[list[Sight]]:
+        for name in names:
+            try:
+                await self.prefix(name)
+            except NoConda as error:
+                yield [(name, str(error))]
+            else:
+                yield [(name, "")]
 
     async def prefix(self, name: str) -> Path:
         """Where the environment is. Raises NoConda."""

@@ -26,15 +26,15 @@ class Lookout:
 
     def watch(self, wanted: Watch) -> None:
         """Look for these as well, and say of each what there is of it."""
-        self._sights.watch(wanted.paths)
+        self._sights.watched.watch(wanted.paths, briefly=wanted.briefly)
         self.venvs.want(wanted.venvs)
-        self.condas.want(wanted.condas)
+        self.condas.want(wanted.condas, briefly=wanted.briefly)
 
     def forget(self) -> None:
         """Whoever asked is there no more; what is still wanted will be asked for again."""
-        self._sights.forget()
+        self._sights.watched.forget()
         self.venvs.forget()
-        self.condas.forget()
+        self.condas.watched.forget()
 
     async def run(self) -> None:
         """Look again and again, and say what has changed."""

@@ -10,12 +10,12 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from hermesd.core.file_events import Looked
 from hermesd.core.model import NodeId
+from hermesd.node.watched import Sight, Watched
 
-LOOK_SECONDS = 15.0
 HANGS_SECONDS = 5.0
 
 
@@ -23,42 +23,16 @@ class Sights:
     """The paths that are watched. `tell` says something to the head."""
 
     def __init__(self, node: NodeId, tell: Callable[[Looked], None]) -> None:
-        self._node = node
-        self._tell = tell
-        self._said: dict[str, str | None] = {}
+        self.watched = Watched(node, tell)
         self._looking: dict[str, asyncio.Future[str]] = {}
-        self._asked = asyncio.Event()
-
-    def watch(self, paths: Iterable[str]) -> None:
-        """Look at these as well; what there is of them is said even if it was before."""
-        self._said.update(dict.fromkeys(paths))
-        self._asked.set()
-
-    def forget(self) -> None:
-        """Whoever asked is there no more; what is still wanted will be asked for again."""
-        self._said.clear()
 
     async def run(self) -> None:
         """Look again and again, and say what has changed."""
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS):
-                    await self._asked.wait()
-            self._asked.clear()
-            if self._said:
-                await self._look()
+        await self.watched.run(self._look)
 
-    async def _look(self) -> None:
-        paths = list(self._said)
+    async def _look(self, paths: Sequence[str]) -> AsyncIterator[list[Sight]]:
         reasons = await asyncio.gather(*map(self._reason, paths))
-        fresh = [
-            (path, reason)
-            for path, reason in zip(paths, reasons, strict=True)
-            if self._said.get(path, reason) != reason
-        ]
-        if fresh:
-            self._said.update(fresh)
-            self._tell(Looked(self._node, tuple(fresh)))
+        yield list(zip(paths, reasons, strict=True))
 
     async def _reason(self, path: str) -> str:
         looking = self._looking.get(path)

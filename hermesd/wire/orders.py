@@ -83,12 +83,14 @@ def command_to_proto(order: Order) -> pb.AttachResponse:
             return pb.AttachResponse(copy=copy)
         case Shed(trial, identity):
             return pb.AttachResponse(drop=pb.DropCheckpoints(trial=trial, identity=identity))
-        case Look(_, paths, venvs, condas):
+        case Look(_, paths, venvs, condas, briefly):
             made = [
                 pb.Venv(name=each.name, python=each.python, requirements=each.requirements)
                 for each in venvs
             ]
-            return pb.AttachResponse(look=pb.LookAt(paths=paths, venvs=made, condas=condas))
+            return pb.AttachResponse(
+                look=pb.LookAt(paths=paths, venvs=made, condas=condas, briefly=briefly)
+            )
         case Release(trial, _, forget):
             return pb.AttachResponse(release=pb.ReleaseTrial(trial=trial, forget=forget))
         case Upcoming(trials, turns):
@@ -220,7 +222,8 @@ def command_from_proto(response: pb.AttachResponse, node: NodeId) -> Order | Non
             return Shed(response.drop.trial, response.drop.identity)
         case "look":
             venvs = tuple(Venv(each.python, each.requirements) for each in response.look.venvs)
-            return Look(node, tuple(response.look.paths), venvs, tuple(response.look.condas))
+            paths, condas = tuple(response.look.paths), tuple(response.look.condas)
+            return Look(node, paths, venvs, condas, response.look.briefly)
         case "upcoming":
             return Upcoming(tuple(response.upcoming.trials), response.upcoming.turns)
         case _:

@@ -11,7 +11,7 @@ from hermesd.core.machine_events import PoolsConfigured
 from hermesd.core.model import Plugin, Program, Venv
 from hermesd.core.node_actions import Watch
 from hermesd.core.pools import Pool
-from hermesd.core.sights import PATHS_LIMIT
+from hermesd.core.sights import PATHS_LIMIT, UNSEEN
 from tests.core.node_talk import Told
 from tests.core.playbook import Playbook, completed, joined, parked, play, started, submitted
 
@@ -136,3 +136,12 @@ def test_an_environment_is_named_by_all_that_it_is_made_of() -> None:
     one = Venv("/usr/bin/python3", "demo==1\n")
     assert one.name == Venv("/usr/bin/python3", "demo==1\n").name
     assert len({one.name, Venv("/opt/python3", "demo==1\n").name, Venv(one.python, "d").name}) == 3
+
+
+def test_what_a_node_looks_at_no_more_is_asked_for_again_if_a_study_requires_it() -> None:
+    book = searching().tell(looked(path="/preview"))
+    assert "/preview" in book.state.sights["n"]
+    book.tell(looked(path="/preview", reason=UNSEEN)).expect()
+    assert book.state.sights["n"] == {DATA: UNSEEN}
+    book.tell(looked()).expect("launch s/0#1 on n/0")
+    book.tell(looked(reason=UNSEEN)).expect(f"look on n at {DATA}")

@@ -49,7 +49,8 @@ async def test_a_node_is_asked_at_the_preview_and_waited_for(tmp_path: Path) -> 
                 validate_only=True,
             )
         )
-        assert list((await node.expect("look")).look.paths) == [DATA]
+        look = (await node.expect("look")).look
+        assert (list(look.paths), look.briefly) == ([DATA], True)
         await node.say(looked=looked(node, "Permission denied"))
         notes = list((await call).notes)
         assert f"node a lacks {DATA}: Permission denied" in notes

@@ -12,7 +12,7 @@ import pytest
 
 from hermesd.core.commands import Look
 from hermesd.core.file_events import Looked
-from hermesd.node import sights
+from hermesd.node import sights, watched
 from hermesd.node.sights import Sights
 from tests.node.conftest import Head, Node
 
@@ -52,10 +52,10 @@ async def test_a_machine_without_threads_left_says_so(
     def exhausted(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(sights, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(watched, "LOOK_SECONDS", 0.01)
     with monkeypatch.context() as crowded:
         crowded.setattr(threading.Thread, "start", exhausted)
-        heard.sights.watch([str(tmp_path)])
+        heard.sights.watched.watch([str(tmp_path)])
         said = await heard.next()
     assert said == {str(tmp_path): "it cannot be looked at now: can't start new thread"}
     assert await heard.next() == {str(tmp_path): ""}
@@ -64,13 +64,13 @@ async def test_a_machine_without_threads_left_says_so(
 async def test_what_changes_is_said_and_what_does_not_is_not(
     heard: Heard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sights, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(watched, "LOOK_SECONDS", 0.01)
     there, later = str(tmp_path), tmp_path / "later"
-    heard.sights.watch([there, str(later)])
+    heard.sights.watched.watch([there, str(later)])
     assert await heard.next() == {there: "", str(later): MISSING}
     later.touch()
     assert await heard.next() == {str(later): ""}
-    heard.sights.watch([there])
+    heard.sights.watched.watch([there])
     assert await heard.next() == {there: ""}, "who asks is answered"
 
 
@@ -88,12 +88,12 @@ async def test_a_path_that_hangs_delays_no_other(
         return answer(path)
 
     monkeypatch.setattr(sights, "reason_against", slow)
-    heard.sights.watch([str(tmp_path), str(hangs)])
+    heard.sights.watched.watch([str(tmp_path), str(hangs)])
     said = await heard.next()
     assert said[str(tmp_path)] == ""
     assert "does not answer" in said[str(hangs)]
     await asyncio.to_thread(hangs.write_text, "x")
-    heard.sights.watch([str(hangs)])
+    heard.sights.watched.watch([str(hangs)])
     assert (await heard.next())[str(hangs)] == ""
 
 

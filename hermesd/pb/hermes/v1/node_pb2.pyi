@@ -278,14 +278,16 @@ class DropCheckpoints(_message.Message):
     def __init__(self, trial: _Optional[str] = ..., identity: _Optional[str] = ...) -> None: ...
 
 class LookAt(_message.Message):
-    __slots__ = ("paths", "venvs", "condas")
+    __slots__ = ("paths", "venvs", "condas", "briefly")
     PATHS_FIELD_NUMBER: _ClassVar[int]
     VENVS_FIELD_NUMBER: _ClassVar[int]
     CONDAS_FIELD_NUMBER: _ClassVar[int]
+    BRIEFLY_FIELD_NUMBER: _ClassVar[int]
     paths: _containers.RepeatedScalarFieldContainer[str]
     venvs: _containers.RepeatedCompositeFieldContainer[Venv]
     condas: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, paths: _Optional[_Iterable[str]] = ..., venvs: _Optional[_Iterable[_Union[Venv, _Mapping]]] = ..., condas: _Optional[_Iterable[str]] = ...) -> None: ...
+    briefly: bool
+    def __init__(self, paths: _Optional[_Iterable[str]] = ..., venvs: _Optional[_Iterable[_Union[Venv, _Mapping]]] = ..., condas: _Optional[_Iterable[str]] = ..., briefly: bool = ...) -> None: ...
 
 class Venv(_message.Message):
     __slots__ = ("name", "python", "requirements")
