@@ -16,16 +16,18 @@ from pathlib import Path
 
 from benchmarks.report import median, publish, quantile
 from benchmarks.treadmill import study
+from hermesd import wire
 from hermesd.core.commands import Launch
 from hermesd.core.events import NodeJoined, Reported, RunCompleted, RunStarted
 from hermesd.core.losses import chunked
 from hermesd.core.model import Device, Quantum, RunId
+from hermesd.core.node_messages import Series
 from hermesd.core.placement import make_placement
 from hermesd.core.scheduler import Scheduler
 from hermesd.core.state import State
 from hermesd.head import snapshot, snapshots
 from hermesd.head.journal import Journal, Snapshot, opened
-from hermesd.head.points import Points
+from hermesd.head.points import Block
 from hermesd.head.replay import replay
 from hermesd.policy import make_policy
 from hermesd.record import Entry
@@ -66,7 +68,7 @@ async def rates() -> list[list[str | float]]:
     return rows
 
 
-def life(trials: int, points: int) -> Iterator[tuple[list[Entry], list[Points]]]:
+def life(trials: int, points: int) -> Iterator[tuple[list[Entry], list[Block]]]:
     """What a node reports of one trial after the other, and what the head decides."""
     each = points // trials
     yield [study("best_first", trials), NodeJoined("n", "boot", (DEVICE,), ())], []
@@ -82,7 +84,8 @@ def life(trials: int, points: int) -> Iterator[tuple[list[Entry], list[Points]]]
             report,
             RunCompleted(run, each),
         ]
-        yield entries, [Points(run, "loss", steps, losses)]
+        series = wire.points_to_proto([Series("loss", tuple(steps), tuple(losses))])
+        yield entries, [Block(run, series.SerializeToString())]
 
 
 async def fill(journal: Journal, trials: int, points: int) -> Snapshot:
@@ -91,7 +94,7 @@ async def fill(journal: Journal, trials: int, points: int) -> Snapshot:
     last = Snapshot(0, snapshot.shape(), ())
     whole = 4 * trials + 2
     lines: list[tuple[float, Entry, str]] = []
-    waiting: list[Points] = []
+    waiting: list[Block] = []
     for index, (entries, series) in enumerate(life(trials, points)):
         for entry in entries:
             state.apply(entry, float(index))

@@ -180,11 +180,11 @@ class Node:
             low=loss, high=loss,
         )  # fmt: skip
         steps = list(range(first, self._step + 1))
-        points = [node_pb2.MetricPoints(metric="loss", steps=steps, values=[loss] * STEPS)]
-        points += [
-            node_pb2.MetricPoints(metric=metric, steps=steps[-1:], values=[loss])
-            for metric in METRICS[1:]
-        ]
+        others = len(METRICS) - 1
+        points = node_pb2.MetricPoints(
+            metrics=METRICS, counts=[STEPS] + [1] * others,
+            steps=steps + steps[-1:] * others, values=[loss] * (STEPS + others),
+        )  # fmt: skip
         return node_pb2.Report(
             **self._run, step=self._step, chunks=[chunk], points=points, busy_seconds=1.0,
             examples=320, memory_bytes=2**28, cpu_seconds=1.0, number=self._number,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import sqlite3
 import zlib
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -22,8 +21,10 @@ import aiosqlite
 
 from hermesd.core.model import RunId, StudyId, Time, TrialId
 from hermesd.head import journal_file, schema
-from hermesd.head.points import Piece, Points, pack
+from hermesd.head.fresh_points import FreshPoints
+from hermesd.head.points import Block, Piece
 from hermesd.head.schema import Line, Row, from_row, to_row
+from hermesd.head.transactions import Statements, Transactions, transactions
 from hermesd.record import Entry
 
 PAGE = 2_000
@@ -53,7 +54,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    statements: Sequence[tuple[str, Sequence[Sequence[Any]]]]
+    statements: Statements
     done: asyncio.Future[None]
 
 
@@ -66,26 +67,31 @@ async def opened(directory: Path) -> AsyncIterator[Journal]:
     """
     path = directory / schema.NAME
     await asyncio.to_thread(journal_file.prepare, path)
-    async with aiosqlite.connect(path, isolation_level=None) as connection:
-        for pragma in ("journal_mode = WAL", "synchronous = FULL", "busy_timeout = 5000"):
-            await connection.execute(f"PRAGMA {pragma}")
-        await connection.execute("PRAGMA journal_size_limit = 67108864")
-        async with aiosqlite.connect(journal_file.read_only(path), uri=True) as reader:
-            async with connection.execute("SELECT max(seq) FROM journal") as cursor:
-                (last,) = await cursor.fetchone() or (0,)
-            journal = Journal(connection, reader, last or 0)
-            writer = asyncio.create_task(journal._write_all())  # noqa: TID251 - awaited below
-            try:
-                yield journal
-            finally:
-                await journal._stop(writer)
+    async with (
+        transactions(path) as connection,
+        aiosqlite.connect(journal_file.read_only(path), uri=True) as reader,
+    ):
+        async with reader.execute("SELECT max(seq) FROM journal") as cursor:
+            (last,) = await cursor.fetchone() or (0,)
+        async with reader.execute(schema.SELECT_REPORTS) as cursor:
+            left = [tuple(row) for row in await cursor.fetchall()]
+        journal = Journal(connection, reader, last or 0, left)
+        writer = asyncio.create_task(journal._write_all())  # noqa: TID251 - awaited below
+        try:
+            yield journal
+        finally:
+            await journal._stop(writer)
 
 
 class Journal:
     """Append, read, follow. Made by `opened`. `body_bytes` counts what was appended since."""
 
     def __init__(
-        self, connection: aiosqlite.Connection, reader: aiosqlite.Connection, last: int
+        self,
+        connection: Transactions,
+        reader: aiosqlite.Connection,
+        last: int,
+        left: Iterable[tuple[Any, ...]] = (),
     ) -> None:
         self._connection = connection
         self._reader = reader
@@ -94,7 +100,8 @@ class Journal:
         self._last = last
         self.body_bytes = 0
         self._broken: JournalBroken | None = None
-        self._parts: dict[RunId, dict[str, tuple[int, int]]] = {}
+        self._fresh = FreshPoints()
+        self._fresh.read(left)
 
     @property
     def last(self) -> int:
@@ -106,7 +113,7 @@ class Journal:
     async def append(
         self,
         entries: Sequence[tuple[Time, Entry, str]],
-        points: Iterable[Points] = (),
+        points: Iterable[Block] = (),
     ) -> int:
         """Write entries (with their outcomes) and points in one transaction; the last number.
 
@@ -119,30 +126,24 @@ class Journal:
         self._last = last = self._last + len(lines)
         rows = [to_row(line) for line in lines]
         self.body_bytes += sum(len(row.body) for row in rows)
-        packed = [self._placed(series, last) for series in points if series.steps]
-        await self._submit([(schema.INSERT_ENTRY, rows), (schema.INSERT_POINTS, packed)])
+        statements, moving = self._fresh.take((each for each in points if each.points), last)
+        try:
+            await self._submit([(schema.INSERT_ENTRY, rows), *statements])
+        finally:
+            self._fresh.forget(moving)
         return last
 
-    def _placed(self, points: Points, seq: int) -> tuple[Any, ...]:
-        """Where points go: into the open part of their run and metric, or a new one."""
-        open_parts = self._parts.setdefault(points.run, {})
-        part, count = open_parts.get(points.metric, (seq, schema.PART))
-        if count >= schema.PART:
-            part, count = seq, 0
-        open_parts[points.metric] = (part, count + len(points.steps))
-        return (*points.run, points.metric, part, *pack(points))
-
     def close_run(self, run: RunId) -> None:
-        """No more points will come of this run; what is remembered for them is let go."""
-        self._parts.pop(run, None)
+        """No more points will come of this run."""
+        self._fresh.close(run)
 
     async def forget_points(self, trials: Iterable[TrialId]) -> None:
         """Remove every point of these trials. Raises JournalBroken."""
         gone = set(trials)
-        for run in [run for run in self._parts if run.trial in gone]:
-            del self._parts[run]
+        self._fresh.drop(gone)
         rows = [(trial,) for trial in sorted(gone)]
-        await self._submit([("DELETE FROM points WHERE trial = ?", rows)])
+        tables = ("points", "reports")
+        await self._submit([(f"DELETE FROM {table} WHERE trial = ?", rows) for table in tables])
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:
         """Keep this snapshot instead of the one before. Raises JournalBroken."""
@@ -157,7 +158,7 @@ class Journal:
             [("DELETE FROM snapshot", [()]), ("INSERT INTO snapshot VALUES (?, ?, ?, ?, ?)", rows)]
         )
 
-    async def _submit(self, statements: Sequence[tuple[str, Sequence[Sequence[Any]]]]) -> None:
+    async def _submit(self, statements: Statements) -> None:
         if self._broken:
             raise self._broken
         write = _Write(statements, asyncio.get_running_loop().create_future())
@@ -174,7 +175,7 @@ class Journal:
             batch = [write for write in gathered if write is not None]
             closing = len(batch) < len(gathered)
             try:
-                await self._commit(batch)
+                await self._connection.commit([each for one in batch for each in one.statements])
             except Exception as error:  # a writer that died unheard would leave all waiting
                 self._broken = JournalBroken(f"a commit failed: {error}")
                 self._fail(batch)
@@ -190,21 +191,6 @@ class Journal:
         for write in batch:
             if not write.done.done() and self._broken is not None:
                 write.done.set_exception(self._broken)
-
-    async def _commit(self, batch: Iterable[_Write]) -> None:
-        while True:
-            try:
-                await self._connection.execute("BEGIN IMMEDIATE")
-                break
-            except sqlite3.OperationalError as error:
-                # Somebody else looks at the file; each try waits for the busy timeout.
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
-                    raise
-        for write in batch:
-            for sql, rows in write.statements:
-                if rows:
-                    await self._connection.executemany(sql, rows)
-        await self._connection.execute("COMMIT")
 
     async def _stop(self, writer: asyncio.Task[None]) -> None:
         if not writer.done():
@@ -222,21 +208,25 @@ class Journal:
         return [from_row(row) for row in await self.rows(after, limit)]
 
     async def pieces(self, trial: TrialId, metric: str) -> list[Piece]:
-        """The stored points of a metric of a trial."""
+        """The points of a metric of a trial. What becomes a piece meanwhile may come twice."""
+        fresh = [piece for piece in self._fresh.pieces(trial) if piece.metric == metric]
         sql = (
             "SELECT trial, attempt, metric, steps, vals FROM points"
             " WHERE trial = ? AND metric = ? ORDER BY attempt, part"
         )
-        return [Piece(*row) for row in await self._select(sql, (trial, metric))]
+        stored = [Piece(*row) for row in await self._select(sql, (trial, metric))]
+        return sorted(stored + fresh, key=lambda piece: piece.attempt)
 
     async def metrics(self, trial: TrialId) -> list[str]:
         """The metrics that a trial has points of."""
-        sql = "SELECT DISTINCT metric FROM points WHERE trial = ? ORDER BY metric"
-        return [row[0] for row in await self._select(sql, (trial,))]
+        fresh = {piece.metric for piece in self._fresh.pieces(trial)}
+        sql = "SELECT DISTINCT metric FROM points WHERE trial = ?"
+        return sorted(fresh.union(row[0] for row in await self._select(sql, (trial,))))
 
     async def trials_with_points(self) -> list[TrialId]:
         """The trials that have any."""
-        return [row[0] for row in await self._select("SELECT DISTINCT trial FROM points", ())]
+        sql = "SELECT trial FROM points UNION SELECT trial FROM reports"
+        return [row[0] for row in await self._select(sql, ())]
 
     async def submitted(self) -> dict[StudyId, str]:
         """All studies that ever were, removed ones too, with their identities.

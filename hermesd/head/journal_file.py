@@ -85,7 +85,7 @@ def verify(path: Path) -> None:
         raise StateAway(f"{path} cannot be used as its disk is now: {error}") from None
     if application != schema.APPLICATION_ID:
         raise StateRefused(f"{path} is not a journal of Hermes")
-    if version != schema.VERSION:
+    if version not in range(1, schema.VERSION + 1):
         raise StateRefused(
             f"{path} has schema version {version}, this head knows {schema.VERSION}: use the"
             " version that wrote it, or a newer one"

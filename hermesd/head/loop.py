@@ -32,7 +32,7 @@ from hermesd.head import outcomes
 from hermesd.head.clock import Clock
 from hermesd.head.journal import Journal, JournalBroken
 from hermesd.head.monitor import kept
-from hermesd.head.points import Points
+from hermesd.head.points import Block
 from hermesd.head.snapshots import Snapshots
 from hermesd.record import Entry
 
@@ -71,7 +71,7 @@ class _Item(NamedTuple):
     compose: Compose
     answered: Answered
     request_id: str = ""
-    points: Sequence[Points] = ()
+    points: Block | None = None
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ class _Batch:
 
     now: Time
     lines: list[tuple[Time, Entry, str]] = field(default_factory=list)
-    points: list[Points] = field(default_factory=list)
+    points: list[Block] = field(default_factory=list)
     answers: list[tuple[_Item, Answer]] = field(default_factory=list)
 
 
@@ -138,7 +138,7 @@ class Head:
         await self.post(event, answered)
         await future
 
-    async def post(self, event: Event, answered: Answered, points: Sequence[Points] = ()) -> None:
+    async def post(self, event: Event, answered: Answered, points: Block | None = None) -> None:
         """Report what happened; waits for room in the inbox alone. Raises ReadOnly.
 
         Events are taken, and answered, in the order in which they are posted.
@@ -253,7 +253,8 @@ class Head:
             self.counters.rejected += 1
             batch.answers.append((item, reason))
             return
-        batch.points += kept(self.state, item.points)
+        if item.points is not None:
+            batch.points.append(kept(self.state, item.points))
         batch.answers.append((item, self.state.requests.get(item.request_id, ())))
 
     def _observe(self, event: Event, batch: _Batch) -> None:

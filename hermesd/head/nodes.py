@@ -187,7 +187,7 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
         """Pass an event on; acknowledge it once it is safe, or known to be of no use."""
         sequence = request.sequence
         try:
-            points = wire.points_from_proto(request.report)
+            points = wire.points_from_proto(request.report.points)
             event = wire.event_from_proto(request, points)
         except wire.Malformed as error:
             log.error("malformed message dropped", node=session.node, error=str(error))
@@ -203,6 +203,8 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
         if passed_over(self._head.state, session.node, request.identity, event):
             session.passed_over(sequence)
             return
-        series = with_usage(event, points) if isinstance(event, Reported) else ()
+        block = None
+        if isinstance(event, Reported):
+            block = with_usage(event, request.report.points)
         hurried = not isinstance(event, _GOES_ON)
-        await self._head.post(event, session.passed_on(sequence, hurried), series)
+        await self._head.post(event, session.passed_on(sequence, hurried), block)

@@ -1,29 +1,30 @@
 """Metric points in bytes, and curves out of the pieces that the runs of a trial left.
 
-Steps are little-endian 64-bit integers, values 64-bit floats, in two blobs of equal length.
+A block is what one report brought, as its message has it. In a piece steps are little-endian
+64-bit integers, values 64-bit floats, in two blobs of equal length.
 """
 
 from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
+from hermesd import wire
 from hermesd.core.model import RunId, TrialId
+from hermesd.pb.hermes.v1.node_pb2 import MetricPoints
 
 STEP, VALUE = np.dtype("<i8"), np.dtype("<f8")
 
 
-class Points(NamedTuple):
-    """Values of one metric within one run, by step."""
+class Block(NamedTuple):
+    """Points of several metrics that a run reported at once: a packed `MetricPoints`."""
 
     run: RunId
-    metric: str
-    steps: Sequence[int]
-    values: Sequence[float]
+    points: bytes
 
 
 class Piece(NamedTuple):
@@ -43,11 +44,21 @@ class Curve(NamedTuple):
     values: list[float]
 
 
-def pack(points: Points) -> tuple[bytes, bytes]:
-    """The steps and the values as they are stored."""
-    # Most reports bring one point of a metric: there numpy takes three times as long.
-    steps = struct.pack(f"<{len(points.steps)}q", *points.steps)
-    return steps, struct.pack(f"<{len(points.values)}d", *points.values)
+def pack(curve: Curve) -> tuple[bytes, bytes]:
+    """The steps and the values as a piece has them."""
+    # Few points are usual: there numpy takes three times as long.
+    steps = struct.pack(f"<{len(curve.steps)}q", *curve.steps)
+    return steps, struct.pack(f"<{len(curve.values)}d", *curve.values)
+
+
+def joined(blocks: Iterable[bytes]) -> dict[str, Curve]:
+    """The points of several blocks by metric, in the order of the blocks."""
+    found: dict[str, Curve] = {}
+    for metric, steps, values in wire.points_from_proto(MetricPoints.FromString(b"".join(blocks))):
+        known = found.setdefault(metric, Curve([], []))
+        known.steps.extend(steps)
+        known.values.extend(values)
+    return found
 
 
 def unpack(piece: Piece) -> Curve:

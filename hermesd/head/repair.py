@@ -15,7 +15,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -169,9 +169,21 @@ def _note_damage(source: sqlite3.Connection, done: Repaired) -> None:
 
 
 def _copy_points(source: sqlite3.Connection, target: sqlite3.Connection, done: Repaired) -> None:
+    _copy_rows(source, schema.SELECT_POINTS, target, schema.INSERT_POINTS, done)
+    with suppress(sqlite3.Error):
+        if source.execute("PRAGMA user_version").fetchone() == (1,):
+            return
+    _copy_rows(source, schema.SELECT_REPORTS, target, schema.INSERT_REPORT, done)
+
+
+def _copy_rows(
+    source: sqlite3.Connection, select: str, target: sqlite3.Connection, insert: str, done: Repaired
+) -> None:
+    before = done.points
     try:
-        for row in source.execute("SELECT trial, attempt, metric, part, steps, vals FROM points"):
-            target.execute(schema.INSERT_POINTS, row)
+        for row in source.execute(select):
+            target.execute(insert, row)
             done.points += 1
     except sqlite3.Error as error:
-        done.aside.append((None, str(error), f"points behind the first {done.points} pieces"))
+        what = f"points behind the first {done.points - before} pieces"
+        done.aside.append((None, str(error), what))

@@ -9,12 +9,17 @@ from hermesd import record
 from hermesd.core.model import Time
 
 APPLICATION_ID = 0x48524D53
-VERSION = 1
+VERSION = 2
 NAME = "journal.db"
 
 # `outcome` holds what an entry ended: see `outcomes`. `crc` covers the other columns of its row.
-# A `points` row holds up to PART points of one metric of one run; `part` is the sequence number
-# of the entry that opened it.
+# A `points` row holds points of one metric of one run; `part` is the sequence number of the entry
+# that it was written with. What has just come lies in `reports`: see `fresh_points`.
+REPORTS = """
+CREATE TABLE reports (
+  number INTEGER PRIMARY KEY, trial TEXT NOT NULL, attempt INTEGER NOT NULL, points BLOB NOT NULL
+) STRICT;
+"""
 TABLES = f"""
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {VERSION};
@@ -32,13 +37,18 @@ CREATE TABLE snapshot (
   part INTEGER PRIMARY KEY, seq INTEGER NOT NULL, shape TEXT NOT NULL, digest TEXT NOT NULL,
   body BLOB NOT NULL
 ) STRICT;
-"""
-PART = 128
+{REPORTS}"""
+# What makes a journal of version 1 one of this version.
+UPGRADE = f"BEGIN; {REPORTS} PRAGMA user_version = {VERSION}; COMMIT;"
 
 INSERT_ENTRY = "INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?)"
 SELECT_ENTRIES = (
     "SELECT seq, at, kind, body, outcome, crc FROM journal WHERE seq > ? ORDER BY seq LIMIT ?"
 )
+SELECT_POINTS = "SELECT trial, attempt, metric, part, steps, vals FROM points"
+INSERT_REPORT = "INSERT INTO reports VALUES (?, ?, ?, ?)"
+DELETE_REPORT = "DELETE FROM reports WHERE number = ?"
+SELECT_REPORTS = "SELECT number, trial, attempt, points FROM reports ORDER BY number"
 INSERT_POINTS = """
 INSERT INTO points VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
   steps = CAST(steps || excluded.steps AS BLOB), vals = CAST(vals || excluded.vals AS BLOB)

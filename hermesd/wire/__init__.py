@@ -27,7 +27,7 @@ from hermesd.wire.orders import (
     launch_from_proto,
     launch_to_proto,
 )
-from hermesd.wire.reports import points_from_proto
+from hermesd.wire.reports import points_from_proto, points_to_proto
 
 __all__ = [
     "Malformed",
@@ -44,6 +44,7 @@ __all__ = [
     "launch_from_proto",
     "launch_to_proto",
     "points_from_proto",
+    "points_to_proto",
     "quantum_from_proto",
     "quantum_to_proto",
 ]

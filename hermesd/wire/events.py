@@ -230,7 +230,7 @@ def event_from_proto(
             return hello_from_proto(request.hello)
         case "report":
             if points is None:
-                points = points_from_proto(request.report)
+                points = points_from_proto(request.report.points)
             return report_from_proto(request.report, points)
         case "run_started":
             started = request.run_started

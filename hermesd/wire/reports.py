@@ -33,7 +33,7 @@ def report_to_proto(report: Reported, points: Iterable[Series]) -> pb.Report:
             )
             for chunk in report.chunks
         ],
-        points=[pb.MetricPoints(metric=m, steps=steps, values=v) for m, steps, v in points],
+        points=points_to_proto(points),
         busy_seconds=report.busy_seconds,
         examples=report.examples,
         memory_bytes=report.memory_bytes,
@@ -44,18 +44,36 @@ def report_to_proto(report: Reported, points: Iterable[Series]) -> pb.Report:
     )
 
 
-def points_from_proto(message: pb.Report) -> tuple[Series, ...]:
+def points_to_proto(points: Iterable[Series]) -> pb.MetricPoints:
+    """The message of points of several metrics."""
+    series = list(points)
+    return pb.MetricPoints(
+        metrics=[one.metric for one in series],
+        counts=[len(one.steps) for one in series],
+        steps=[step for one in series for step in one.steps],
+        values=[value for one in series for value in one.values],
+    )
+
+
+def points_from_proto(message: pb.MetricPoints) -> tuple[Series, ...]:
     """The points that travel beside a report. Raises Malformed."""
-    found = []
-    for points in message.points:
-        # A slice is copied by the library at once, an iteration asks it for each number.
-        steps, values = tuple(points.steps[:]), tuple(points.values[:])
-        if not steps or len(steps) != len(values):
-            raise Malformed(
-                f"report.points {points.metric!r}: {len(steps)} steps and"
-                f" {len(values)} values, expected as many of each and at least one"
-            )
-        found.append(Series(points.metric, steps, values))
+    # A slice is copied by the library at once, an iteration asks it for each number.
+    metrics, counts = message.metrics[:], message.counts[:]
+    steps, values = tuple(message.steps[:]), tuple(message.values[:])
+    if len(metrics) != len(counts) or min(counts, default=1) < 1:
+        raise Malformed(
+            f"report.points: {len(metrics)} metrics with {counts[:8]} points, expected as many"
+            " numbers as metrics, each at least 1"
+        )
+    if not sum(counts) == len(steps) == len(values):
+        raise Malformed(
+            f"report.points: {len(steps)} steps and {len(values)} values,"
+            f" expected {sum(counts)} of each"
+        )
+    found, end = [], 0
+    for metric, count in zip(metrics, counts, strict=True):
+        begin, end = end, end + count
+        found.append(Series(metric, steps[begin:end], values[begin:end]))
     return tuple(found)
 
 

@@ -13,7 +13,9 @@ from typing import Any
 import grpc
 
 import hermesd
+from hermesd import wire
 from hermesd.config import HeadConfig
+from hermesd.core.node_messages import Series
 from hermesd.head.server import Running, running
 from hermesd.head.session import Session
 from hermesd.pb.hermes.v1 import control_pb2 as pb
@@ -189,10 +191,9 @@ class Node:
                 attempt=launch.attempt,
                 step=steps[-1],
                 chunks=[chunk] if chunks else [],
-                points=[
-                    node_pb2.MetricPoints(metric=name, steps=at, values=values)
-                    for name, (at, values) in points.items()
-                ],
+                points=wire.points_to_proto(
+                    Series(name, at, values) for name, (at, values) in points.items()
+                ),
                 busy_seconds=0.5,
                 examples=64,
                 memory_bytes=1000,

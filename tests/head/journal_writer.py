@@ -9,7 +9,7 @@ from pathlib import Path
 from hermesd.core.events import NodeSilent, QuantumEnded
 from hermesd.core.model import RunId
 from hermesd.head.journal import Journal, opened
-from hermesd.head.points import Points
+from tests.head.blocks import block
 
 
 async def append(journal: Journal, worker: int) -> None:
@@ -18,7 +18,7 @@ async def append(journal: Journal, worker: int) -> None:
         step += 1
         run = RunId(f"d/{worker}", 1)
         entries = [(float(step), QuantumEnded(run, 0, step), ""), (1.0, NodeSilent("n", ""), "")]
-        seq = await journal.append(entries, [Points(run, "loss", [step], [1 / step])])
+        seq = await journal.append(entries, [block(run, loss=([step], [1 / step]))])
         print(seq, worker, step, flush=True)
 
 

@@ -16,9 +16,12 @@ from hermesd import record
 from hermesd.core.events import NodeSilent, Paused, QuantumEnded
 from hermesd.core.model import RunId
 from hermesd.head import schema
+from hermesd.head.fresh_points import GATHERED
 from hermesd.head.journal import Journal, JournalBroken, Snapshot, opened
-from hermesd.head.points import Curve, Points, curve
+from hermesd.head.points import Curve, curve
 from hermesd.head.statedir import StateAway, StateRefused, filesystem_magic, owned
+from hermesd.head.transactions import Statements
+from tests.head.blocks import block
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RUN = RunId("d/1", 1)
@@ -36,7 +39,7 @@ async def filled(directory: Path, count: int = 500) -> None:
     async with opened(directory) as journal:
         await journal.append(
             [(float(n), QuantumEnded(RUN, n, n), "") for n in range(count)],
-            [Points(RUN, "loss", range(count), [0.5] * count)],
+            [block(RUN, loss=(range(count), [0.5] * count))],
         )
 
 
@@ -86,29 +89,85 @@ async def test_a_caller_that_is_cancelled_does_not_tear_the_transaction(journal:
     assert len(await journal.read(0)) == 1001
 
 
-async def test_points_grow_in_place_and_start_a_new_piece_when_full(journal: Journal) -> None:
-    for step in range(0, 400, 4):
-        steps = range(step, step + 4)
-        series = [Points(RUN, m, steps, [s / 2 for s in steps]) for m in ("loss", "accuracy")]
-        await journal.append([(0.0, NodeSilent("n", ""), "")], series)
-    pieces = await journal.pieces("d/1", "loss")
-    assert len(pieces) == 4
-    assert curve(pieces) == Curve(list(range(400)), [s / 2 for s in range(400)])
-    assert await journal.metrics("d/1") == ["accuracy", "loss"]
-    assert await journal.metrics("d/2") == []
+async def reported(journal: Journal, *steps: int) -> None:
+    """A report a step, with two metrics."""
+    for step in steps:
+        points = block(RUN, loss=([step], [step / 2]), accuracy=([step], [step / 4]))
+        await journal.append([(0.0, NodeSilent("n", ""), "")], [points])
 
 
-async def test_points_go_on_in_a_new_piece_after_a_restart(tmp_path: Path) -> None:
-    for start in (0, 3):
-        async with opened(tmp_path) as journal:
-            points = [Points(RUN, "loss", [start, start + 1], [0.1, float("nan")])]
-            await journal.append([(0.0, NodeSilent("n", ""), "")], points)
+def count(directory: Path, table: str) -> int:
+    with closing(sqlite3.connect(directory / schema.NAME)) as connection:
+        (found,) = connection.execute(f"SELECT COUNT(*) FROM {table}").fetchone()
+    return int(found)
+
+
+async def test_points_of_many_reports_become_pieces_by_metric(tmp_path: Path) -> None:
     async with opened(tmp_path) as journal:
-        pieces = await journal.pieces("d/1", "loss")
-        assert len(pieces) == 2
-        assert curve(pieces).steps == [0, 1, 3, 4]
+        await reported(journal, *range(2 * GATHERED + 3))
+        assert (count(tmp_path, "points"), count(tmp_path, "reports")) == (2 * 2, 3)
+        steps = list(range(2 * GATHERED + 3))
+        assert curve(await journal.pieces("d/1", "loss")) == Curve(steps, [s / 2 for s in steps])
+        assert await journal.metrics("d/1") == ["accuracy", "loss"]
+        assert await journal.metrics("d/2") == []
+
+
+async def test_what_has_come_of_a_run_that_is_over_becomes_pieces(tmp_path: Path) -> None:
+    async with opened(tmp_path) as journal:
+        await reported(journal, 1, 2)
+        journal.close_run(RUN)
+        assert curve(await journal.pieces("d/1", "loss")).steps == [1, 2]
+        await journal.append([(0.0, NodeSilent("n", ""), "")])
+        assert (count(tmp_path, "points"), count(tmp_path, "reports")) == (2, 0)
+        assert curve(await journal.pieces("d/1", "loss")).steps == [1, 2]
+
+
+async def test_no_point_is_missing_while_it_becomes_a_piece(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await reported(journal, *range(GATHERED - 1))
+    writing, written = asyncio.Event(), asyncio.Event()
+    commit = journal._connection.commit
+
+    async def slow(statements: Statements) -> None:
+        writing.set()
+        await written.wait()
+        await commit(statements)
+
+    monkeypatch.setattr(journal._connection, "commit", slow)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(reported(journal, GATHERED - 1))
+        await writing.wait()
+        assert curve(await journal.pieces("d/1", "loss")).steps == list(range(GATHERED))
+        written.set()
+    assert curve(await journal.pieces("d/1", "loss")).steps == list(range(GATHERED))
+
+
+async def test_what_a_killed_head_left_is_there_after_a_restart(tmp_path: Path) -> None:
+    for start in (0, 2):
+        async with opened(tmp_path) as journal:
+            await reported(journal, start, start + 1)
+    async with opened(tmp_path) as journal:
+        assert curve(await journal.pieces("d/1", "loss")).steps == [0, 1, 2, 3]
+        assert await journal.trials_with_points() == ["d/1"]
         await journal.forget_points(["d/1"])
         assert await journal.pieces("d/1", "loss") == []
+        await journal.append([(0.0, NodeSilent("n", ""), "")])
+    assert (count(tmp_path, "points"), count(tmp_path, "reports")) == (0, 0)
+
+
+async def test_a_journal_of_the_version_before_is_made_one_of_this(tmp_path: Path) -> None:
+    async with opened(tmp_path) as journal:
+        await reported(journal, 1)
+        journal.close_run(RUN)
+        await journal.append([(0.0, NodeSilent("n", ""), "")])
+    with closing(sqlite3.connect(tmp_path / schema.NAME)) as connection:
+        connection.executescript("DROP TABLE reports; PRAGMA user_version = 1")
+    async with opened(tmp_path) as journal:
+        await reported(journal, 2)
+        assert curve(await journal.pieces("d/1", "loss")).steps == [1, 2]
+    async with opened(tmp_path) as journal:
+        assert curve(await journal.pieces("d/1", "loss")).steps == [1, 2]
 
 
 async def test_ids_of_all_studies_are_remembered(journal: Journal) -> None:
@@ -163,7 +222,7 @@ async def test_a_full_disk_breaks_the_journal_and_keeps_what_was_acknowledged(
 ) -> None:
     async with opened(tmp_path) as journal:
         await journal.append([(0.0, NodeSilent("n", ""), "")])
-        await journal._connection.execute("PRAGMA max_page_count = 20")
+        await journal._connection.do(lambda c: c.execute("PRAGMA max_page_count = 20"))
         with pytest.raises(JournalBroken, match="full"):
             await journal.append([(0.0, NodeSilent("x" * 100_000, ""), "")])
     async with opened(tmp_path) as journal:
@@ -175,7 +234,7 @@ async def test_a_reader_of_the_file_only_delays_a_commit(tmp_path: Path) -> None
         await journal.append([(0.0, NodeSilent("n", ""), "")])
         with closing(sqlite3.connect(tmp_path / schema.NAME)) as stranger:
             stranger.execute("BEGIN IMMEDIATE")
-            await journal._connection.execute("PRAGMA busy_timeout = 1")
+            await journal._connection.do(lambda c: c.execute("PRAGMA busy_timeout = 1"))
             async with asyncio.TaskGroup() as tasks:
                 waiting = tasks.create_task(journal.append([(0.0, NodeSilent("m", ""), "")]))
                 assert len(await journal.read(0)) == 1
@@ -257,7 +316,7 @@ async def test_what_is_no_damage_is_not_called_so(tmp_path: Path) -> None:
 async def test_strange_files_are_refused(tmp_path: Path) -> None:
     await filled(tmp_path, 1)
     execute(tmp_path, "PRAGMA user_version = 9")
-    await refused(tmp_path, r"schema version 9, this head knows 1")
+    await refused(tmp_path, r"schema version 9, this head knows 2")
     execute(tmp_path, "PRAGMA application_id = 7")
     await refused(tmp_path, r"not a journal of Hermes")
 

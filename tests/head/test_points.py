@@ -7,12 +7,11 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermesd.core.model import RunId
-from hermesd.head.points import Curve, Piece, Points, curve, pack, unpack
+from hermesd.head.points import Curve, Piece, curve, pack, unpack
 
 
 def piece(attempt: int, steps: list[int], values: list[float]) -> Piece:
-    packed = pack(Points(RunId("d/1", attempt), "loss", steps, values))
+    packed = pack(Curve(steps, values))
     return Piece("d/1", attempt, "loss", *packed)
 
 

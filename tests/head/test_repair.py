@@ -13,11 +13,14 @@ from typing import Any
 
 import pytest
 
+from hermesd.core.model import RunId
 from hermesd.head import journal_file, schema
 from hermesd.head.journal import opened
+from hermesd.head.points import curve
 from hermesd.head.repair import repair
 from hermesd.head.statedir import StateRefused
 from tests.core.playbook import joined, submitted
+from tests.head.blocks import block
 
 BEFORE = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -111,3 +114,25 @@ async def test_no_journal_is_made_where_one_has_been(tmp_path: Path, trace: str)
         async with opened(tmp_path):
             pass
     assert [path.name for path in tmp_path.iterdir()] == [trace]
+
+
+@pytest.mark.parametrize("version", [1, schema.VERSION])
+async def test_points_are_kept_whether_they_are_pieces_already_or_not(
+    tmp_path: Path, version: int
+) -> None:
+    run = RunId("a/1", 1)
+    async with opened(tmp_path) as journal:
+        await journal.append([(0.0, submitted(1, "a"), "")], [block(run, loss=([1], [0.5]))])
+        journal.close_run(run)
+        await journal.append([(0.0, submitted(1, "b"), "")])
+        await journal.append([(1.0, joined(), "")], [block(run, loss=([2], [0.25]))])
+    with closing(sqlite3.connect(tmp_path / schema.NAME)) as connection:
+        connection.execute("UPDATE journal SET body = 'x' WHERE seq = 2")
+        if version == 1:
+            connection.execute("DROP TABLE reports")
+        connection.execute(f"PRAGMA user_version = {version}")
+        connection.commit()
+    assert [why for _, why, _ in repair(tmp_path).aside] == ["entry 2: its checksum does not agree"]
+    async with opened(tmp_path) as journal:
+        steps = curve(await journal.pieces("a/1", "loss")).steps
+        assert steps == ([1] if version == 1 else [1, 2])

@@ -101,7 +101,7 @@ class Head(node_pb2_grpc.NodeServiceServicer):
             self.events.append(event)
             self.sequences.append(request.sequence)
             if isinstance(event, Reported):
-                self.points.append((event, wire.points_from_proto(request.report)))
+                self.points.append((event, wire.points_from_proto(request.report.points)))
         if request.sequence and not self.deaf:
             self.acknowledge(request.sequence, out)
         async with self._news:

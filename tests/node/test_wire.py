@@ -101,7 +101,7 @@ def test_a_report_carries_its_points_with_their_last_values_and_ranges(
     report = Reported(run, 7, tuple(losses), last, *known)
     sent = wire.event_to_proto(report, points)
     assert wire.event_from_proto(sent) == report
-    assert wire.points_from_proto(sent.report) == tuple(points)
+    assert wire.points_from_proto(sent.report.points) == tuple(points)
 
 
 work = st.builds(
@@ -193,9 +193,31 @@ def test_hello_survives_the_wire() -> None:
         (pb.AttachRequest(hello=pb.Hello(node="n")), "hello: node and boot_id"),
         (
             pb.AttachRequest(
-                report=pb.Report(trial="t", attempt=1, points=[pb.MetricPoints(metric="a")])
+                report=pb.Report(trial="t", attempt=1, points=pb.MetricPoints(metrics=["a"]))
             ),
-            "report.points 'a'",
+            "report.points: 1 metrics with",
+        ),
+        (
+            pb.AttachRequest(
+                report=pb.Report(
+                    trial="t",
+                    attempt=1,
+                    points=pb.MetricPoints(metrics=["a"], counts=[2], steps=[1, 2], values=[0.5]),
+                )
+            ),
+            "report.points: 2 steps and 1 values",
+        ),
+        (
+            pb.AttachRequest(
+                report=pb.Report(
+                    trial="t",
+                    attempt=1,
+                    points=pb.MetricPoints(
+                        metrics=["a", "b"], counts=[2, -1], steps=[1], values=[0.5]
+                    ),
+                )
+            ),
+            "each at least 1",
         ),
         (
             pb.AttachRequest(report=pb.Report(trial="t", attempt=1, chunks=[pb.LossChunk()])),

@@ -436,23 +436,24 @@ class LossChunk(_message.Message):
     def __init__(self, first_step: _Optional[int] = ..., last_step: _Optional[int] = ..., count: _Optional[int] = ..., total: _Optional[float] = ..., low: _Optional[float] = ..., high: _Optional[float] = ...) -> None: ...
 
 class MetricPoints(_message.Message):
-    __slots__ = ("metric", "steps", "values")
-    METRIC_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("metrics", "counts", "steps", "values")
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
-    metric: str
+    metrics: _containers.RepeatedScalarFieldContainer[str]
+    counts: _containers.RepeatedScalarFieldContainer[int]
     steps: _containers.RepeatedScalarFieldContainer[int]
     values: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, metric: _Optional[str] = ..., steps: _Optional[_Iterable[int]] = ..., values: _Optional[_Iterable[float]] = ...) -> None: ...
+    def __init__(self, metrics: _Optional[_Iterable[str]] = ..., counts: _Optional[_Iterable[int]] = ..., steps: _Optional[_Iterable[int]] = ..., values: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("trial", "attempt", "step", "planned_steps", "chunks", "points", "busy_seconds", "examples", "memory_bytes", "cpu_seconds", "not_finite", "number", "device_memory_bytes")
+    __slots__ = ("trial", "attempt", "step", "planned_steps", "chunks", "busy_seconds", "examples", "memory_bytes", "cpu_seconds", "not_finite", "number", "device_memory_bytes", "points")
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     PLANNED_STEPS_FIELD_NUMBER: _ClassVar[int]
     CHUNKS_FIELD_NUMBER: _ClassVar[int]
-    POINTS_FIELD_NUMBER: _ClassVar[int]
     BUSY_SECONDS_FIELD_NUMBER: _ClassVar[int]
     EXAMPLES_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -460,12 +461,12 @@ class Report(_message.Message):
     NOT_FINITE_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     DEVICE_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    POINTS_FIELD_NUMBER: _ClassVar[int]
     trial: str
     attempt: int
     step: int
     planned_steps: int
     chunks: _containers.RepeatedCompositeFieldContainer[LossChunk]
-    points: _containers.RepeatedCompositeFieldContainer[MetricPoints]
     busy_seconds: float
     examples: int
     memory_bytes: int
@@ -473,7 +474,8 @@ class Report(_message.Message):
     not_finite: bool
     number: int
     device_memory_bytes: int
-    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., planned_steps: _Optional[int] = ..., chunks: _Optional[_Iterable[_Union[LossChunk, _Mapping]]] = ..., points: _Optional[_Iterable[_Union[MetricPoints, _Mapping]]] = ..., busy_seconds: _Optional[float] = ..., examples: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., not_finite: bool = ..., number: _Optional[int] = ..., device_memory_bytes: _Optional[int] = ...) -> None: ...
+    points: MetricPoints
+    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., planned_steps: _Optional[int] = ..., chunks: _Optional[_Iterable[_Union[LossChunk, _Mapping]]] = ..., busy_seconds: _Optional[float] = ..., examples: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., not_finite: bool = ..., number: _Optional[int] = ..., device_memory_bytes: _Optional[int] = ..., points: _Optional[_Union[MetricPoints, _Mapping]] = ...) -> None: ...
 
 class QuantumEnded(_message.Message):
     __slots__ = ("trial", "attempt", "grant", "step")
