@@ -1,9 +1,9 @@
 """The directory form of a checkpoint: files and a manifest that proves them.
 
-Rule: a checkpoint is built in `<id>.partial`, every file fsynced, the manifest written last,
-then renamed; so a directory without the suffix is complete, and one whose sums are wrong has
-been damaged since. What fails while it is built is removed at once, what was interrupted at the
-next start.
+Rule: a checkpoint is built in `<id>.partial`, every file fsynced, the manifest written last, then
+renamed; so a directory without the suffix is complete, and one whose sums are wrong, that of the
+manifest's own words among them, has been damaged since. What fails while it is built is removed at
+once, what was interrupted at the next start.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from trainer_shim import straight
 
 VERSION = 1
 MANIFEST = "manifest.json"
+_SUM = "sum"  # in a manifest: the hash of all else that it says
 _PARTIAL = ".partial"
 _FETCHED = ".fetched.partial"  # a node daemon brings it from another machine, and may go on with it
 _CHUNK = 1 << 20
@@ -115,6 +116,7 @@ class Builder:
         now = datetime.datetime.now(datetime.timezone.utc)
         manifest = {"version": VERSION, **fields, "files": self._sums}
         manifest["created_utc"] = now.isoformat(timespec="milliseconds")
+        manifest[_SUM] = _sum_of(manifest)
         body = json.dumps(manifest, indent=1, sort_keys=True).encode()
         path = os.path.join(self.partial, MANIFEST)
         with open(path, "wb") as file:
@@ -189,7 +191,15 @@ def _manifest(path: str) -> tuple[Fields, bytes]:
         raise SnapshotError(f"{path}: no readable manifest: {error}") from error
     if not isinstance(manifest, dict) or manifest.get("version") != VERSION:
         raise SnapshotError(f"{path}: not a checkpoint of version {VERSION}")
+    if _SUM in manifest and manifest[_SUM] != _sum_of(manifest):  # earlier ones have none
+        raise SnapshotError(f"{path}: the manifest is not what was written")
     return manifest, body
+
+
+def _sum_of(manifest: Mapping[str, Any]) -> str:
+    """Of all that a manifest says but this."""
+    said = {name: value for name, value in manifest.items() if name != _SUM}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 def _summary(path: str, manifest: Fields, body: bytes) -> Fields:

@@ -1,10 +1,10 @@
 """The checkpoints of a trial as they lie on this node's disk.
 
-Rule: only manifests are parsed (size-limited JSON); the files are hashed and never opened as
-what they are. A directory that does not verify is passed over, never removed as if it were
-superseded, unless two newer ones verify; what a later attempt has taken is newer. One that a
-program could not go on from twice is set aside; one that another node asks for stays until that
-node asks for the next.
+Rule: only manifests are parsed (size-limited JSON, with a hash of their own words); the files are
+hashed and never opened as what they are. A directory that does not verify is passed over, never
+removed as if it were superseded, unless two newer ones verify; what a later attempt has taken is
+newer. One that a program could not go on from twice is set aside; one that another node asks for
+stays until that node asks for the next.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from hermesd.core.model import CheckpointId
 from hermesd.node.frames import Frame
 
 MANIFEST = "manifest.json"
+SUM = "sum"  # in a manifest: the hash of all else that it says
 MANIFEST_LIMIT_BYTES = 16 << 20
 KEPT = 2
 _REFUSED = ".refused"  # in a checkpoint that a program could not go on from once
@@ -239,7 +240,15 @@ def _manifest(path: Path) -> tuple[dict[str, Any], str]:
         raise Damaged(f"{path}: no readable manifest: {error}") from None
     if not isinstance(manifest, dict) or not _is_sound(manifest):
         raise Damaged(f"{path}: its manifest names no step and files")
+    if SUM in manifest and manifest[SUM] != _sum_of(manifest):  # earlier ones have none
+        raise Damaged(f"{path}: its manifest is not what was written")
     return manifest, hashlib.sha256(body).hexdigest()
+
+
+def _sum_of(manifest: Mapping[str, Any]) -> str:
+    """Of all that a manifest says but this, as the host has counted it."""
+    said = {name: value for name, value in manifest.items() if name != SUM}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 def _is_sound(manifest: Mapping[str, Any]) -> bool:

@@ -3,11 +3,16 @@
 import errno
 import fcntl
 import json
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hermesd.node import checkpoints
+from trainer_shim import snapshot
 from trainer_shim.snapshot import Builder
 
 
@@ -46,12 +51,33 @@ def test_any_damage_is_seen(tmp_path: Path, harm: str) -> None:
             body = json.loads(manifest.read_text())
             (tmp_path / "outside").write_bytes(file.read_bytes())
             body["files"]["../outside"] = body["files"].pop("weights.bin")
+            del body[checkpoints.SUM]
             manifest.write_text(json.dumps(body))
         case "depth":
             manifest.write_text("[" * 100_000)
     with pytest.raises(checkpoints.Damaged, match="s5"):
         checkpoints.verified(path)
     assert list(checkpoints.newest(tmp_path)) == []
+
+
+@given(st.data())
+def test_no_flipped_bit_of_a_manifest_changes_what_is_taken_for_true(data: st.DataObject) -> None:
+    """In the words that promise what the program is restored to, too: its seeds, its step."""
+    with tempfile.TemporaryDirectory() as folder:
+        old = build(Path(folder), "s5", 5)
+        path = build(Path(folder), "s9", 9)
+        before, manifest = checkpoints.verified(path), path / "manifest.json"
+        body = bytearray(manifest.read_bytes())
+        body[data.draw(st.integers(0, len(body) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+        manifest.write_bytes(body)
+        found = next(checkpoints.newest(Path(folder)))
+        assert replace(found, sha256="") in (
+            replace(before, sha256=""),
+            replace(checkpoints.verified(old), sha256=""),
+        )
+        said = snapshot.newest_verified(folder)
+        assert said is not None
+        assert (said["id"], said["step"]) in (("s9", 9), ("s5", 5))
 
 
 def test_one_that_was_refused_twice_is_set_aside(tmp_path: Path) -> None:

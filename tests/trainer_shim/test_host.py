@@ -295,8 +295,9 @@ def test_a_program_reports_at_a_mark_and_goes_on(make_trial: MakeTrial) -> None:
     assert trial.until("parked")["cause"] == "limit"
 
 
+@pytest.mark.parametrize("damaged", ["state.json", "manifest"])
 def test_a_corrupt_checkpoint_fails_the_restore_and_an_older_one_serves(
-    make_trial: MakeTrial,
+    make_trial: MakeTrial, damaged: str
 ) -> None:
     trial = make_trial(LOOP, "20").launch()
     trial.start(limit=4)
@@ -307,12 +308,16 @@ def test_a_corrupt_checkpoint_fails_the_restore_and_an_older_one_serves(
     trial.until("parked")
     trial.send("demote", id="new")
     new = trial.until("suspended")["checkpoint"]["path"]
-    state = Path(new, "state.json")
-    state.write_bytes(state.read_bytes()[:-1] + b" ")
+    if damaged == "manifest":
+        manifest = Path(new, "manifest.json")
+        manifest.write_text(manifest.read_text().replace('"step": 8', '"step": 9'))
+    else:
+        state = Path(new, "state.json")
+        state.write_bytes(state.read_bytes()[:-1] + b" ")
     trial.start(restore=new)
     failed = trial.until("failed")
     assert failed["error_kind"] == "restore"
-    assert "state.json" in failed["detail"]
+    assert damaged in failed["detail"]
     assert failed["restored_from"] == new
     trial.start(restore=old)
     trial.until("completed")

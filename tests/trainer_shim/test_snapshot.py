@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from hermesd.node import checkpoints
 from trainer_shim import snapshot
 
 FIELDS = {"trial": "t/1", "attempt": 1, "framework": "none", "fidelity": "author", "reason": ""}
@@ -43,6 +48,33 @@ def test_damage_is_named_and_the_one_before_is_found(tmp_path: Path, harm: str) 
     found = snapshot.newest_verified(str(tmp_path))
     assert found is not None
     assert found["id"] == "old"
+
+
+@given(st.data())
+def test_a_flipped_bit_of_a_manifest_changes_nothing_unseen(data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(write(Path(folder), "c", 3)["path"])
+        before, manifest = snapshot.verify(str(path)), path / snapshot.MANIFEST
+        body = bytearray(manifest.read_bytes())
+        body[data.draw(st.integers(0, len(body) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+        manifest.write_bytes(body)
+        try:
+            after = snapshot.verify(str(path))
+        except snapshot.SnapshotError:
+            return
+        assert {name: after[name] for name in before if name in after} == {
+            name: before[name] for name in before if name in after
+        }
+        assert len(before.keys() - after.keys()) <= 1
+
+
+def test_a_manifest_of_before_there_were_sums_is_taken(tmp_path: Path) -> None:
+    path = Path(write(tmp_path, "c", 3)["path"])
+    manifest = json.loads((path / snapshot.MANIFEST).read_text())
+    del manifest["sum"]
+    (path / snapshot.MANIFEST).write_text(json.dumps(manifest))
+    assert snapshot.verify(str(path))["step"] == 3
+    assert checkpoints.verified(path).step == 3
 
 
 def test_an_unfinished_checkpoint_does_not_count(tmp_path: Path) -> None:
