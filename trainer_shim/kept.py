@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import errno
 import functools
 import io
 import json
@@ -20,7 +19,7 @@ import shutil
 import sys
 from typing import Any, Callable
 
-from trainer_shim import writers
+from trainer_shim import databases, moving, writers
 from trainer_shim.found import Found
 
 NAME = ".hermes-files.json"  # in a checkpoint; hidden, for some are their authors' own
@@ -71,6 +70,8 @@ class Files:
                 logs[name] = [size, size]
         for fd, path in writers.flush(self._folder).items():
             with contextlib.suppress(OSError):
+                if databases.is_open(fd, path):
+                    continue
                 logs[self._named(path)] = [os.fstat(fd).st_size, os.lseek(fd, 0, os.SEEK_CUR)]
         if not logs and not self._made:
             return b""
@@ -89,9 +90,13 @@ class Files:
         self._found.note(is_anew)
         made, changed = self._found.since()
         for name in made:
-            _move(os.path.join(self._folder, name), os.path.join(self._aside, name))
+            # A database that stays would be torn without what lies beside it.
+            stays = databases.beside(os.path.join(self._folder, name))
+            (moving.copy if stays else moving.move)(
+                os.path.join(self._folder, name), os.path.join(self._aside, name)
+            )
         for name in changed:
-            _copy(os.path.join(self._folder, name), os.path.join(self._aside, name))
+            moving.copy(os.path.join(self._folder, name), os.path.join(self._aside, name))
 
     def training(self) -> None:
         """The program trains from here on; run again, it has passed what it had trained before:
@@ -137,12 +142,12 @@ class Files:
         opened = writers.flush(self._folder)
         self._put_back_files(set(opened.values()), writers.held_by_others(self._folder))
         for name, (size, _) in self._logs.items():
-            _cut(os.path.join(self._folder, name), size)
+            moving.cut(os.path.join(self._folder, name), size)
         for fd, path in opened.items():
             with contextlib.suppress(OSError):  # closed since, by another thread of the program
                 there = os.fstat(fd).st_size
                 size, position = self._logs.get(self._named(path), (there, there))
-                if writers.path_of(fd) == path:
+                if writers.path_of(fd) == path and not databases.is_open(fd, path):
                     # Less than there was has been lost by somebody else: no hole is left then.
                     writers.move(fd, position if there >= size else min(position, there))
 
@@ -150,6 +155,10 @@ class Files:
         with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
             written = json.load(file)
             self._logs, self._made = written["logs"], set(written["folders"])
+            for name in list(self._logs):  # of a checkpoint of before databases were known
+                places = (os.path.join(place, name) for place in (self._folder, self._aside))
+                if any(databases.is_one(one) or databases.beside(one) for one in places):
+                    del self._logs[name]
             self._appended = set(written.get("appended", ()))
 
     def return_all(self) -> None:
@@ -171,15 +180,23 @@ class Files:
                 kept, path = os.path.join(folder, file_name), os.path.join(inside, file_name)
                 if missing_only and os.path.lexists(path):
                     continue
+                if databases.beside(kept):
+                    continue  # it comes back with its database
+                if databases.is_one(kept):
+                    databases.put_back(kept, path, path in opened | held, path + EARLIER)
+                    continue
                 size = self._logs.get(os.path.relpath(kept, self._aside), (sys.maxsize, 0))[0]
-                _cut(kept, size)
+                moving.cut(kept, size)
                 if path in opened:
                     shutil.copyfile(kept, path)
                 elif path in held:
-                    with _open(kept, "rb") as before, _open(path + EARLIER, "ab") as beside:
+                    with (
+                        moving.opening(kept, "rb") as before,
+                        moving.opening(path + EARLIER, "ab") as beside,
+                    ):
                         shutil.copyfileobj(before, beside)
                 else:
-                    _move(kept, path)
+                    moving.move(kept, path)
         if not missing_only:
             shutil.rmtree(self._aside, ignore_errors=True)
 
@@ -211,25 +228,25 @@ class Files:
         @functools.wraps(opening)
         def open(file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> Any:
             if isinstance(mode, str) and not _CHANGING.isdisjoint(mode):
-                self._set_aside(file, _move if mode[0] in "wx" else shutil.copy2)
+                self._set_aside(file, moving.move if mode[0] in "wx" else moving.copy)
             return opening(file, mode, *args, **kwargs)
 
         @functools.wraps(by_flags)
         def os_open(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
             if flags & _CHANGING_FLAGS and kwargs.get("dir_fd") is None:
                 makes = os.O_CREAT | (os.O_EXCL if flags & os.O_EXCL else os.O_TRUNC)
-                self._set_aside(path, _move if flags & makes == makes else shutil.copy2)
+                self._set_aside(path, moving.move if flags & makes == makes else moving.copy)
             return by_flags(path, flags, *args, **kwargs)
 
         for owner, name in ((builtins, "open"), (io, "open")):
             self._replace(owner, name, open)
         self._replace(os, "open", os_open)
-        self._before(os, "truncate", shutil.copy2)
+        self._before(os, "truncate", moving.copy)
         for name in ("remove", "unlink"):
-            self._before(os, name, _link)
+            self._before(os, name, moving.link)
         for name in ("rename", "replace"):
-            self._before(os, name, _link, "src", "dst")
-        self._before(shutil, "rmtree", _link)
+            self._before(os, name, moving.link, "src", "dst")
+        self._before(shutil, "rmtree", moving.link)
 
     def _replace(self, owner: Any, name: str, function: Callable[..., Any]) -> None:
         self._originals.append((owner, name, getattr(owner, name)))
@@ -245,7 +262,7 @@ class Files:
             given = dict(zip(places, args), **kwargs)
             if all(given.get(relative) is None for relative in _RELATIVE):
                 for path in (given[place] for place in places if place in given):
-                    for inside in _below(path) if owner is shutil else (path,):
+                    for inside in moving.below(path) if owner is shutil else (path,):
                         self._set_aside(inside, how)
             return original(*args, **kwargs)
 
@@ -260,7 +277,7 @@ class Files:
         whole, kept = os.path.join(self._folder, name), os.path.join(self._aside, name)
         if os.path.isfile(whole) and not os.path.exists(kept):
             with contextlib.suppress(OSError):  # what cannot be kept is the program's to lose
-                how(whole, _with_folder(kept))
+                how(whole, kept)
 
     def _named(self, path: Any) -> str:
         """A path relative to the working directory; empty if it is none, or lies elsewhere."""
@@ -269,43 +286,3 @@ class Files:
         whole = os.path.realpath(os.fsdecode(path))
         inside = whole.startswith(self._folder + os.sep)
         return whole[len(self._folder) + 1 :] if inside else ""
-
-
-def _below(path: Any) -> list[str]:
-    """The files of a folder."""
-    return [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
-
-
-def _cut(path: str, size: int) -> None:
-    with contextlib.suppress(FileNotFoundError, IsADirectoryError):
-        if os.path.getsize(path) > size:
-            os.truncate(path, size)
-
-
-# As they are before a program is run: a re-run's own changes go through what is hooked.
-_replace, _make_link, _open = os.replace, os.link, io.open
-
-
-def _with_folder(path: str) -> str:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    return path
-
-
-def _move(source: str, target: str) -> None:
-    try:
-        _replace(source, _with_folder(target))
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        shutil.move(source, target)
-
-
-def _copy(source: str, target: str) -> None:
-    shutil.copy2(source, _with_folder(target), follow_symlinks=False)
-
-
-def _link(source: str, target: str) -> None:
-    try:
-        _make_link(source, target)
-    except OSError:
-        shutil.copy2(source, target)

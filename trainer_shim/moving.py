@@ -1,0 +1,72 @@
+"""Moving, copying and cutting the files of a program.
+
+Rule: by the functions that there were before the program: its re-run's own calls go through what is
+hooked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import shutil
+from typing import Any
+
+_replace, _make_link, _remove, opening = os.replace, os.link, os.remove, io.open
+
+
+def move(source: str, target: str) -> None:
+    """Have a file, or a folder, in another place, whose folders are made."""
+    try:
+        _replace(source, _with_folder(target))
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        shutil.move(source, target)
+
+
+def copy(source: str, target: str) -> None:
+    """Have it in another place, too."""
+    shutil.copy2(source, _with_folder(target), follow_symlinks=False)
+
+
+def link(source: str, target: str) -> None:
+    """Have a second name for a file; a copy where that cannot be."""
+    _with_folder(target)
+    try:
+        _make_link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def remove(path: str) -> None:
+    """Remove a file, if it is there."""
+    with contextlib.suppress(FileNotFoundError):
+        _remove(path)
+
+
+def cut(path: str, size: int) -> None:
+    """Shorten a file that is longer."""
+    with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+        if os.path.getsize(path) > size:
+            os.truncate(path, size)
+
+
+def below(path: Any) -> list[str]:
+    """The files of a folder."""
+    return [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
+
+
+def free(path: str) -> str:
+    """The path, or the first with a number after it that nothing lies at."""
+    number, found = 1, path
+    while os.path.lexists(found):
+        number += 1
+        found = f"{path}-{number}"
+    return found
+
+
+def _with_folder(path: str) -> str:
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    return path
