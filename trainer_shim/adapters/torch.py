@@ -10,7 +10,6 @@ resume is never called exact; what cannot be rebuilt at all is found out, and on
 from __future__ import annotations
 
 import types
-import weakref
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -18,6 +17,7 @@ from trainer_shim.adapters import torch_generators
 from trainer_shim.adapters import torch_private as private
 from trainer_shim.adapters import torch_whole as whole
 from trainer_shim.adapters.ends import End
+from trainer_shim.adapters.torch_beside import Beside
 from trainer_shim.adapters.torch_between import Between
 from trainer_shim.adapters.torch_iteration import Iteration
 from trainer_shim.adapters.torch_left import Left
@@ -68,7 +68,6 @@ class Session:
         self.agent = agent
         self.objects = Objects()
         self.iteration = Iteration()
-        self.passes: weakref.WeakKeyDictionary[Any, Pass] = weakref.WeakKeyDictionary()
         self.next_batch: Any = None
         self.other_way: str | None = None
         self.steps = 0
@@ -83,6 +82,8 @@ class Session:
         self.obstacle = self.standing.obstacle
         self.left = Left(self.objects.large)
         self.between = Between(self.objects, self.obstacle)
+        self.beside = Beside(self.objects, lambda one: self.next_batch(one), self.obstacle)
+        self.objects.beside = self.beside
         self._at: tuple[Pass, types.FrameType] | None = None
         self._past: State = {"records": [], "parameters": {}}
         if agent.restore is not None:
@@ -136,7 +137,7 @@ class Session:
         finally:
             self._is_opening = False
         opened.watch(iterator)
-        self.passes[iterator] = opened
+        self.beside.passes[iterator] = opened
         self._records.append({"kind": "other", "site": site})
         return iterator
 
@@ -191,6 +192,8 @@ class Session:
         import torch
 
         self.objects.add(kind, one)
+        if kind == "loader" and self.is_left_out():
+            self.objects.inside.add(one)
         if kind == "optimizer" and self.agent.framework == "none":
             self.agent.hello(private.framework())
         if kind == "module" and isinstance(one, torch.nn.modules.lazy.LazyModuleMixin):
@@ -227,6 +230,8 @@ class Session:
     def count(self, current: Pass | Run | None) -> None:
         """An iteration is done."""
         self.steps += 1
+        if self.beside.new:
+            self.beside.look()
         examples = 0 if current is None else current.examples()
         self.agent.record(self.steps, {"loss": self.iteration.loss}, examples)
 
@@ -300,7 +305,8 @@ class Session:
         """What puts values of the checkpoint back, less the parameters that were changed since."""
         then, now = self._past["parameters"], self.agent.parameters
         raised = [(then[name], now[name]) for name in then if name in now]
-        return Unpacker(tensors, [(one, other) for one, other in raised if one != other])
+        others = [(one, other) for one, other in raised if one != other]
+        return Unpacker(tensors, others, self.beside)
 
     def restoring(self) -> AbstractContextManager[None]:
         """End the process if the checkpoint turns out not to be this program's."""

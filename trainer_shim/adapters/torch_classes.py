@@ -15,6 +15,7 @@ from trainer_shim.sources import is_programs_own
 
 HOLDING = (list, dict, set, deque)
 _WALKED = ("torch.utils.data.", "torchvision.transforms.")
+_ITERATORS = "torch.utils.data.dataloader._"
 _NAMESPACES = ("argparse.Namespace", "types.SimpleNamespace")
 
 
@@ -37,7 +38,7 @@ def is_walked(kind: type) -> bool:
         return False
     name = class_name(kind)
     if name in _NAMESPACES or name.startswith(_WALKED):
-        return True
+        return not name.startswith(_ITERATORS)
     module = sys.modules.get(kind.__module__)
     return module is not None and is_programs_own(getattr(module, "__file__", None))
 

@@ -112,7 +112,7 @@ def _hook_loaders(session: Session) -> None:
     torch.utils.data.DataLoader.__iter__ = iterator
     iterators = private.find(private.LOADER, "_BaseDataLoaderIter")
     next_batch = session.next_batch = iterators.__next__
-    passes = session.passes
+    passes = session.beside.passes
 
     @functools.wraps(next_batch)
     def following(self: Any) -> Any:
@@ -123,7 +123,7 @@ def _hook_loaders(session: Session) -> None:
         try:
             batch = current.read(self)
         except StopIteration:
-            current.ended(sys._getframe(1))
+            current.ended(self, sys._getframe(1))
             raise
         current.taken += 1
         return batch

@@ -37,6 +37,11 @@ class Large:
             self.known[id(value)] = found
         return found[0] if self.known.get(id(value)) == found else None
 
+    def is_another(self, value: Any) -> bool:
+        """Whether a value that was there before the first pass is not what it was then."""
+        said = None if self.noting else self.known.get(id(value))
+        return self.made(value) is None and said is not None
+
     def note(self, name: str, value: Any) -> None:
         """A variable or an attribute has this value before the first pass."""
         if isinstance(value, _KEEPING):

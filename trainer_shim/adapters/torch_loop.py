@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Callable, NoReturn
 
 from trainer_shim.adapters import torch_private as private
 from trainer_shim.adapters import torch_statement as statements
-from trainer_shim.adapters.torch_objects import copy_loader, put_back_loader
+from trainer_shim.adapters.torch_loaders import begun_with, copy_loader, put_back_loader
 from trainer_shim.adapters.torch_pack import TooMuch
 from trainer_shim.adapters.torch_program import copy_variables, fit, put_back_variables
 from trainer_shim.adapters.torch_random import copy_random, set_random
@@ -46,12 +46,14 @@ class Pass:
         self.is_statement: bool | None = None
         self.made_before = 0
         self.loaders = 0  # that had been made when a batch was last asked for
-        self.before = {"random": copy_random(), "loader": copy_loader(loader)}
+        self.before = begun_with(loader, session.objects.large, session.obstacle)
         self.obstacle = obstacle(loader)
         self.batch_size = getattr(loader, "batch_size", None) or 0
         self._counted = 0
+        self._is_made_inside = session.is_in_a_pass()
         self._session = session
-        self._loader = weakref.ref(loader)
+        self.has_ended = False
+        self.loader = weakref.ref(loader)
         self._past = past
         self._code: Any = None
         self._at = 0
@@ -79,9 +81,17 @@ class Pass:
             self.stepped = False
             self._session.boundary(self, frame)
 
-    def ended(self, frame: types.FrameType) -> None:
+    @property
+    def is_beside(self) -> bool:
+        """Whether no `for` statement reads it, nor will one when the program is run again."""
+        return self.is_statement is False or (self.is_statement is None and self._is_made_inside)
+
+    def ended(self, iterator: Any, frame: types.FrameType) -> None:
         """There is no batch left."""
+        self.has_ended = True
         self.loaders = self._session.objects.loaders
+        if not self.is_statement:
+            self._session.beside.ended(iterator)
         if self.is_statement and self._session.is_inside(self):
             if self.trained:
                 self._session.may_end(self, frame)
@@ -97,6 +107,7 @@ class Pass:
         except statements.OtherWay as error:
             self.is_statement = False
             self._session.other_way = str(error)
+            self._session.beside.begins(iterator, self, error)
             return
         self._code, self._at = where.f_code, where.f_lasti
         self.is_statement = True
@@ -126,7 +137,7 @@ class Pass:
 
     def _left(self, frame: types.FrameType) -> State | str:
         """What this pass leaves behind, or why that cannot be known."""
-        loader = self._loader()
+        loader = self.loader()
         session = self._session
         try:
             return {

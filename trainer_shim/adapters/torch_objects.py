@@ -10,19 +10,22 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainer_shim.adapters.torch_classes import class_name
 from trainer_shim.adapters.torch_large import Large
+from trainer_shim.adapters.torch_loaders import copy_loader, put_back_loader
 from trainer_shim.adapters.torch_pack import Packer, Raw, TooMuch, Tree, Unplain
 from trainer_shim.adapters.torch_state import OtherProgram, State
 from trainer_shim.adapters.torch_unpack import Unpacker
 from trainer_shim.agent import CannotCapture
 
+if TYPE_CHECKING:
+    from trainer_shim.adapters.torch_beside import Beside
+
 ALL = 1 << 62
 _ATTRIBUTE_BYTES = 1 << 20
 _LONGEST = 256
-_LOADERS_PARTS = ("dataset", "sampler", "batch_sampler", "collate_fn")
 _NOT_ATTRIBUTES = {
     "scheduler": {"optimizer"},
     "optimizer": {"state", "param_groups", "defaults"},
@@ -38,6 +41,8 @@ class Objects:
         self.made = 0
         self.loaders = 0  # that were made, those among them that are gone
         self.large = Large()
+        self.beside: Beside | None = None
+        self.inside: weakref.WeakSet[Any] = weakref.WeakSet()  # loaders that a re-run does not make
         self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._made: dict[str, dict[int, tuple[weakref.ref[Any], int]]] = {k: {} for k in KINDS}
 
@@ -93,6 +98,7 @@ class Inventory:
         gc.collect()  # what is no longer used must not depend on when that is found out
         objects.forget()
         self.large = objects.large
+        self.beside = objects.beside
         self.models = objects.models(until)
         self.optimizers = objects.alive("optimizer", until=until)
         self.schedulers = objects.alive("scheduler", until=until)
@@ -141,7 +147,7 @@ class Inventory:
         }
 
     def _packer(self) -> Packer:
-        return Packer(self.known, _ATTRIBUTE_BYTES, _LONGEST, large=self.large)
+        return Packer(self.known, _ATTRIBUTE_BYTES, _LONGEST, large=self.large, beside=self.beside)
 
     def copy(self, with_gradients: bool) -> State:
         """All of it. Raises TooMuch, and CannotCapture for a tensor that is more than its
@@ -155,7 +161,7 @@ class Inventory:
                 "gradients": [None if one is None else Raw.of(one) for one in gradients],
                 "trains": [tensor.requires_grad for tensor in self.tensors],
                 "optimizers": [_copy_optimizer(one, strict, plain) for one in self.optimizers],
-                "loaders": [copy_loader(loader) for loader in self.loaders],
+                "loaders": [copy_loader(loader, self.large) for loader in self.loaders],
                 **self.attributes(),
             }
         except TooMuch:
@@ -208,6 +214,9 @@ class Inventory:
         for kind in ("schedulers", "scalers"):
             for one, copy in zip(getattr(self, kind), state[kind]):
                 unpacker.put_some(copy, vars(one))
+
+    def put_back_loaders(self, state: State, unpacker: Unpacker) -> None:
+        """Set what the loaders' next passes depend on."""
         for loader, copy in zip(self.loaders, state["loaders"]):
             put_back_loader(loader, copy, unpacker)
 
@@ -255,23 +264,3 @@ def _put_back_optimizer(optimizer: Any, copy: State, unpacker: Unpacker) -> None
     for key, slot in copy["slots"]:
         optimizer.state[unpacker.unpack(key)] = unpacker.unpack(slot)
     unpacker.put_some(copy["attributes"], vars(optimizer))
-
-
-# -- loaders -------------------------------------------------------------------------------------
-
-
-def copy_loader(loader: Any) -> dict[str, Tree]:
-    """What a loader's next pass depends on: the generators and counters of all its parts."""
-    packer = Packer({}, largest=0, longest=_LONGEST)
-    parts = [("generator", loader.generator)]
-    parts += [(name, getattr(loader, name)) for name in _LOADERS_PARTS]
-    return packer.pack_some(parts)
-
-
-def put_back_loader(loader: Any, copy: dict[str, Tree], unpacker: Unpacker) -> None:
-    """Set it in the objects that the loader has."""
-    for name, tree in copy.items():
-        try:
-            unpacker.unpack(tree, getattr(loader, name))
-        except Unplain:
-            continue

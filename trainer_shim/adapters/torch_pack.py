@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from trainer_shim.adapters.torch_classes import HOLDING, class_name, is_walked, slots_of
 
 if TYPE_CHECKING:
+    from trainer_shim.adapters.torch_beside import Beside
     from trainer_shim.adapters.torch_large import Large
 
 Tree = Any
@@ -141,8 +142,10 @@ class Packer:
         longest: int = 1 << 62,
         walked: tuple[type, ...] = (),
         large: Large | None = None,
+        beside: Beside | None = None,
     ) -> None:
         self._known = known
+        self._beside = beside
         self._walked = walked
         self._large = large
         self._largest = largest
@@ -248,7 +251,7 @@ class Packer:
             return {"Size": list(value)}
         if kind in (torch.dtype, torch.device):
             return {kind.__name__: str(value)}
-        return None
+        return None if self._beside is None else self._beside.pack(value)
 
     def _copy(self, tensor: Any) -> Raw:
         where = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device)

@@ -29,6 +29,9 @@ NAMES = (
     (LOADER, "_BaseDataLoaderIter._next_index"),
     (LOADER, "_SingleProcessDataLoaderIter._next_data"),
     (LOADER, "DataLoader.__iter__"),
+    # What that calls, and what ends the workers of an iterator that is begun again.
+    (LOADER, "DataLoader._get_iterator"),
+    (LOADER, "_MultiProcessingDataLoaderIter._shutdown_workers"),
     # Called by copy.deepcopy, which makes a module without calling its __init__.
     ("torch.nn", "Module.__setstate__"),
     # Where `Tensor.backward` looks its function up at each call.

@@ -17,8 +17,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Callable, Protocol
 
 from trainer_shim.adapters import torch_ahead as ahead_of
+from trainer_shim.adapters.torch_beside import Taken
+from trainer_shim.adapters.torch_loaders import begun_with
 from trainer_shim.adapters.torch_loop import begin_again, obstacle, skip
-from trainer_shim.adapters.torch_objects import Inventory, copy_loader
+from trainer_shim.adapters.torch_objects import Inventory
 from trainer_shim.adapters.torch_pack import Packer
 from trainer_shim.adapters.torch_random import copy_random, set_random
 from trainer_shim.adapters.torch_state import OtherProgram, Snapshot, State
@@ -82,8 +84,12 @@ class Run:
 
     def open(self, loader: Any, make: Callable[[Any], Any]) -> Any:
         """An iterator over `loader`, where `make` would make one."""
+        beside = self._session.beside
         if not self.driver.trains_on(loader):
-            return make(loader)
+            taken = Taken(beside, loader)
+            iterator = make(loader)
+            beside.passes[iterator] = taken
+            return iterator
         number = len(self._passes)
         if self._past is not None:
             if number >= len(self._past["passes"]):
@@ -92,7 +98,7 @@ class Run:
         one = Read(self, loader)
         self._passes.append(one)
         iterator = make(loader)
-        self._session.passes[iterator] = one  # type: ignore[assignment]
+        beside.passes[iterator] = one
         return iterator
 
     def read(self, iterator: Any, one: Read) -> Any:
@@ -218,10 +224,13 @@ class Run:
 class Read:
     """A pass over the training data."""
 
+    is_beside = has_ended = False
+
     def __init__(self, run: Run, loader: Any) -> None:
         self.taken = 0
+        self.loader = weakref.ref(loader)
         self.newest: Any = None
-        self.before = {"random": copy_random(), "loader": copy_loader(loader)}
+        self.before = begun_with(loader, run._session.objects.large, run._session.obstacle)
         sized = loader if loader.batch_size is not None else loader.batch_sampler
         self.batch_size: int = getattr(sized, "batch_size", None) or 0
         self._run = weakref.ref(run)
@@ -238,7 +247,7 @@ class Read:
         self.newest = run.read(iterator, self)
         return self.newest
 
-    def ended(self, frame: types.FrameType) -> None:
+    def ended(self, iterator: Any, frame: types.FrameType) -> None:
         """There is no batch left."""
 
 

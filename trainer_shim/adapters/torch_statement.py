@@ -31,6 +31,10 @@ class OtherWay(Exception):
     """The batches are not read by a plain `for` statement; the message says how they are."""
 
 
+class ByHand(OtherWay):
+    """They are taken one by one, as by `next`."""
+
+
 def statement(frame: types.FrameType, iterator: Any) -> Loop:
     """The frame whose `for` statement asks for a batch, and the enumerates it asks through.
 
@@ -42,7 +46,9 @@ def statement(frame: types.FrameType, iterator: Any) -> Loop:
     while True:
         code = frame.f_code
         if code.co_code[frame.f_lasti] != _FOR:
-            raise OtherWay("the batches are not taken by a for statement")
+            if code.co_flags & _SUSPENDABLE:
+                raise OtherWay(f"the batches pass through the generator {code.co_name}")
+            raise ByHand("the batches are not taken by a for statement")
         if code.co_name in _COMPREHENSIONS:
             raise OtherWay("the batches are taken in a comprehension")
         if not code.co_flags & _SUSPENDABLE:
@@ -65,15 +71,26 @@ def _counters(sources: list[Any]) -> list[Any]:
             if type(holder) is enumerate:
                 sources.append(holder)
                 found.append(holder)
-            # A zip holds what it reads from in a tuple.
-            outer = gc.get_referrers(holder) if type(holder) is tuple else [holder]
-            through = [type(one).__name__ for one in outer if _is_passage(type(one))]
+            through = _passing(holder)
             if through:
                 raise OtherWay(f"the batches pass through {through[0]}()")
     for counter in found:
         if _index(counter).value != _said_index(counter):
             raise OtherWay("the index of enumerate() is not where it is expected")
     return found
+
+
+def passages(iterator: Any) -> list[str]:
+    """The names of Python's own iterators that read from this one."""
+    holders = gc.get_referrers(iterator)
+    counting = ["enumerate" for one in holders if type(one) is enumerate]
+    return [*counting, *(name for one in holders for name in _passing(one))]
+
+
+def _passing(holder: Any) -> list[str]:
+    # A zip holds what it reads from in a tuple.
+    outer = gc.get_referrers(holder) if type(holder) is tuple else [holder]
+    return [type(one).__name__ for one in outer if _is_passage(type(one))]
 
 
 def _is_passage(kind: type) -> bool:

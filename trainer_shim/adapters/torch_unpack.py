@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict, deque
 from collections.abc import Sequence
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 from trainer_shim.adapters.torch_classes import HOLDING, class_name, class_of, slots_of
 from trainer_shim.adapters.torch_large import digest
@@ -26,6 +26,9 @@ from trainer_shim.adapters.torch_pack import (
 )
 from trainer_shim.adapters.torch_state import OtherProgram
 
+if TYPE_CHECKING:
+    from trainer_shim.adapters.torch_beside import Beside
+
 
 class Unpacker:
     """`known` are the tensors that references mean, in their order.
@@ -34,9 +37,15 @@ class Unpacker:
     hyper-parameter that the program was given anew, wherever the program has written it down.
     """
 
-    def __init__(self, known: list[Any], raised: Sequence[tuple[Any, Any]] = ()) -> None:
+    def __init__(
+        self,
+        known: list[Any],
+        raised: Sequence[tuple[Any, Any]] = (),
+        beside: Beside | None = None,
+    ) -> None:
         self._tensors = known
         self._raised = raised
+        self._beside = beside
         self._ids = {id(tensor) for tensor in known}
 
     def unpack(self, tree: Tree, current: Any = None) -> Any:
@@ -135,6 +144,11 @@ class Unpacker:
             with torch.no_grad():
                 return current.copy_(raw.data)
         return raw.tensor().requires_grad_(tree["leaf"])
+
+    def _iterator(self, number: int, tree: Tree, current: Any) -> Any:
+        if self._beside is None:
+            raise Unplain("an iterator over a DataLoader")
+        return self._beside.unpack(tree, current)
 
     def _Size(self, sizes: list[int], tree: Tree, current: Any) -> Any:
         import torch

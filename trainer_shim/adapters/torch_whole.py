@@ -10,6 +10,7 @@ import types
 from typing import Any, Callable
 
 from trainer_shim.adapters.torch_left import LARGE
+from trainer_shim.adapters.torch_loaders import copy_loader
 from trainer_shim.adapters.torch_objects import ALL, Inventory, Objects
 from trainer_shim.adapters.torch_pack import Packer, TooMuch
 from trainer_shim.adapters.torch_program import copy_variables, fit, put_back_variables
@@ -37,6 +38,8 @@ def note(frame: types.FrameType, objects: Objects) -> None:
     try:
         copy_variables(frame, Packer(inventory.known, LARGE, _VARIABLE_ITEMS, large=objects.large))
         inventory.attributes()
+        for loader in inventory.loaders:
+            copy_loader(loader, objects.large)
     except Exception:  # whatever the program's own classes raise, it will raise when it is copied
         pass
     objects.large.noting = False
@@ -44,7 +47,8 @@ def note(frame: types.FrameType, objects: Objects) -> None:
 
 def packer_of(inventory: Inventory) -> Packer:
     """What packs the program's variables."""
-    return Packer(inventory.known, _VARIABLE_BYTES, _VARIABLE_ITEMS, large=inventory.large)
+    large, beside = inventory.large, inventory.beside
+    return Packer(inventory.known, _VARIABLE_BYTES, _VARIABLE_ITEMS, large=large, beside=beside)
 
 
 def copy(
@@ -55,11 +59,17 @@ def copy(
 ) -> Snapshot:
     """The variables of the functions that `frame` is in, the random numbers, and what `more`
     copies of the objects up to the `until`-th. Raises CannotCapture."""
+    beside = objects.beside
+    assert beside is not None
     try:
         inventory = Inventory(objects, until)
         packer = packer_of(inventory)
+        beside.begin()
         state = {"variables": copy_variables(frame, packer), "random": copy_random()}
-        return Snapshot({**state, **more(inventory, packer)})
+        snapshot = Snapshot({**state, **more(inventory, packer)})
+        if lost := beside.lost():
+            raise CannotEver(lost)
+        return snapshot
     except CannotCapture:
         raise
     except TooMuch as error:
@@ -82,8 +92,11 @@ def put_back(
     if not fit(frame, past["variables"]):
         raise OtherProgram("other functions are run than at the checkpoint")
     unpacker = unpacker_of(inventory.tensors)
+    if inventory.beside is not None:
+        inventory.beside.begin()
     inventory.put_back(past["objects"], unpacker)
     put_back_variables(frame, past["variables"], unpacker)
     if put is not None:
         put(unpacker)
+    inventory.put_back_loaders(past["objects"], unpacker)
     set_random(past["random"])

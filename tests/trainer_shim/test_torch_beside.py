@@ -1,0 +1,217 @@
+"""Batches that a program takes by `next` beside its loop: resumed where they were, or said.
+
+Every comparison is bit for bit: each step's loss, the parameters and everything printed last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.trainer_shim import torch_programs as programs
+from tests.trainer_shim.driving import Zygote
+from tests.trainer_shim.suspending import Runs, fidelity, outcome, warm_zygote
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+
+# A semi-supervised training: three epochs of seven batches, and beside them unlabelled data that
+# end amid an epoch; what is read of these is printed at the end.
+BESIDE = """
+class Unlabelled(Dataset):
+    def __len__(self):
+        return 23
+    def __getitem__(self, index):
+        return x[index] {noise}, index
+
+class Box:
+    def __init__(self, loader):
+        self.loader, self.batches = loader, {first}
+    def take(self):
+        try:
+            return next(self.batches)
+        except {ended}:
+            self.batches = iter(self.loader)
+            return next(self.batches)
+
+model = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.2), nn.Linear(8, 2))
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+loader = DataLoader(data, batch_size=8, shuffle=True)
+unlabelled = Box(DataLoader(Unlabelled(), batch_size=4, {settings}))
+images, _ = next(dataiter := iter(loader))
+seen, read = [], []
+for epoch in range(3):
+    for index, (inputs, target) in enumerate(loader):
+        if {reads}:
+            more, indices = unlabelled.take()
+            read.append(indices.tolist())
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(inputs), target)
+        (loss + model(more).softmax(1).square().mean()).backward()
+        optimizer.step()
+        seen.append(loss.item())
+final(seen, digest(model), read, dataiter is not None)
+"""
+USUAL = {"noise": "", "first": "iter(loader)", "ended": "StopIteration", "reads": "True"}
+FORMS = {
+    "shuffled": {**USUAL, "settings": "shuffle=True"},
+    "own generator": {
+        **USUAL,
+        "settings": "shuffle=True, generator=torch.Generator().manual_seed(5)",
+    },
+    "made in the loop": {
+        **USUAL,
+        "first": "None",
+        "ended": "(StopIteration, TypeError)",
+        "settings": "shuffle=True",
+    },
+    "workers": {
+        **USUAL,
+        "noise": "+ torch.randn(6)",
+        "settings": "shuffle=True, num_workers=2",
+        "reads": "index % 2 == 0",
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
+    """A process that has imported PyTorch, and run nothing."""
+    with warm_zygote(tmp_path_factory.mktemp("zygote"), "torch") as warm:
+        yield warm
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_is_read_by_next_goes_on_where_it_was(
+    zygote: Zygote, tmp_path: Path, form: str
+) -> None:
+    body = BESIDE
+    for name, value in FORMS[form].items():
+        body = body.replace(f"{{{name}}}", value)
+    runs = Runs(zygote, tmp_path, programs.program(body, seeded=False))
+    undisturbed = runs.undisturbed()
+    assert runs.suspended(4, 9, 14, 18) == undisturbed
+
+
+# What a program may read besides in a way that keeps more than a place.
+OTHERWISE = """
+import itertools, functools
+def endless(loader):
+    while True:
+        yield from loader
+model = nn.Linear(6, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader, other = DataLoader(data, batch_size=10), DataLoader(TensorDataset(x), batch_size=10)
+{made}
+for epoch in range(1):
+    for inputs, target in loader:
+        (extra,) = {taken}
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(inputs), target) + model(extra).mean()
+        loss.backward()
+        optimizer.step()
+final(digest(model))
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "taken", "word", "is_said_at_once"),
+    [
+        ("more = itertools.cycle(other)", "next(more)", "cycle()", True),
+        ("more = endless(other)", "next(more)", "the generator endless", True),
+        ("more = map(tuple, other)", "next(more)", "map()", True),
+        (
+            "class Stream(IterableDataset):\n    __iter__ = lambda self: iter(x.split(1))\n"
+            "more = iter(DataLoader(Stream()))",
+            "next(more)[0],",
+            "position of the Stream",
+            True,
+        ),
+        ("take = functools.partial(next, iter(other))", "take(None) or (x,)", "no variable", False),
+        ("more = iter(DataLoader(TensorDataset(x)))", "next(more)", "no variable", False),
+    ],
+    ids=["cycle", "generator", "map", "stream", "partial", "no loader"],
+)
+def test_what_keeps_more_than_a_place_only_parks(
+    zygote: Zygote, tmp_path: Path, made: str, taken: str, word: str, is_said_at_once: bool
+) -> None:
+    body = OTHERWISE.replace("{made}", made).replace("{taken}", taken)
+    runs = Runs(zygote, tmp_path, programs.program(body))
+    with runs.trial("only") as trial:
+        trial.start(limit=2)
+        trial.until("parked")
+        assert (fidelity(trial)[0] == "park-only") == is_said_at_once
+        trial.suspend("checkpoint")
+        trial.until("checkpoint_failed")
+        if not is_said_at_once:
+            trial.until("parked")
+        trial.resume()
+        trial.until("completed")
+        level, reason = fidelity(trial)
+        assert level == "park-only"
+        assert word in reason
+        assert outcome(trial)[1] == runs.plain()
+
+
+# Weights of a sampler and an order of the data that the program changes within its loop.
+CURRICULUM = """
+from torch.utils.data import Subset, WeightedRandomSampler, SubsetRandomSampler
+
+class Hard(Dataset):
+    def __init__(self):
+        self.shift, self.order = torch.zeros(50, 6), list(range(300))
+    def __len__(self):
+        return 50
+    def __getitem__(self, index):
+        return (x + self.shift)[index], y[index], self.order[index]
+
+def loader_of():
+    sampler = WeightedRandomSampler(torch.ones(50, dtype=torch.double), 20)
+    return DataLoader(Hard(), batch_size=5, sampler=sampler, {settings})
+
+def order_of():
+    return DataLoader(TensorDataset(x, y), batch_size=9, sampler=SubsetRandomSampler(range(27)))
+
+class Held:
+    __slots__ = ("__weakref__",)
+    loaders = [loader_of(), order_of()]
+
+model = nn.Linear(6, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+seen, drawn = [], []
+def train(index, inputs, target, loader, losses):
+    optimizer.zero_grad()
+    each = nn.functional.cross_entropy(model(inputs), target, reduction="none")
+    each.mean().backward()
+    optimizer.step()
+    seen.append(each.mean().item())
+    losses.extend(each.tolist())
+
+def epochs(loader, other):
+    for epoch in range(3):
+        losses = []
+        for index, (inputs, target, order) in enumerate(loader):
+            drawn.append(order.tolist())
+            train(index, inputs, target, loader, losses)
+            loader.sampler.weights[index::7] *= 3
+            loader.dataset.shift += 0.01
+            loader.dataset.order.insert(0, loader.dataset.order.pop())
+        for inputs, target in other:
+            train(0, inputs, target, other, losses)
+            other.sampler.indices = [(one + 1) % 50 for one in other.sampler.indices]
+
+{run}
+final(seen, drawn, digest(model))
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_decides_about_data_and_changes_in_the_loop_goes_on(
+    zygote: Zygote, tmp_path: Path, workers: int
+) -> None:
+    body = CURRICULUM.replace("{settings}", f"num_workers={workers}")
+    body = body.replace("{run}", "epochs(*Held.loaders)")
+    runs = Runs(zygote, tmp_path, programs.program(body, seeded=False))
+    undisturbed = runs.undisturbed()
+    assert runs.suspended(2, 4, 6, 8, 13, 17) == undisturbed

@@ -1,0 +1,191 @@
+"""Batches that the program takes from a loader by `next`, beside the loop that trains.
+
+Rule: such an iterator is known by its loader, by what it was begun with and by how many batches
+were taken of it, wherever a variable or an attribute of the program holds it; run again, the
+program gets it moved to the same place. What else reads batches keeps more than that (a generator,
+`cycle`), so a program in which it does only parks.
+"""
+
+from __future__ import annotations
+
+import types
+import weakref
+from typing import TYPE_CHECKING, Any, Callable
+
+from trainer_shim.adapters import torch_private as private
+from trainer_shim.adapters import torch_statement as statements
+from trainer_shim.adapters.torch_loaders import begun_with
+from trainer_shim.adapters.torch_loop import begin_again, obstacle, skip
+from trainer_shim.adapters.torch_objects import Objects
+from trainer_shim.adapters.torch_random import copy_random, set_random
+from trainer_shim.adapters.torch_state import OtherProgram, State
+from trainer_shim.sources import is_programs_own
+
+if TYPE_CHECKING:
+    from trainer_shim.adapters.torch_loop import Pass
+    from trainer_shim.adapters.torch_run import Read
+
+_READERS = ("torch", "accelerate")
+_SAID = "batches of a DataLoader are also read beside the loop that trains, {}"
+_HELD_NOWHERE = _SAID.format(
+    "by next(), and no variable of the functions that train holds that iterator and its loader, "
+    "both made outside of the loop or by iter()"
+)
+
+
+class Taken:
+    """The place of an iterator that no `for` statement of the program's own loop reads.
+
+    `is_beside` says whether the program reads it, rather than a framework.
+    """
+
+    def __init__(self, beside: Beside, loader: Any, before: State | None = None) -> None:
+        self.taken = 0
+        self.has_ended = False
+        self.is_beside = before is not None
+        self.loader = weakref.ref(loader)
+        self.obstacle = obstacle(loader)
+        self.before = before or begun_with(loader, beside.objects.large, beside.tell)
+        self._beside = beside
+
+    def asked(self, iterator: Any, frame: types.FrameType) -> None:
+        """A batch is asked for."""
+        if self.taken or self.is_beside or not _is_read_by_program(frame):
+            return
+        try:
+            statements.statement(frame, iterator)
+        except statements.OtherWay as way:
+            self.is_beside = True
+            self._beside.begins(iterator, self, way)
+
+    def read(self, iterator: Any) -> Any:
+        """The next batch. Raises StopIteration."""
+        return self._beside.next_batch(iterator)
+
+    def ended(self, iterator: Any, frame: types.FrameType) -> None:
+        """There is no batch left."""
+        self.has_ended = True
+        self._beside.ended(iterator)
+
+
+class Beside:
+    """The iterators over loaders that there are, `passes`; some of them are read so."""
+
+    def __init__(
+        self,
+        objects: Objects,
+        next_batch: Callable[[Any], Any],
+        tell: Callable[[str], None],
+    ) -> None:
+        self.passes: weakref.WeakKeyDictionary[Any, Pass | Read | Taken]
+        self.passes = weakref.WeakKeyDictionary()
+        self.next_batch = next_batch
+        self.new: list[tuple[weakref.ref[Any], str | None]] = []
+        self.objects = objects
+        self.tell = tell
+        self._kind: type = private.find(private.LOADER, "_BaseDataLoaderIter")
+        self._packed: set[int] = set()
+        self._put: dict[int, Any] = {}
+
+    # -- what the program reads
+
+    def begins(self, iterator: Any, one: Pass | Taken, way: statements.OtherWay) -> None:
+        """The first batch of this iterator is asked for in another way than by a `for`."""
+        one.before = {**one.before, "first": copy_random()}
+        reason = one.obstacle if isinstance(way, statements.ByHand) else str(way)
+        self.new.append((weakref.ref(iterator), reason))
+
+    def ended(self, iterator: Any) -> None:
+        """One that is read so has no batch left."""
+        if "cycle" in statements.passages(iterator):
+            self.tell(_SAID.format("by cycle(), which keeps what it has read"))
+
+    def look(self) -> None:
+        """Tell of those that are new, and still there at a boundary, which cannot be moved."""
+        while self.new:
+            reference, way = self.new.pop()
+            iterator = reference()
+            if iterator is None:
+                continue
+            through = statements.passages(iterator)
+            if way is not None or through:
+                self.tell(_SAID.format(way or f"and pass through {through[0]}()"))
+
+    # -- copying
+
+    def begin(self) -> None:
+        """All that is packed from here on is one checkpoint's, or put back from one."""
+        self._packed.clear()
+        self._put.clear()
+
+    def pack(self, value: Any) -> State | None:
+        """The place of an iterator that is read so; None for any other value."""
+        one = self.passes.get(value) if isinstance(value, self._kind) else None
+        if one is None or not one.is_beside or not one.taken:
+            return None
+        loader = one.loader()
+        if loader is None or loader in self.objects.inside:
+            return None
+        self._packed.add(id(value))
+        place = {"loader": self.objects.number(loader), "taken": one.taken, "before": one.before}
+        return {"iterator": id(value), **place}
+
+    def lost(self) -> str | None:
+        """Why what was packed is not enough to go on from; None if it is."""
+        for iterator, one in list(self.passes.items()):
+            if one.is_beside and not one.has_ended and id(iterator) not in self._packed:
+                return _HELD_NOWHERE
+        return None
+
+    # -- setting
+
+    def unpack(self, tree: State, current: Any) -> Any:
+        """An iterator in that place: what is `current`, or a new one. Random numbers and loaders
+        are others afterwards. Raises OtherProgram."""
+        number = tree["iterator"]
+        if number in self._put:
+            return self._put[number]
+        found = [one for one in self.objects.alive("loader") if self._is(one, tree["loader"])]
+        if not found:
+            raise OtherProgram("a loader that was read by next() was not made again")
+        (loader,), before = found, tree["before"]
+        begin_again(loader, before)
+        if any(current is one for one in self._put.values()):
+            current = None  # it has come to stand for another one
+        iterator = self._put[number] = self._again(loader, current)
+        one = self.passes[iterator] = Taken(self, loader, before)
+        set_random(before["first"])
+        for _ in range(tree["taken"]):
+            try:
+                skip(iterator, self.next_batch)
+            except StopIteration:
+                raise OtherProgram("data read by next() end earlier than they did") from None
+        one.taken = tree["taken"]
+        return iterator
+
+    def _is(self, loader: Any, number: int) -> bool:
+        return self.objects.number(loader) == number
+
+    def _again(self, loader: Any, current: Any) -> Any:
+        """An iterator over this loader at its beginning; if it can be, the very same object, for
+        others may hold it."""
+        known = self.passes.get(current) if isinstance(current, self._kind) else None
+        single = private.find(private.LOADER, "_SingleProcessDataLoaderIter")
+        if known is None or getattr(known, "is_statement", False):
+            return loader._get_iterator()
+        if isinstance(current, single) != (loader.num_workers == 0):
+            return loader._get_iterator()
+        if not isinstance(current, single):
+            current._shutdown_workers()
+        current.__init__(loader)
+        return current
+
+
+def _is_read_by_program(frame: types.FrameType | None) -> bool:
+    """Whether the program asks, by way of what only hands batches on."""
+    while frame is not None:
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if package not in _READERS:
+            return is_programs_own(frame.f_code.co_filename)
+        frame = frame.f_back
+    return False

@@ -1,0 +1,75 @@
+"""What the next pass over a DataLoader depends on.
+
+Rule: of its samplers all is copied, for these say what is read next; of its data what a program
+counts there, and those arrays and long lists of before the first pass that the program has changed
+since: the others it makes again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable
+
+from trainer_shim.adapters.torch_pack import Packer, TooMuch, Tree, Unplain
+from trainer_shim.adapters.torch_random import copy_random
+from trainer_shim.adapters.torch_unpack import Unpacker
+
+if TYPE_CHECKING:
+    from trainer_shim.adapters.torch_large import Large
+    from trainer_shim.adapters.torch_state import State
+
+_SAMPLERS, _DATA = ("sampler", "batch_sampler"), ("dataset", "collate_fn")
+_LARGE = 1 << 20
+_LONGEST = 256
+
+
+def begun_with(loader: Any, large: Large, obstacle: Callable[[str], None]) -> State:
+    """What a pass over it is begun with, by now. Workers see the data as they are now."""
+    try:
+        copy = copy_loader(loader, large, with_data=loader.num_workers > 0)
+    except TooMuch as error:
+        obstacle(f"the checkpoint would have to hold {error}")
+        copy = {}
+    return {"random": copy_random(), "loader": copy}
+
+
+def copy_loader(loader: Any, large: Large | None = None, with_data: bool = True) -> dict[str, Tree]:
+    """The generators and counters of all its parts, with `large` the arrays. Raises TooMuch."""
+    small = Packer({}, largest=0, longest=_LONGEST)
+    samplers = small if large is None else _OfSampler(loader.dataset, large)
+    data = small if large is None or not with_data else _OfData(large)
+    return {
+        **small.pack_some([("generator", loader.generator)]),
+        **samplers.pack_some((name, getattr(loader, name)) for name in _SAMPLERS),
+        **data.pack_some((name, getattr(loader, name)) for name in _DATA),
+    }
+
+
+def put_back_loader(loader: Any, copy: dict[str, Tree], unpacker: Unpacker) -> None:
+    """Set it in the objects that the loader has."""
+    for name, tree in copy.items():
+        try:
+            unpacker.unpack(tree, getattr(loader, name))
+        except Unplain:
+            continue
+
+
+class _OfSampler(Packer):
+    def __init__(self, data: Any, large: Large) -> None:
+        super().__init__({}, _LARGE, _LONGEST, large=large)
+        self._data = data
+
+    def pack(self, value: Any) -> Tree:
+        if value is self._data:
+            raise Unplain("the data")
+        return super().pack(value)
+
+
+class _OfData(Packer):
+    def __init__(self, large: Large) -> None:
+        super().__init__({}, 0, _LONGEST, large=large)
+        self._found = large
+
+    def _is_large(self, value: Any) -> bool:
+        if super()._is_large(value) and not self._found.is_another(value):
+            raise Unplain("what the program makes again")
+        return False
