@@ -29,7 +29,6 @@ from hermesd.simulate import answers, checking
 PASSING = 1
 REFUSED = 2
 IN_THE_WAY = 4
-INTERRUPTED = 130
 
 
 class Commands(OneLineGroup):
@@ -117,7 +116,10 @@ def node(
 def join(
     head: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where the head listens.")],
     token: Annotated[
-        str | None, typer.Argument(help="What `hermesctl node token` printed.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="TOKEN", help="What `hermesctl node token` printed.", show_default=False
+        ),
     ] = None,
     token_file: Annotated[
         Path | None, typer.Option(help="Or a file with it; `-`: stdin.", show_default=False)
@@ -198,78 +200,7 @@ def local(
         _refuse(str(error), IN_THE_WAY)
 
 
-@app.command()
-def simulate(
-    curves: Annotated[
-        list[Path] | None, typer.Option(help="Recorded curves; more files may follow.")
-    ] = None,
-    more: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FILE]...", show_default=False)
-    ] = None,
-    policy: Annotated[
-        str, typer.Option(help="Policies, with settings: fifo,hermes:placement=homes,g_thres=4.")
-    ] = "fifo,round_robin,slaq,hermes,hermes:placement=homes,g_thres=4,asha,best_first",
-    devices: Annotated[
-        str,
-        typer.Option(help="How many devices, with commas; 100:70:50 are three of unequal speeds."),
-    ] = "1,4",
-    trials: Annotated[
-        int | None,
-        typer.Option(
-            help="Trials in an order. Default: 16; an exported study is run whole.",
-            show_default=False,
-        ),
-    ] = None,
-    bins: Annotated[
-        str | None,
-        typer.Option(
-            "--bin",
-            help="1: a quarter of the trials is good; 2: three quarters; all: the file as it is."
-            " Default: 1,2; all for an exported study.",
-            show_default=False,
-        ),
-    ] = None,
-    orders: Annotated[int, typer.Option(help="Random orders, the same for every policy.")] = 200,
-    switch_cost: Annotated[
-        str, typer.Option(help="paper, or the seconds of a suspend and a resume.")
-    ] = "paper",
-    metric_loss: Annotated[
-        str, typer.Option(help="What policies see and figures mean: base or total.")
-    ] = "base",
-    good: Annotated[
-        str,
-        typer.Option(help="Good: way, 90 % of the way from start to best; optimum, best / 0.9."),
-    ] = "way",
-    seed: Annotated[int, typer.Option(help="Decides the orders.")] = 0,
-    processes: Annotated[
-        int | None, typer.Option(min=1, help="Default: the cores.", show_default=False)
-    ] = None,
-    output: Annotated[str, typer.Option("--output", "-o", help="table or json.")] = "table",
-    charts: Annotated[
-        Path | None, typer.Option(help="Draw charts into this folder.", show_default=False)
-    ] = None,
-) -> None:
-    """Compare policies on recorded curves, in virtual time."""
-    from hermesd.refusal import Refused, as_options
-    from hermesd.simulate import command
-    from hermesd.simulate.drive import Stalled
-
-    files = [*(curves or ()), *(more or ())]
-    cores = processes or len(os.sched_getaffinity(0))
-    words = command.Words(
-        files, policy, devices, bins, trials, orders, switch_cost, metric_loss, good, seed,
-        cores, output, charts,
-    )  # fmt: skip
-    try:
-        command.simulate(words)
-    except Refused as error:
-        _refuse(as_options(error, command.OPTIONS))
-    except Stalled as error:
-        _refuse(str(error))
-    except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
-
-
+app.command()(answers.simulate)
 app.command()(keeping.backup)
 app.command()(answers.replay)
 app.command()(answers.forecast)
