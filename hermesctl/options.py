@@ -177,7 +177,7 @@ SetOption: TypeAlias = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Set a key: parameters.epochs.value=5, schedule.policy=asha:eta=2; repeat it.",
+        help="Set a key: parameters.epochs.value=5, schedule.policy=asha; repeat it.",
         show_default=False,
     ),
 ]

@@ -16,7 +16,8 @@ FAILED, REFUSED = 1, 2
 
 def backup(
     file: Annotated[
-        Path, typer.Argument(help="A tar file to be made; secret, as the head's keys.")
+        Path,
+        typer.Argument(metavar="FILE", help="A tar file to be made; secret, as the head's keys."),
     ],
     config: Annotated[
         Path | None, typer.Option("--config", envvar="HERMES_CONFIG", help="The TOML file.")

@@ -1,7 +1,8 @@
 """What is wrong with the words of a command line, as `hermesctl` and `hermesd` say it: in one line.
 
 Rule: whatever typer has to say of them, in whose words ever, becomes a `Misuse`. Nothing else of
-hermesd is needed for it, so that the client can share it.
+hermesd is needed for it, so that the client can share it. What its commands say of themselves fills
+the lines of the terminal, not those of the source.
 """
 
 from __future__ import annotations
@@ -43,6 +44,10 @@ class Misuse:
 class OneLineGroup(TyperGroup):
     """A program's commands; what is wrong with the words after its name is told by `refused`."""
 
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        _unwrap(self)
+
     def refused(self, misuse: Misuse) -> NoReturn:
         """Say so, and leave."""
         raise NotImplementedError
@@ -63,6 +68,13 @@ class OneLineGroup(TyperGroup):
             return super().invoke(ctx)
         except MISTAKE as error:
             self.refused(misuse_of(error, ctx.meta[WORDS]))
+
+
+def _unwrap(command: Any) -> None:
+    """Have a command's help, and that of those below it, in paragraphs of one line each."""
+    command.help = re.sub(r"(?<!\n)\n(?!\n)", " ", command.help or "")
+    for each in getattr(command, "commands", {}).values():
+        _unwrap(each)
 
 
 def misuse_of(error: Any, words: Sequence[str]) -> Misuse:

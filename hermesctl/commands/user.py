@@ -80,7 +80,8 @@ def list_users(head: HeadOption = None, output: OutputOption = Format.TABLE) -> 
 @app.command()
 def show(
     name: Annotated[
-        str | None, typer.Argument(help="As `user ls` has it; default: who you are there.")
+        str | None,
+        typer.Argument(metavar="NAME", help="As `user ls` has it; default: who you are there."),
     ] = None,
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,
@@ -112,7 +113,9 @@ def _myself(head: str | None) -> str:
 
 @app.command("token")
 def user_token(
-    name: Annotated[str, typer.Argument(help="What the person is called at the head.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="What the person is called at the head.")
+    ],
     role: RoleOption = PersonRole.USER,
     days: ValidOption = 1.0,
     head: HeadOption = None,
@@ -131,7 +134,7 @@ def user_token(
 
 @app.command("revoke")
 def user_revoke(
-    name: Annotated[str, typer.Argument(help="As `user ls` has it.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="As `user ls` has it.")],
     role: Annotated[
         PersonRole | None, typer.Option("--role", help="That role alone; default: all of theirs.")
     ] = None,
@@ -156,7 +159,10 @@ def user_revoke(
 def login(
     head: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where the head listens.")],
     token: Annotated[
-        str | None, typer.Argument(help="What `hermesctl user token` printed.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="TOKEN", help="What `hermesctl user token` printed.", show_default=False
+        ),
     ] = None,
     token_file: Annotated[
         Path | None,
@@ -187,7 +193,9 @@ def login(
 
 
 def logout(
-    name: Annotated[str | None, typer.Argument(help="Default: the current context.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Default: the current context.")
+    ] = None,
 ) -> None:
     """Forget a login, with its key.
 
@@ -204,7 +212,8 @@ def logout(
 
 def context(
     name: Annotated[
-        str | None, typer.Argument(help="The one to use; `local` is this machine's own head.")
+        str | None,
+        typer.Argument(metavar="NAME", help="The one to use; `local` is this machine's own head."),
     ] = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
