@@ -71,6 +71,7 @@ def test_every_section_reaches_the_study() -> None:
         ),
         retry=pb.Retry(
             max_failures=5,
+            hung_seconds=7_200,
             on_third_failure=pb.ON_THIRD_FAILURE_STUDY,
             rules=[pb.RetryRule(match="CUDA out of memory", do=pb.RETRY_ACTION_NOT_HERE)],
         ),
@@ -86,6 +87,7 @@ def test_every_section_reaches_the_study() -> None:
     assert (made.device_kind, made.memory_bytes, made.priority) == ("cpu", 7, -7)
     assert (made.tier, made.durability_seconds, made.replicas) == (Tier.CHECKPOINT, 30, 2)
     assert (made.suspend_deadline_seconds, made.max_failures) == (20, 5)
+    assert made.hung_seconds == 7_200
     assert made.on_third_failure is OnThirdFailure.STUDY
     assert made.retry_rules == (RetryRule("CUDA out of memory", RetryAction.NOT_HERE),)
     assert made.stop == StopRule(100, 9.5, 0.5, False)
@@ -466,6 +468,7 @@ BAD = [
     (spec(requires=pb.Requires(paths=["/a/../b"])), r"^requires\.paths\.0 = /a/\.\./b"),
     (spec(suspend=pb.Suspend(tier=9)), r"^suspend\.tier = 9: expected 'park', 'checkpoint' or"),
     (spec(retry=pb.Retry(max_failures=0)), r"^retry\.max_failures = 0"),
+    (spec(retry=pb.Retry(hung_seconds=5)), r"^retry\.hung_seconds = 5"),
     (spec(retry=pb.Retry(rules=[pb.RetryRule(match="x")])), r"^retry\.rules.*do"),
     (spec(retry=pb.Retry(rules=[pb.RetryRule(do=NO_RETRY)])), r"^retry\.rules.*match"),
     (

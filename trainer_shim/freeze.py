@@ -22,6 +22,7 @@ _CPU_TIMES = slice(
     11, 15
 )  # among the fields from the state on: own and children's, user and system
 _OWN_MEMORY = ("RssAnon:", "RssShmem:")
+_MOVED = ("rchar:", "wchar:")
 
 
 def become_subreaper() -> None:
@@ -114,6 +115,13 @@ class WorkGroup:
             fields = _stat(f"/proc/{pid}/stat")
             ticks += sum(map(int, fields[_CPU_TIMES])) if fields is not None else 0
         return ticks / _TICKS_PER_SECOND
+
+    def moved_bytes(self) -> int:
+        """What the group's processes have read and written, pipes and files."""
+        lines = (
+            line.split() for pid in self.members() for line in _read(f"/proc/{pid}/io").splitlines()
+        )
+        return sum(int(count) for name, count in lines if name in _MOVED)
 
     def out_of_memory_kills(self) -> int:
         """How many of the group's processes the kernel has killed for memory."""

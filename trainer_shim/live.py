@@ -29,7 +29,8 @@ class LiveTrial:
 
     def new_run(self, worker: Worker | None, restore: str | None) -> Run:
         """Nothing is known yet of what `worker` does."""
-        return Run(worker, restore, self.group, self.output, self.emit)
+        hung_seconds = self.spec.hung_seconds
+        return Run(worker, restore, self.group, self.output, self.emit, hung_seconds)
 
     @property
     def worker(self) -> Worker | None:

@@ -2,7 +2,8 @@
 
 Rule: what it says is passed on once. It counts as started at its first boundary; a program that
 shows none counts as started when that is known, when it has been quiet for long, or at its end,
-and as hung when it then neither computes nor prints.
+and as hung when it then shows no sign of life. Once it is over, its exit may take as long as it
+shows one.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Any, Callable
 from trainer_shim.agent import NOT_RETURNED
 from trainer_shim.events import boottime
 from trainer_shim.freeze import WorkGroup
-from trainer_shim.meter import SILENT_SECONDS, Meter
+from trainer_shim.life import HUNG_SECONDS, IDLE_CORES, Life
+from trainer_shim.meter import Meter
 from trainer_shim.output import Output
 from trainer_shim.report import summarise
 from trainer_shim.wire import Message
@@ -22,11 +24,9 @@ from trainer_shim.worker import Worker, outcome_of_status
 # imported promises one, but not for how long the program prepares before.
 _QUIET_START_SECONDS = 10.0
 _PROMISED_START_SECONDS = 60.0
-# As long as a node waits for the first boundary: without any, this little is no sign of life.
-_HUNG_SECONDS = 900.0
-_IDLE_CORES = 0.01
-# How long a program may take to exit once it is over (threads of its own, exit handlers).
-_EXIT_SECONDS = 60.0
+# What a program leaves to its exit may take as long as it does something, within reason.
+_EXIT_IDLE_SECONDS = 60.0
+_EXIT_SECONDS = 3600.0
 _BLIND = "the program has shown no iteration boundaries"
 
 
@@ -34,6 +34,7 @@ class Run:
     """What a training process has said of itself; `worker` is None before and after it.
 
     `restore` is the checkpoint that it is to go on from. `emit(kind, **fields)` tells the daemon.
+    Without boundaries it has hung when it has shown no sign of life for `hung_seconds`.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Run:
         group: WorkGroup,
         output: Output,
         emit: Callable[..., None],
+        hung_seconds: float = HUNG_SECONDS,
     ) -> None:
         self.worker = worker
         self.step = 0
@@ -64,9 +66,9 @@ class Run:
         self._has_begun = False
         self._meter = Meter(group)
         self._told_step = 0
-        self._quiet_since = self._looked_at = boottime()
-        self._idle_seconds = 0.0
-        self._printed_bytes = 0
+        self._quiet_since = boottime()
+        self._life = Life(group, output)
+        self._hung_seconds = hung_seconds
 
     @property
     def is_over(self) -> bool:
@@ -131,6 +133,7 @@ class Run:
     def _heard_completed(self, message: Message) -> None:
         self._said = message
         self._over_at = boottime()
+        self._life.begin(self._over_at)
 
     _heard_failed = _heard_completed
 
@@ -153,7 +156,7 @@ class Run:
             seconds=boottime() - self.worker.started_at,
         )
         self._meter.go(self.worker.started_at)
-        self._looked_at = boottime()
+        self._life.begin(boottime())
 
     def holds(self, step: int) -> None:
         """It waits at a boundary, and has reported what it did until there."""
@@ -171,9 +174,9 @@ class Run:
 
     def resuming(self) -> None:
         """It was told to go on."""
-        self._resuming_since = self._looked_at = boottime()
-        self._meter.go(self._looked_at)
-        self._idle_seconds = 0.0
+        self._resuming_since = now = boottime()
+        self._meter.go(now)
+        self._life.begin(now)
         self.at_boundary = False
 
     def say_resumed(self) -> None:
@@ -207,43 +210,36 @@ class Run:
 
     def deadline(self) -> float | None:
         """When `tick` has something to do, in boot-time seconds; None for nothing."""
-        due = (self._exit_by, self._quiet_until, self._meter.due)
+        due = (self._look_at, self._quiet_until, self._meter.due)
         return min((time for time in due if time is not None), default=None)
 
     def tick(self, now: float) -> None:
         """Do what is due."""
-        exit_by, quiet_until, usage_due = self._exit_by, self._quiet_until, self._meter.due
-        if exit_by is not None and now >= exit_by:
-            self._group.kill()
+        look_at, quiet_until, usage_due = self._look_at, self._quiet_until, self._meter.due
+        if look_at is not None and now >= look_at:
+            self._look_for_life(now)
         if quiet_until is not None and now >= quiet_until:
             self.say_started()
         if usage_due is not None and now >= usage_due:
-            cpu_seconds = self.say_usage()
-            if not self._has_begun:
-                self._look_for_life(now, cpu_seconds)
+            self.say_usage()
 
-    def _look_for_life(self, now: float, cpu_seconds: float) -> None:
-        """End a program without boundaries that has been idle and silent for long."""
-        # A machine that slept has looked at nobody meanwhile.
-        seconds = min(now - self._looked_at, 2 * SILENT_SECONDS)
-        printed, self._printed_bytes = self._printed_bytes, self._output.total_bytes
-        self._looked_at = now
-        if cpu_seconds >= _IDLE_CORES * seconds or printed != self._printed_bytes:
-            self._idle_seconds = 0.0
-            return
-        self._idle_seconds += seconds
-        if self._idle_seconds >= _HUNG_SECONDS and not self.is_over:
-            idle = f"for {_HUNG_SECONDS:g} s it has printed nothing and used less than"
-            detail = f"{_BLIND}, and {idle} {_IDLE_CORES:.0%} of a core"
+    def _look_for_life(self, now: float) -> None:
+        """End a program without boundaries that has hung, and one that is over but never exits."""
+        idle_seconds = self._life.look(now)
+        if self._over_at is not None:
+            if idle_seconds >= _EXIT_IDLE_SECONDS or now >= self._over_at + _EXIT_SECONDS:
+                self._group.kill()
+        elif idle_seconds >= self._hung_seconds:
+            idle = f"for {self._hung_seconds:g} s (retry.hung_seconds) it has printed nothing"
+            detail = f"{_BLIND}, and {idle} and used less than {IDLE_CORES:.0%} of a core"
             said = {"error_kind": "hung", "detail": detail, "error_signature": detail}
             self._heard_failed({"kind": "failed", **said})
             self._group.kill()
 
     @property
-    def _exit_by(self) -> float | None:
-        if self.worker is None or self._over_at is None:
-            return None
-        return self._over_at + _EXIT_SECONDS
+    def _look_at(self) -> float | None:
+        is_looked_at = self.is_over or (self.started and not self._has_begun)
+        return self._life.due if self.worker is not None and is_looked_at else None
 
     @property
     def _quiet_until(self) -> float | None:

@@ -7,6 +7,8 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from trainer_shim.life import HUNG_SECONDS
+
 
 @dataclass(frozen=True)
 class Spec:
@@ -23,6 +25,7 @@ class Spec:
     output_limit_bytes: int
     lease_grace_seconds: float
     orphan_seconds: float
+    hung_seconds: float
     cgroup_work: str | None
     cgroup_host: str | None
     parameters: dict[str, Any]
@@ -46,6 +49,7 @@ class Spec:
             output_limit_bytes=fields["output_limit_bytes"],
             lease_grace_seconds=fields["lease_grace_seconds"],
             orphan_seconds=fields["orphan_seconds"],
+            hung_seconds=fields.get("hung_seconds", HUNG_SECONDS),
             cgroup_work=fields["cgroup_work"],
             cgroup_host=fields["cgroup_host"],
             parameters=dict(fields["parameters"]),

@@ -27,6 +27,8 @@ Scalar: TypeAlias = str | int | float | bool
 Setting: TypeAlias = Scalar | tuple[Scalar, ...]
 # Of all nodes that no other pool claims.
 DEFAULT_POOL = "default"
+# How long a program that shows no iterations may show no sign of life, unless its study says so.
+HUNG_SECONDS = 900.0
 
 
 class RunId(NamedTuple):
@@ -205,6 +207,7 @@ class Study:
     suspend_deadline_seconds: float = 60.0
     max_failures: int = 3
     on_third_failure: OnThirdFailure = OnThirdFailure.TRIAL
+    hung_seconds: float = HUNG_SECONDS
     retry_rules: tuple[RetryRule, ...] = ()
     device_kind: str = ""
     memory_bytes: int = 0

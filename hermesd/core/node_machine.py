@@ -174,17 +174,19 @@ class NodeMachine:
 
     def _why_not_running(self, stay: Stay) -> tuple[str, str]:
         """Of what kind a failure it is that a program has come to no boundary, and the words."""
-        terms = self.table.terms
         if stay.begun:
-            seconds = self._start_seconds(stay)
-            words = f"no first iteration within {seconds:g} s of the start"
+            seconds, allowed = self._start_seconds(stay), stay.assignment.start_allowance_seconds
             longer = ", twice what the longest of its starts took"
-            return "hung", words + longer * (seconds > terms.start_seconds)
-        return "not_started", f"what it needs was not there within {terms.prepare_seconds:g} s"
+            which = longer if seconds == allowed else " (retry.hung_seconds)"
+            return "hung", f"no first iteration within {seconds:g} s of the start{which}"
+        seconds = self.table.terms.prepare_seconds
+        return "not_started", f"what it needs was not there within {seconds:g} s"
 
     def _start_seconds(self, stay: Stay) -> float:
         """What its program may take to its first boundary: a resume may run its beginning again."""
-        return max(self.table.terms.start_seconds, stay.assignment.start_allowance_seconds)
+        order = stay.assignment
+        any_program = max(self.table.terms.start_seconds, order.hung_seconds)
+        return max(any_program, order.start_allowance_seconds)
 
     def _quantum_over(self, stay: Stay, now: Time) -> None:
         """Its seconds are over: the head decides by what the program has reached by now."""

@@ -12,6 +12,7 @@ from hermesd.core.blame import kept_parked
 from hermesd.core.commands import Kill, Launch, Look, Release, Renew, Stop, Suspend, WriteDown
 from hermesd.core.events import Reported
 from hermesd.core.model import (
+    HUNG_SECONDS,
     Checkpoint,
     CheckpointId,
     Fidelity,
@@ -62,7 +63,7 @@ class Assignment:
     id of the one that the trial has again if it gets no further than its result: it stays, and the
     run never begins anew. `kept_parked` says why no checkpoint is to be relied on, if none is.
     `start_allowance_seconds` is what its program may take to its first boundary, if not less than
-    what any may.
+    what any may, and `hung_seconds` how long one without boundaries may show no sign of life.
     """
 
     launch: Launch
@@ -75,6 +76,7 @@ class Assignment:
     result_checkpoint: str = ""
     kept_parked: str = ""
     start_allowance_seconds: float = 0.0
+    hung_seconds: float = HUNG_SECONDS
 
     @property
     def run(self) -> RunId:
@@ -105,6 +107,7 @@ def assignment(launch: Launch, study: Study, trial: Trial) -> Assignment:
         result_checkpoint=held.id if held is not None else "",
         kept_parked=kept_parked(trial),
         start_allowance_seconds=START_ALLOWANCE * trial.longest_start_seconds,
+        hung_seconds=study.hung_seconds,
     )
 
 

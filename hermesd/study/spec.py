@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from hermesd.core.model import Goal, MetricMode, Setting, Tier
+from hermesd.core.model import HUNG_SECONDS, Goal, MetricMode, Setting, Tier
 from hermesd.core.retrying import OnThirdFailure, RetryAction
 from hermesd.pb.hermes.v1 import types_pb2 as pb
 from hermesd.refusal import FieldError, Refused, from_pydantic
@@ -153,6 +153,7 @@ class RetrySection(Section):
     max_failures: Annotated[int, Field(ge=1, le=100)] = 3
     on_third_failure: OnThirdFailure = OnThirdFailure.TRIAL
     rules: Annotated[tuple[RetryRuleSection, ...], Field(max_length=100)] = ()
+    hung_seconds: Annotated[Seconds, Field(ge=60)] = HUNG_SECONDS
 
     @field_validator("rules")
     @classmethod

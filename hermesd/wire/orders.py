@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hermesd.core.commands import Kill, Launch, Look, Release, Renew, Stop, Suspend, WriteDown
 from hermesd.core.model import (
+    HUNG_SECONDS,
     NodeId,
     Program,
     RunId,
@@ -129,6 +130,7 @@ def launch_to_proto(order: Assignment) -> pb.Launch:
         result_checkpoint=order.result_checkpoint,
         kept_parked=order.kept_parked,
         start_allowance_seconds=order.start_allowance_seconds,
+        hung_seconds=order.hung_seconds,
     )
 
 
@@ -180,6 +182,7 @@ def launch_from_proto(message: pb.Launch) -> Assignment:
         message.result_checkpoint,
         message.kept_parked,
         message.start_allowance_seconds,
+        message.hung_seconds or HUNG_SECONDS,  # a head of before says none
     )
 
 

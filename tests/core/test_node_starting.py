@@ -25,6 +25,16 @@ def test_a_resume_may_take_twice_as_long_as_its_longest_start() -> None:
     assert failed.detail.startswith(words)
 
 
+def test_a_study_may_give_its_programs_longer() -> None:
+    node = Told()
+    node.all(replace(order(ONE), hung_seconds=1_600.0), Begun(ONE))
+    assert node.later(1_599) == []
+    assert node.later(1) == [End(ONE)]
+    (failed,) = events(node.says(Left(ONE, Tier.KILL, 0, None)))
+    assert isinstance(failed, RunFailed)
+    assert failed.detail == "no first iteration within 1600 s of the start (retry.hung_seconds)"
+
+
 def test_a_program_that_starts_fast_has_as_long_as_any() -> None:
     node = Told()
     node.all(replace(order(ONE), start_allowance_seconds=4.0), Begun(ONE))

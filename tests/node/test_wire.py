@@ -145,6 +145,7 @@ def assignments(draw: st.DrawFn) -> Assignment:
         30.0,
         kept_parked=kept,
         start_allowance_seconds=allowed,
+        hung_seconds=draw(st.floats(60, 1e6)),
     )
 
 

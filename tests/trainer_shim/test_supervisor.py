@@ -139,10 +139,13 @@ def test_a_program_without_boundaries_that_is_idle_and_silent_has_hung(
     sleeping.supervisor.exited(status, 0.0, 0)
     failed = sleeping.told[-1]
     assert (failed["kind"], failed["error_kind"]) == ("failed", "hung")
-    assert "for 900 s it has printed nothing and used less than 1% of a core" in failed["detail"]
+    words = "for 900 s (retry.hung_seconds) it has printed nothing and used less than 1% of a core"
+    assert words in failed["detail"]
 
 
-@pytest.mark.parametrize("sign", ["prints", "computes", "was parked", "was not looked at"])
+@pytest.mark.parametrize(
+    "sign", ["prints", "computes", "reads and writes", "was parked", "was not looked at"]
+)
 def test_a_sign_of_life_begins_the_wait_anew(
     sleeping: Sleeping, monkeypatch: pytest.MonkeyPatch, sign: str
 ) -> None:
@@ -154,6 +157,8 @@ def test_a_sign_of_life_begins_the_wait_anew(
         supervisor.output.pump(sleeping.pipe)
     elif sign == "computes":
         monkeypatch.setattr(supervisor.group, "cpu_seconds", lambda: 0.06)
+    elif sign == "reads and writes":
+        monkeypatch.setattr(supervisor.group, "moved_bytes", lambda: 1 << 20)
     elif sign == "was parked":
         supervisor.run.resuming()
         supervisor.run.say_resumed()
@@ -234,10 +239,40 @@ def test_a_program_that_restores_is_never_taken_for_quiet(tmp_path: Path) -> Non
 def test_a_program_over_that_does_not_exit_is_killed(sleeping: Sleeping) -> None:
     over = {"kind": "completed", "exit_code": 0, "checkpoint": None, "metrics": {}}
     sleeping.supervisor.heard(over)
-    sleeping.supervisor.tick(boottime() + 60)
+    now = looked_at(sleeping, boottime(), 55)
+    assert sleeping.process.poll() is None
+    looked_at(sleeping, now, 20)
     sleeping.process.wait()
     sleeping.supervisor.exited(signal.SIGKILL, 0.0, 0)
     assert sleeping.kinds()[-1] == "completed"
+
+
+def test_a_program_over_may_exit_as_long_as_it_does_something(
+    sleeping: Sleeping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its exit handlers may save and upload; but not for ever."""
+    used = iter(range(10_000))
+    monkeypatch.setattr(sleeping.supervisor.group, "cpu_seconds", lambda: float(next(used)))
+    over = {"kind": "completed", "exit_code": 0, "checkpoint": None, "metrics": {}}
+    sleeping.supervisor.heard(over)
+    now = looked_at(sleeping, boottime(), 3500)
+    assert sleeping.process.poll() is None
+    looked_at(sleeping, now, 200)
+    sleeping.process.wait()
+    sleeping.supervisor.exited(signal.SIGKILL, 0.0, 0)
+    assert sleeping.kinds()[-1] == "completed"
+
+
+def test_how_long_a_program_may_show_nothing_is_the_studys_affair(tmp_path: Path) -> None:
+    sleeping = Sleeping(tmp_path, hung_seconds=3000.0)
+    sleeping.supervisor.heard({"kind": "blind"})
+    now = looked_at(sleeping, boottime(), 2900)
+    assert sleeping.process.poll() is None
+    looked_at(sleeping, now, 200)
+    sleeping.process.wait()
+    sleeping.supervisor.exited(signal.SIGKILL, 0.0, 0)
+    assert "for 3000 s (retry.hung_seconds)" in sleeping.told[-1]["detail"]
+    sleeping.close()
 
 
 @pytest.mark.parametrize("kills", [0, 1])

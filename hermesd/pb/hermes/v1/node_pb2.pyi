@@ -214,7 +214,7 @@ class GoingAway(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class Launch(_message.Message):
-    __slots__ = ("trial", "attempt", "devices", "quantum", "reason", "parked_attempt", "checkpoint", "program", "durability_seconds", "suspend_deadline_seconds", "identity", "sources", "result_checkpoint", "kept_parked", "start_allowance_seconds")
+    __slots__ = ("trial", "attempt", "devices", "quantum", "reason", "parked_attempt", "checkpoint", "program", "durability_seconds", "suspend_deadline_seconds", "identity", "sources", "result_checkpoint", "kept_parked", "start_allowance_seconds", "hung_seconds")
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
@@ -230,6 +230,7 @@ class Launch(_message.Message):
     RESULT_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     KEPT_PARKED_FIELD_NUMBER: _ClassVar[int]
     START_ALLOWANCE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    HUNG_SECONDS_FIELD_NUMBER: _ClassVar[int]
     trial: str
     attempt: int
     devices: _containers.RepeatedScalarFieldContainer[str]
@@ -245,7 +246,8 @@ class Launch(_message.Message):
     result_checkpoint: str
     kept_parked: str
     start_allowance_seconds: float
-    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., devices: _Optional[_Iterable[str]] = ..., quantum: _Optional[_Union[_types_pb2.Quantum, _Mapping]] = ..., reason: _Optional[str] = ..., parked_attempt: _Optional[int] = ..., checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ..., program: _Optional[_Union[Program, _Mapping]] = ..., durability_seconds: _Optional[float] = ..., suspend_deadline_seconds: _Optional[float] = ..., identity: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., result_checkpoint: _Optional[str] = ..., kept_parked: _Optional[str] = ..., start_allowance_seconds: _Optional[float] = ...) -> None: ...
+    hung_seconds: float
+    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., devices: _Optional[_Iterable[str]] = ..., quantum: _Optional[_Union[_types_pb2.Quantum, _Mapping]] = ..., reason: _Optional[str] = ..., parked_attempt: _Optional[int] = ..., checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ..., program: _Optional[_Union[Program, _Mapping]] = ..., durability_seconds: _Optional[float] = ..., suspend_deadline_seconds: _Optional[float] = ..., identity: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., result_checkpoint: _Optional[str] = ..., kept_parked: _Optional[str] = ..., start_allowance_seconds: _Optional[float] = ..., hung_seconds: _Optional[float] = ...) -> None: ...
 
 class Source(_message.Message):
     __slots__ = ("node", "address", "ticket")

@@ -259,14 +259,16 @@ class RetryRule(_message.Message):
     def __init__(self, match: _Optional[str] = ..., do: _Optional[_Union[RetryAction, str]] = ...) -> None: ...
 
 class Retry(_message.Message):
-    __slots__ = ("max_failures", "on_third_failure", "rules")
+    __slots__ = ("max_failures", "on_third_failure", "rules", "hung_seconds")
     MAX_FAILURES_FIELD_NUMBER: _ClassVar[int]
     ON_THIRD_FAILURE_FIELD_NUMBER: _ClassVar[int]
     RULES_FIELD_NUMBER: _ClassVar[int]
+    HUNG_SECONDS_FIELD_NUMBER: _ClassVar[int]
     max_failures: int
     on_third_failure: OnThirdFailure
     rules: _containers.RepeatedCompositeFieldContainer[RetryRule]
-    def __init__(self, max_failures: _Optional[int] = ..., on_third_failure: _Optional[_Union[OnThirdFailure, str]] = ..., rules: _Optional[_Iterable[_Union[RetryRule, _Mapping]]] = ...) -> None: ...
+    hung_seconds: float
+    def __init__(self, max_failures: _Optional[int] = ..., on_third_failure: _Optional[_Union[OnThirdFailure, str]] = ..., rules: _Optional[_Iterable[_Union[RetryRule, _Mapping]]] = ..., hung_seconds: _Optional[float] = ...) -> None: ...
 
 class Stop(_message.Message):
     __slots__ = ("max_steps", "max_seconds", "target", "on_nan")
