@@ -154,7 +154,8 @@ def test_what_keeps_more_than_a_place_only_parks(
         assert outcome(trial)[1] == runs.plain()
 
 
-# Weights of a sampler and an order of the data that the program changes within its loop.
+# Weights of a sampler and an order of the data that the program changes within its loop, by way of
+# no variable of its functions.
 CURRICULUM = """
 from torch.utils.data import Subset, WeightedRandomSampler, SubsetRandomSampler
 
@@ -174,34 +175,29 @@ def order_of():
     return DataLoader(TensorDataset(x, y), batch_size=9, sampler=SubsetRandomSampler(range(27)))
 
 class Held:
-    __slots__ = ("__weakref__",)
     loaders = [loader_of(), order_of()]
 
 model = nn.Linear(6, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
 seen, drawn = [], []
-def train(index, inputs, target, loader, losses):
+def train(inputs, target):
     optimizer.zero_grad()
-    each = nn.functional.cross_entropy(model(inputs), target, reduction="none")
-    each.mean().backward()
+    loss = nn.functional.cross_entropy(model(inputs), target)
+    loss.backward()
     optimizer.step()
-    seen.append(each.mean().item())
-    losses.extend(each.tolist())
+    seen.append(loss.item())
 
-def epochs(loader, other):
-    for epoch in range(3):
-        losses = []
-        for index, (inputs, target, order) in enumerate(loader):
-            drawn.append(order.tolist())
-            train(index, inputs, target, loader, losses)
-            loader.sampler.weights[index::7] *= 3
-            loader.dataset.shift += 0.01
-            loader.dataset.order.insert(0, loader.dataset.order.pop())
-        for inputs, target in other:
-            train(0, inputs, target, other, losses)
-            other.sampler.indices = [(one + 1) % 50 for one in other.sampler.indices]
-
-{run}
+for epoch in range(3):
+    for index, (inputs, target, order) in enumerate(Held.loaders[0]):
+        drawn.append(order.tolist())
+        train(inputs, target)
+        Held.loaders[0].sampler.weights[index::7] *= 3
+        Held.loaders[0].dataset.shift += 0.01
+        Held.loaders[0].dataset.order.insert(0, Held.loaders[0].dataset.order.pop())
+    for inputs, target in Held.loaders[1]:
+        train(inputs, target)
+        shifted = [(one + 1) % 50 for one in Held.loaders[1].sampler.indices]
+        Held.loaders[1].sampler.indices = shifted
 final(seen, drawn, digest(model))
 """
 
@@ -211,7 +207,6 @@ def test_what_decides_about_data_and_changes_in_the_loop_goes_on(
     zygote: Zygote, tmp_path: Path, workers: int
 ) -> None:
     body = CURRICULUM.replace("{settings}", f"num_workers={workers}")
-    body = body.replace("{run}", "epochs(*Held.loaders)")
     runs = Runs(zygote, tmp_path, programs.program(body, seeded=False))
     undisturbed = runs.undisturbed()
     assert runs.suspended(2, 4, 6, 8, 13, 17) == undisturbed
