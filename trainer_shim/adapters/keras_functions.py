@@ -11,10 +11,11 @@ import dis
 import functools
 import os
 import sys
-import sysconfig
 import types
 from collections.abc import Iterable, Iterator
 from typing import Any, Callable
+
+from trainer_shim.sources import is_programs_own
 
 _LARGE_BYTES = 1 << 20
 _SETTING = {"STORE_GLOBAL", "DELETE_GLOBAL", "STORE_DEREF", "DELETE_DEREF"}
@@ -119,18 +120,12 @@ def _names(code: types.CodeType) -> tuple[set[str], set[str]]:
     return uses, sets
 
 
-@functools.lru_cache(maxsize=1)
-def _installed() -> tuple[str, ...]:
-    names = ("stdlib", "platstdlib", "purelib", "platlib")
-    return tuple({os.path.join(sysconfig.get_path(name), "") for name in names})
-
-
 def _is_of_the_program(namespace: dict[str, Any]) -> bool:
     """Whether a module is none that is installed or built in."""
     path = namespace.get("__file__")
     if path is None:
         return namespace.get("__name__") == "__main__"
-    return not os.path.abspath(path).startswith(_installed())
+    return is_programs_own(os.path.abspath(path))
 
 
 def _content(cell: Any) -> Any:

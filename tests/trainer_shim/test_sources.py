@@ -1,0 +1,74 @@
+"""A program that is installed as a package is a program all the same."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.trainer_shim.conftest import MakeTrial
+from tests.trainer_shim.driving import environment
+from tests.trainer_shim.suspending import suspend
+from trainer_shim.sources import is_programs_own, packages_of
+
+# It names its run by the time of day, which only its own lines are told again.
+PROGRAM = """
+import time
+from pathlib import Path
+import trainer_shim
+Path(f"run-{time.time_ns()}").mkdir()
+trial = trainer_shim.attach()
+step = int((Path(trial.resume.path) / "step").read_text()) if trial.resume else 0
+while step < 4:
+    step += 1
+    trial.report(step, loss=1 / step, save=lambda f: Path(f, "step").write_text(str(step)))
+"""
+
+
+def test_an_installed_program_reads_the_time_that_it_read_first(
+    make_trial: MakeTrial, tmp_path: Path
+) -> None:
+    package = tmp_path / "lib" / "site-packages" / "lab"
+    package.mkdir(parents=True)
+    (package / "train.py").write_text(PROGRAM)
+    env = environment(PYTHONPATH=str(package.parent))
+    trial = make_trial("", argv=[sys.executable, "-m", "lab.train"], env=env).launch()
+    trial.start(limit=2)
+    trial.until("parked")
+    trial.start(restore=suspend(trial)["checkpoint"]["path"])
+    trial.until("completed")
+    assert len(list((trial.directory / "work").glob("run-*"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "script", "packages"),
+    [
+        ("lab.train", None, {"lab"}),
+        ("torch.distributed.run", None, set()),
+        (None, "train.py", set()),
+        (None, "bin/lab", {"lab", "sys"}),
+        (None, "bin/torchrun", set()),
+        (None, "lib/site-packages/lab/train.py", {"lab"}),
+    ],
+)
+def test_which_packages_are_a_program(
+    tmp_path: Path, module: str | None, script: str | None, packages: set[str]
+) -> None:
+    files = {
+        "bin/python": "",
+        "bin/lab": "import sys\nfrom lab.cli import main",
+        "bin/torchrun": "from torch.distributed.run import main",
+        "train.py": "import lab",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert packages_of(module, script and str(tmp_path / script)) == packages
+
+
+def test_other_packages_are_none_of_it() -> None:
+    """Here pytest is the program."""
+    assert not is_programs_own("/venv/lib/python3.11/site-packages/torch/nn/functional.py")
+    assert not is_programs_own("<string>")
+    assert is_programs_own("/home/me/train.py")
