@@ -7,6 +7,7 @@ Python below it can be reached. The program sees its own environment, argv and s
 
 from __future__ import annotations
 
+import importlib.machinery
 import json
 import os
 import runpy
@@ -131,6 +132,7 @@ def _run_here(launch: Launch, arguments: list[str]) -> None:
     agent.begin()
     _line_buffered()
     _own_path(launch)
+    _own_folders()
     hooks.install(agent)
     if launch.restore is None and is_blind(arguments[0]):
         agent.blind(reach.UNSEEN)
@@ -162,12 +164,14 @@ def _run(arguments: list[str]) -> None:
         sys.path.insert(0, os.getcwd())
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
         return
-    script = arguments[0]
+    script = os.path.abspath(arguments[0])
     sys.argv = list(arguments)
     sys.path.insert(0, os.path.dirname(os.path.realpath(script)))
     # Not runpy.run_path: the module must stay `__main__` for threads and pickles after its end.
     module = types.ModuleType("__main__")
-    module.__dict__.update(__file__=script, __builtins__=__builtins__, __cached__=None)
+    loader = importlib.machinery.SourceFileLoader("__main__", script)
+    says: dict[str, Any] = {"__file__": script, "__loader__": loader, "__cached__": None}
+    module.__dict__.update(says, __builtins__=__builtins__)
     sys.modules["__main__"] = module
     with open(script, "rb") as file:
         code = compile(file.read(), script, "exec")
@@ -183,6 +187,16 @@ def _own_path(launch: Launch) -> None:
     sys.path[:] = theirs + kept
     if not any(os.path.isdir(os.path.join(entry, "trainer_shim")) for entry in sys.path):
         sys.path.append(_HERE)  # so that the program can import trainer_shim in its children
+
+
+def _own_folders() -> None:
+    """Forget what modules that were imported by a zygote have made of its folder and variables."""
+    process: Any = sys.modules.get("multiprocessing.process")
+    if process is not None:
+        process.ORIGINAL_DIR = os.getcwd()
+    tempfile: Any = sys.modules.get("tempfile")
+    if tempfile is not None:
+        tempfile.tempdir = None
 
 
 def _line_buffered() -> None:

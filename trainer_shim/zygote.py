@@ -9,7 +9,6 @@ it forked are sessions of their own, adopted by init, and live on.
 
 from __future__ import annotations
 
-import ast
 import gc
 import importlib
 import os
@@ -17,17 +16,13 @@ import socket
 import sys
 from collections.abc import Mapping
 
+from trainer_shim.cold import FRAMEWORK, cold_program
 from trainer_shim.host import serve_trial
 from trainer_shim.launch import python_arguments, run_program
 from trainer_shim.spec import Spec
 from trainer_shim.wire import Message, receive, send
 
 _STARTED_IN = dict(os.environ)  # a framework's import may set variables of its own
-# Read when the framework is imported, which in a zygote has happened already.
-_FRAMEWORK = (
-    *("TF_", "KERAS_", "XLA_", "TORCH", "PYTORCH_", "NCCL_"),
-    *("CUDA_", "NVIDIA_", "OMP_", "MKL_"),
-)
 # Read when an interpreter starts.
 _INTERPRETER = ("LD_", "PYTHON")
 # These say only how output is written, and that no compiled file is.
@@ -41,7 +36,7 @@ def unfit(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str | None:
     """Why an interpreter started in the environment `ours` cannot become a program whose own is
     `theirs`; None when it can."""
     for name in sorted(ours.keys() | theirs.keys()):
-        if not name.startswith((*_FRAMEWORK, *_INTERPRETER)) or name.startswith(_TERRAFORM):
+        if not name.startswith((*FRAMEWORK, *_INTERPRETER)) or name.startswith(_TERRAFORM):
             continue
         if name not in _HARMLESS and _meant(name, ours) != _meant(name, theirs):
             return f"the environment differs in {name}"
@@ -60,23 +55,6 @@ def _meant(name: str, environment: Mapping[str, str]) -> str | None:
     return value
 
 
-def cold_script(path: str) -> str | None:
-    """Why a script must have an interpreter to itself; None when it may be forked from a zygote.
-
-    One that mentions a framework's variable may set it before the import.
-    """
-    try:
-        with open(path, "rb") as file:
-            tree = ast.parse(file.read())
-    except (OSError, SyntaxError, ValueError) as error:
-        return f"cannot read the script: {error}"
-    for node in ast.walk(tree):
-        text = node.value if isinstance(node, ast.Constant) else None
-        if isinstance(text, str) and text.startswith(_FRAMEWORK) and text.isidentifier():
-            return f"the script names the variable {text}"
-    return None
-
-
 def _refusal(spec_path: str) -> Message | None:
     """The answer to a request that cannot be met; `unfit` if another zygote could meet it."""
     try:
@@ -87,8 +65,7 @@ def _refusal(spec_path: str) -> Message | None:
     arguments = python_arguments(spec.argv, spec.env.get("PATH"))
     if arguments is None:
         return {"kind": "refused", "reason": "the program is not a script of this interpreter"}
-    script = None if arguments[0] == "-m" else os.path.join(spec.cwd, arguments[0])
-    cold = cold_script(script) if script is not None else None
+    cold = cold_program(arguments, spec.cwd, spec.env)
     if cold is not None:
         return {"kind": "refused", "reason": cold}
     differs = unfit(_STARTED_IN, spec.env)

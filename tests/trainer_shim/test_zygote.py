@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 
 from tests.trainer_shim.conftest import MakeTrial
 from tests.trainer_shim.driving import ROOT, Zygote, environment
-from trainer_shim.zygote import cold_script, unfit
+from trainer_shim.cold import cold_program
+from trainer_shim.zygote import unfit
 
 
 @pytest.fixture
@@ -45,21 +47,107 @@ def test_what_is_read_at_the_start_must_be_the_same(
     assert reason is None if word is None else word in (reason or "")
 
 
+SETS = "import os\nos.environ['TF_ENABLE_ONEDNN_OPTS'] = '0'"
+PACKAGE = {"lab/__init__.py": "", "lab/settings.py": SETS}
+
+
 @pytest.mark.parametrize(
-    ("script", "word"),
+    ("files", "program", "word"),
     [
-        ("import keras", None),
-        ("import os\nos.environ['TF_ENABLE_ONEDNN_OPTS'] = '0'", "TF_ENABLE_ONEDNN_OPTS"),
-        ("def broken(", "cannot read"),
+        ({"train.py": "import keras"}, ["train.py"], None),
+        ({"train.py": SETS}, ["train.py"], "train.py names the variable TF_ENABLE_ONEDNN_OPTS"),
+        ({"train.py": "def broken("}, ["train.py"], "cannot read"),
+        (
+            {"train.py": "import os\nos.environ.update(OMP_NUM_THREADS='1')"},
+            ["train.py"],
+            "OMP_NUM",
+        ),
+        ({"train.py": "from conf import *", "conf.py": SETS}, ["train.py"], "conf.py names"),
+        ({"train.py": "import torch", "conf.py": SETS}, ["train.py"], None),
+        ({"train.py": "def main():\n import lab.settings", **PACKAGE}, ["train.py"], "settings.py"),
+        ({"run/train.py": "import one", "run/one.py": SETS}, ["run/train.py"], "one.py"),
+        ({"lab/train.py": "from . import settings", **PACKAGE}, ["-m", "lab.train"], "settings.py"),
+        ({"lab/__main__.py": "from .settings import *", **PACKAGE}, ["-m", "lab"], "settings.py"),
+        ({"lab/train.py": "import keras", **PACKAGE}, ["-m", "lab.train", "TF_X"], None),
+        ({"one/two/conf.py": SETS, "train.py": "import one.two.conf"}, ["train.py"], "conf.py"),
+        ({"train.py": "from dotenv import load_dotenv"}, ["train.py"], "dotenv"),
+        ({"path/conf.py": SETS, "train.py": "import conf"}, ["train.py"], "conf.py"),
     ],
 )
-def test_a_script_that_may_set_framework_variables_starts_cold(
-    tmp_path: Path, script: str, word: str | None
+def test_a_program_that_may_set_framework_variables_starts_cold(
+    tmp_path: Path, files: dict[str, str], program: list[str], word: str | None
 ) -> None:
-    path = tmp_path / "train.py"
-    path.write_text(script)
-    reason = cold_script(str(path))
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    reason = cold_program(program, str(tmp_path), {"PYTHONPATH": f"{SHIM}:path"})
     assert reason is None if word is None else word in (reason or "")
+
+
+def test_an_installed_program_is_looked_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By -m, and by a console script; what that imports of other packages is not."""
+    site = tmp_path / "lib" / "site-packages"
+    for package, text in (("lab", "import lab.conf, other, torch"), ("other", SETS)):
+        (site / package).mkdir(parents=True)
+        (site / package / "__init__.py").write_text(text)
+    (site / "lab" / "conf.py").write_text("from lab import cli")
+    monkeypatch.syspath_prepend(str(site))
+    assert cold_program(["-m", "lab.conf"], str(tmp_path), {}) is None
+    (site / "lab" / "cli.py").write_text(SETS)
+    assert "cli.py" in (cold_program(["-m", "lab.conf"], str(tmp_path), {}) or "")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").touch()
+    script = tmp_path / "bin" / "lab"
+    script.write_text("import re, sys\nfrom lab import conf\nsys.exit(conf)")
+    assert "cli.py" in (cold_program([str(script)], str(tmp_path), {}) or "")
+
+
+def test_an_import_of_the_programs_own_is_why_it_is_refused(
+    make_trial: MakeTrial, zygote: Zygote
+) -> None:
+    trial = make_trial("import conf")
+    (trial.directory / "work" / "conf.py").write_text(SETS)
+    answer = zygote.spawn(trial.spec)
+    assert answer["kind"] == "refused"
+    assert "conf.py" in answer["reason"]
+
+
+SPAWNING = """
+import multiprocessing, os, sys, tempfile
+def seen(_):
+    main = sys.modules["__main__"]
+    return os.getcwd(), sys.argv, main.__name__, main.__file__, sys.path, tempfile.gettempdir()
+if __name__ == "__main__":
+    os.makedirs("elsewhere", exist_ok=True)
+    os.chdir("elsewhere")
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        here = pool.map(seen, [0])
+    print("SEEN", here, __file__, sys.argv, tempfile.gettempdir())
+"""
+
+
+@pytest.mark.parametrize("form", [["train.py", "word"], ["-m", "lab.train"]], ids=["script", "-m"])
+def test_spawned_processes_are_those_of_a_plain_run(
+    make_trial: MakeTrial, tmp_path: Path, form: list[str]
+) -> None:
+    """Though the zygote was somewhere else when it imported what spawns them."""
+    warm = Zygote(tmp_path / "spawn.sock", "multiprocessing.spawn")
+    env = environment(TMPDIR=str(tmp_path))
+    trial = make_trial(SPAWNING, argv=[sys.executable, *form], env=env)
+    work = trial.directory / "work"
+    (work / "lab").mkdir()
+    (work / "lab" / "train.py").write_text(SPAWNING)
+    command = [sys.executable, *form]
+    plain = subprocess.check_output(command, cwd=work, env=env, text=True)
+    trial.launch(warm)
+    trial.start()
+    trial.until("completed")
+    warm.close()
+    said = trial.output.replace(f", '{SHIM}'", "")  # so that its children can import trainer_shim
+    assert said == plain.replace(f", '{SHIM}'", "")
 
 
 def test_hosts_outlive_their_zygote(make_trial: MakeTrial, tmp_path: Path, zygote: Zygote) -> None:
