@@ -22,6 +22,7 @@ from hermesd.core.model import (
     Checkpoint,
     DeviceId,
     Fidelity,
+    NodeId,
     Phase,
     Quantum,
     RunId,
@@ -80,6 +81,7 @@ class Trial:
     `began_busy` is what it had trained, in seconds, when its present process began.
     `longest_start_seconds` is what any of its starts took, from the launch to the first boundary.
     `overdue` counts the suspends in which it came to no boundary by the deadline and was ended.
+    `last_node` is where it was launched last: what it printed lies there when all else is over.
     """
 
     spec: TrialSpec
@@ -127,6 +129,7 @@ class Trial:
     overdue: int = 0
     began_busy: float = 0.0
     longest_start_seconds: float = 0.0
+    last_node: NodeId | None = None
 
     @property
     def id(self) -> TrialId:

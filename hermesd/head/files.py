@@ -67,11 +67,15 @@ class Files:
         while True:
             over = not request.follow or self._over(trial)
             pieces = self._log(trial, offset, follow=not over)
-            async with aclosing(pieces):
-                async for piece in pieces:
-                    if piece.data:
-                        offset = piece.offset + len(piece.data)
-                        yield pb.TailLogsResponse(data=piece.data, offset=piece.offset)
+            try:
+                async with aclosing(pieces):
+                    async for piece in pieces:
+                        if piece.data:
+                            offset = piece.offset + len(piece.data)
+                            yield pb.TailLogsResponse(data=piece.data, offset=piece.offset)
+            except NotFound:  # a node that has a run to prepare has no output of it yet
+                if over:
+                    raise
             if over:
                 return
             # The node's part ends when the trial is suspended; it may go on elsewhere.
@@ -84,9 +88,17 @@ class Files:
     async def _log(
         self, trial: TrialId, offset: int, follow: bool = False
     ) -> AsyncGenerator[node_pb2.FileChunk, None]:
-        """The log from an offset on, from the first node that has it."""
+        """The log from an offset on, from the first node that has it; nothing before the first run.
+
+        Raises NotFound and Unreachable.
+        """
+        last = self.head.state.trials[trial].last_node
+        if last is None:
+            return
         wanted = node_pb2.SendFile(trial=trial, log=node_pb2.LogRange(offset=offset, follow=follow))
-        missing: Exception = Unreachable(f"no node that has the output of {trial} is attached")
+        missing: Exception = Unreachable(
+            f"the output of {trial} lies on node {last}, which is not attached"
+        )
         for session in self._holders(trial):
             try:
                 with self.relay.ask(session, wanted) as ticket:
@@ -94,7 +106,7 @@ class Files:
                         yield chunk
                 return
             except NotFound as reason:
-                missing = reason
+                missing = reason if session.node == last else missing
         raise missing
 
     def _holders(self, trial: TrialId) -> list[Session]:
@@ -127,9 +139,8 @@ class Files:
 def nodes_of(state: State, trial_id: TrialId) -> list[NodeId]:
     """The nodes that a trial was on, as far as the state knows, the last one first."""
     trial = state.trials[trial_id]
-    devices = list(trial.run.devices) if trial.run else []
-    devices += [trial.kept.device] if trial.kept else []
-    devices += [failure.device for failure in reversed(trial.failures)]
-    nodes = [state.slots[device].device.node for device in devices if device in state.slots]
+    devices = [failure.device for failure in reversed(trial.failures)]
+    nodes = [trial.last_node] if trial.last_node is not None else []
+    nodes += [state.slots[device].device.node for device in devices if device in state.slots]
     nodes += trial.checkpoint.nodes if trial.checkpoint else ()
     return list(dict.fromkeys(nodes))

@@ -31,6 +31,8 @@ async def chunks(
                 chunk.ticket = ticket
                 yield chunk
         else:
+            if not folder.path.is_dir():
+                raise FileNotFoundError(2, "its node has no files of it", folder.trial)
             async for offset, data in _log(folder.output, request.log, ended):
                 yield pb.FileChunk(ticket=ticket, name=folder.output.name, offset=offset, data=data)
     except OSError as error:

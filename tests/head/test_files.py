@@ -180,6 +180,51 @@ async def test_a_trial_is_shown_with_the_last_of_its_output(head: World, node: N
     assert again.output_tail == ""
 
 
+async def test_an_ended_trial_s_output_is_asked_of_the_node_it_ran_on_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With neither a checkpoint nor a failure, nothing else of a trial tells where it was."""
+    async with world(tmp_path) as head:
+        first, second = Node(head, "a"), Node(head, "b")
+        await first.hello()
+        await second.hello()
+        await head.submit(spec({"lr": {"values": [1.0, 2.0]}}, name="quick"))
+        there = {(await node.start()).trial: node for node in (first, second)}
+        for node in (first, second):
+            run = {"attempt": 1, "step": 0}
+            mine = next(trial for trial, at in there.items() if at is node)
+            await node.say(run_completed=node_pb2.RunCompleted(trial=mine, **run))
+            await node.settle()
+        for trial, node in there.items():
+            call = head.control.TailLogs(pb.TailLogsRequest(trial=trial))
+            wanted = await asked(node)
+            await send(node, wanted.ticket, (0, trial.encode()))
+            await end(node, wanted.ticket)
+            assert (await call.read()).data == trial.encode()
+        second.call.cancel()
+        while head.running.sessions.find("b"):
+            await head.running.head.beyond(head.running.head.committed)
+        lost = next(trial for trial, node in there.items() if node is second)
+        call = head.control.TailLogs(pb.TailLogsRequest(trial=lost))
+        await end(first, (await asked(first)).ticket, error=f"{lost}: its node has no files of it")
+        code, words = await status(call.read())
+        assert code is CODE.UNAVAILABLE
+        assert words == f"the output of {lost} lies on node b, which is not attached"
+        first.call.cancel()
+
+
+async def test_a_log_that_is_followed_waits_for_the_first_output(
+    head: World, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hermesd.head.files.FOLLOW_SECONDS", 0.0)
+    call = head.control.TailLogs(pb.TailLogsRequest(trial="digits/1", follow=True))
+    await end(node, (await asked(node)).ticket, error="digits/1: its node has no files of it")
+    wanted = await asked(node)
+    await send(node, wanted.ticket, (0, b"begun"))
+    assert (await call.read()).data == b"begun"
+    call.cancel()
+
+
 async def test_what_is_never_read_has_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,6 +35,17 @@ async def test_only_a_checkpoint_is_sent_as_one(tmp_path: Path, name: str) -> No
     assert await sent(folder, "digits/1@a") == (["manifest.json"], "")
 
 
+async def test_a_trial_that_never_ran_here_is_not_one_that_printed_nothing(tmp_path: Path) -> None:
+    folder = TrialFolder(tmp_path / "trials", tmp_path / "run", "quick/1")
+    request = pb.SendFile(ticket=1, trial="quick/1", log=pb.LogRange())
+    (last,) = [piece async for piece in chunks(request, folder, lambda: True)]
+    assert last.error == "quick/1: its node has no files of it"
+    folder.path.mkdir(parents=True)
+    (last,) = [piece async for piece in chunks(request, folder, lambda: True)]
+    assert last.last
+    assert not last.error
+
+
 async def test_what_goes_wrong_costs_whoever_asked_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
