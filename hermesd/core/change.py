@@ -1,6 +1,7 @@
-"""`replace` for the frozen values of this package: as `dataclasses.replace`, in half the time.
+"""`replace` for the frozen values of this package: as in `dataclasses`, in a third of the time.
 
-Most of a replay's time goes into it. It is for dataclasses whose fields are all arguments.
+Most of a replay's time goes into it. It is for dataclasses with slots whose fields are all
+arguments, and are kept as they came: no `__init__` is run. One that looks at them is refused.
 """
 
 from __future__ import annotations
@@ -8,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import cache
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 T = TypeVar("T")
+Setter: TypeAlias = Callable[[object, object], None]
 
 if TYPE_CHECKING:
     # Its checker knows the fields of the class that it is called for.
@@ -19,18 +20,30 @@ if TYPE_CHECKING:
 else:
 
     def replace(value: T, /, **changes: Any) -> T:
-        """A copy with some fields changed. Raises KeyError for a name that is no field."""
-        kind = type(value)
-        read, places = _shape(kind)
-        values = list(read(value))
+        """A copy with some fields changed.
+
+        Raises:
+            KeyError: for a name that is no field.
+            TypeError: the class looks at its fields when it is made.
+        """
+        copied, setters = _shape(type(value))
+        copy = copied(value)
         for name, new in changes.items():
-            values[places[name]] = new
-        return kind(*values)
+            setters[name](copy, new)
+        return copy
 
 
 @cache
-def _shape(kind: type) -> tuple[Callable[[object], tuple[Any, ...]], Mapping[str, int]]:
-    """How to read all fields of a class at once, and where each is among them."""
-    names = [field.name for field in fields(kind)]
-    read = attrgetter(*names) if len(names) > 1 else lambda value: (getattr(value, names[0]),)
-    return read, {name: place for place, name in enumerate(names)}
+def _shape(kind: type) -> tuple[Callable[[object], object], Mapping[str, Setter]]:
+    """How to copy a value of a class, written out as `dataclasses` does with an `__init__`, and how
+    to set each of its fields."""
+    if hasattr(kind, "__post_init__"):
+        raise TypeError(f"{kind.__name__} looks at its fields when it is made")
+    setters = {field.name: getattr(kind, field.name).__set__ for field in fields(kind)}
+    known: dict[str, Any] = {f"set_{name}": setter for name, setter in setters.items()}
+    known |= {"new": object.__new__, "kind": kind}
+    head = f"def copied(value, {', '.join(f'{name}={name}' for name in known)}):"
+    body = [f"set_{name}(copy, value.{name})" for name in setters]
+    exec("\n ".join([head, "copy = new(kind)", *body, "return copy"]), known)
+    copied: Callable[[object], object] = known["copied"]
+    return copied, setters

@@ -17,6 +17,14 @@ class Single:
     value: int
 
 
+@dataclass(frozen=True, slots=True)
+class Positive:
+    value: int
+
+    def __post_init__(self) -> None:
+        assert self.value > 0
+
+
 def test_a_copy_has_the_changes_and_all_else() -> None:
     trial = play().trial()
     changes = {"phase": Phase.STOPPED, "step": 7, "reason": "enough"}
@@ -33,3 +41,8 @@ def test_one_field_is_enough() -> None:
 def test_what_is_no_field_is_refused() -> None:
     with pytest.raises(KeyError, match="size"):
         replace(Single(1), size=2)  # type: ignore[call-arg]
+
+
+def test_a_class_that_looks_at_its_fields_is_refused() -> None:
+    with pytest.raises(TypeError, match="Positive"):
+        replace(Positive(1), value=0)
