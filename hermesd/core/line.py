@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
-from operator import attrgetter
+from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
 from hermesd.core.model import TrialId
@@ -23,11 +23,10 @@ class Entry(NamedTuple):
 
     key: Score
     number: int
-    version: int
     trial: TrialId
 
 
-_KEY, _NUMBER = attrgetter("key"), attrgetter("number")
+_KEY, _NUMBER = map(itemgetter, map(Entry._fields.index, ("key", "number")))
 
 # A place between entries: one of them, or a score that it begins with.
 Bound: TypeAlias = Entry | tuple[Score] | tuple[()]
@@ -70,12 +69,13 @@ class Line:
 
     def put(self, entry: Entry) -> None:
         """Add an entry, in place of the trial's present one."""
-        known = self._known.get(entry.trial)
-        if known == entry:
-            return
+        trial = entry.trial
+        known = self._known.get(trial)
         if known is not None:
-            self.drop(entry.trial)
-        self._known[entry.trial] = self._added[entry.trial] = entry
+            if known == entry:
+                return
+            self.drop(trial)
+        self._known[trial] = self._added[trial] = entry
 
     def drop(self, trial: TrialId) -> None:
         """Take a trial out, if it is in."""

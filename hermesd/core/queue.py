@@ -56,7 +56,6 @@ class StudyQueue:
         self._adaptive = policy if isinstance(policy, Adaptive) else None
         self._suited_to: Sequence[Trial] | None = None
         self._plan: Plan | LedgerPlan | None = None
-        self._place = {trial_id: place for place, trial_id in enumerate(state.members[study])}
         self._follow(None if isinstance(policy, Planning) else policy)
 
     @property
@@ -72,42 +71,44 @@ class StudyQueue:
         self._lines: dict[DeviceId | None, Line] = {}
         # Running trials by the kind of their device, from when it first mattered.
         self._staying: dict[str, Line] | None = None
-        self._line_of: list[Line | None] = [None] * len(self._place)
-        self._versions: list[int | None] = [None] * len(self._place)
+        self._line_of: dict[TrialId, Line] = {}
+        self._noted: dict[TrialId, int] = {}  # in which version
         self.refresh(state.trials[trial_id] for trial_id in state.members[study])
 
     def refresh(self, trials: Iterable[Trial]) -> None:
         """Take note of trials that changed."""
+        noted, versions = self._noted, self.state.versions
         changed: list[Trial] = []
         for trial in trials:
             trial_id = trial.spec.id
-            place, version = self._place[trial_id], self.state.versions.get(trial_id, 0)
-            if self._versions[place] == version:
-                continue
-            self._versions[place] = version
-            changed.append(trial)
-            if self._ranker is not None:
-                self._rank(self._ranker, trial, place, version)
+            version = versions.get(trial_id, 0)
+            if noted.get(trial_id) != version:
+                noted[trial_id] = version
+                changed.append(trial)
         if changed:
             self._plan = None
+        if self._ranker is not None:
+            self._rank(self._ranker, changed)
         if self._ledger is not None:
             self._ledger.note(changed)
 
-    def _rank(self, ranker: Ranking, trial: Trial, place: int, version: int) -> None:
-        """Put a trial where it belongs now."""
-        if self._scouting is not None:
-            self._scouting.note(trial, version)
-        if (line := self._line_of[place]) is not None:
-            line.drop(trial.id)
-            self._line_of[place] = None
-        if trial.phase is Phase.WAITING and trial.candidate:
-            home = trial.home if self.placement.binds else None
-            if (line := self._lines.get(home)) is None:
-                line = self._lines[home] = Line()
-            self._line_of[place] = line
-            line.put(Entry(ranker.score(trial), trial.spec.number, version, trial.spec.id))
-        elif self._staying is not None and trial.phase is Phase.RUNNING:
-            self._stay(self._staying, ranker, trial)
+    def _rank(self, ranker: Ranking, trials: Sequence[Trial]) -> None:
+        """Put trials where they belong now."""
+        scouting, lines, line_of = self._scouting, self._lines, self._line_of
+        for trial in trials:
+            trial_id = trial.spec.id
+            if scouting is not None:
+                scouting.note(trial)
+            if (line := line_of.pop(trial_id, None)) is not None:
+                line.drop(trial_id)
+            if trial.phase is Phase.WAITING and trial.candidate:
+                home = trial.home if self.placement.binds else None
+                if (line := lines.get(home)) is None:
+                    line = lines[home] = Line()
+                line_of[trial_id] = line
+                line.put(self._entry(ranker, trial))
+            elif self._staying is not None and trial.phase is Phase.RUNNING:
+                self._stay(self._staying, ranker, trial)
 
     def _suit(self) -> None:
         """Follow the adaptive policy as it suits its study now."""
@@ -125,7 +126,7 @@ class StudyQueue:
         run = trial.run
         if run is not None and not run.expired and run.asked is None and not trial.ending:
             kind = self.state.slots[run.devices[0]].device.kind
-            line = self._line_of[self._place[trial.id]] = lines.setdefault(kind, Line())
+            line = self._line_of[trial.id] = lines.setdefault(kind, Line())
             line.put(self._entry(ranker, trial))
 
     def staying(self, kinds: Iterable[str], count: int) -> list[TrialId]:
@@ -149,8 +150,8 @@ class StudyQueue:
         ]
 
     def _entry(self, policy: Ranking, trial: Trial) -> Entry:
-        version = self.state.versions.get(trial.id, 0)
-        return Entry(policy.score(trial), trial.spec.number, version, trial.id)
+        spec = trial.spec
+        return Entry(policy.score(trial), spec.number, spec.id)
 
     def order(
         self,
@@ -185,9 +186,10 @@ class StudyQueue:
         self, line: Line, front: Score | None, eligible: Callable[[Trial], bool]
     ) -> Iterator[Entry]:
         """The eligible trials of a line from `front` on, in order."""
+        trials, versions, noted = self.state.trials, self.state.versions, self._noted
         for entry in line.after(front):
-            trial = self.state.trials.get(entry.trial)
-            current = self.state.versions.get(entry.trial, 0) == entry.version
+            trial = trials.get(entry.trial)
+            current = versions.get(entry.trial, 0) == noted[entry.trial]
             if trial is not None and current and eligible(trial):
                 yield entry
 

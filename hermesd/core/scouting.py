@@ -1,27 +1,21 @@
 """What an adaptive ranking is told of its study, kept up as trials change.
 
-The leader is the least entry of a heap, where stale entries are thrown away as they come up, and
-all at once when they are the most; the sample is a fixed part of the study. What the policy makes
-of both is kept until one of them changes.
+The leader has the least of the trials' levels, which are kept in blocks of about as many as there
+are blocks: of a change only its own block is looked at again. The sample is a fixed part of the
+study. What the policy makes of both is kept until one of them changes.
 """
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Sequence
-from typing import TypeAlias
 
-from hermesd.core.model import StudyId, TrialId
+from hermesd.core.model import StudyId
 from hermesd.core.policy import Adapted, Adaptive, Field
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 
 SAMPLED = 32
-# Up to so many entries are put into the heap one by one.
-FEW = 32
-# A level with its trial's number, version and id: the least leads, the earlier one of equals.
-Level: TypeAlias = tuple[float, int, int, TrialId]
 
 
 class Scouting:
@@ -30,29 +24,32 @@ class Scouting:
     def __init__(self, state: State, study: StudyId, policy: Adaptive) -> None:
         self._state = state
         self._policy = policy
-        members = state.members[study]
-        self._sampled = dict.fromkeys(members[:: -(-len(members) // SAMPLED)])
+        self._members = members = state.members[study]
+        self._place = {trial_id: place for place, trial_id in enumerate(members)}
+        self._stride = -(-len(members) // SAMPLED)
         self._sample: list[Trial] | None = None
-        self._levels: list[Level] = []
-        self._most = 2 * len(members) + SAMPLED
-        self._added: list[Level] = []
+        # The trials' levels, infinite without one; the least of each block, and which to look at.
+        self._levels = [math.inf] * len(members)
+        self._block = math.isqrt(len(members)) + 1
+        self._least = [math.inf] * -(-len(members) // self._block)
+        self._changed: set[int] = set()
         self._field: Field | None = None
         self._adapted: Adapted | None = None
 
-    def note(self, trial: Trial, version: int) -> None:
+    def note(self, trial: Trial) -> None:
         """Take note of a trial that changed."""
-        spec = trial.spec
-        if spec.id in self._sampled:
+        place = self._place[trial.spec.id]
+        if not place % self._stride:
             self._sample = None
-        if trial.curve and (level := self._policy.level(trial)) < math.inf:
-            self._added.append((level, spec.number, version, spec.id))
-            if len(self._added) > self._most:
-                self._settle()
+        level = self._policy.level(trial) if trial.curve else math.inf
+        if level != self._levels[place]:
+            self._levels[place] = level
+            self._changed.add(place // self._block)
 
     def sample(self) -> Sequence[Trial]:
         """The trials of the sample that have shown a loss; the same list while none changed."""
         if self._sample is None:
-            trials = [self._state.trials[trial_id] for trial_id in self._sampled]
+            trials = [self._state.trials[each] for each in self._members[:: self._stride]]
             self._sample = [trial for trial in trials if trial.curve]
         return self._sample
 
@@ -63,30 +60,23 @@ class Scouting:
         """
         if not first.curve or self._policy.level(first) == math.inf:
             return None
-        self._settle()
-        while self._levels and not self._holds(self._levels[0]):
-            heapq.heappop(self._levels)
-        if not self._levels:
+        leader = self._leader()
+        if leader is None:
             return None
-        field = Field(self._state.trials[self._levels[0][-1]], self.sample())
+        field = Field(leader, self.sample())
         known = self._field
         if known is None or known.leader is not field.leader or known.sample is not field.sample:
             self._field, self._adapted = field, self._policy.adapted(field)
         return self._adapted
 
-    def _settle(self) -> None:
-        """Put what was noted since into the heap: few one by one, many at once."""
-        if len(self._added) <= FEW:
-            for entry in self._added:
-                heapq.heappush(self._levels, entry)
-        else:
-            self._levels += self._added
-            heapq.heapify(self._levels)
-        self._added.clear()
-        if len(self._levels) > self._most:
-            self._levels = [entry for entry in self._levels if self._holds(entry)]
-            heapq.heapify(self._levels)
-
-    def _holds(self, entry: Level) -> bool:
-        """Whether the trial is as it was when the entry was made."""
-        return self._state.versions.get(entry[-1], 0) == entry[-2]
+    def _leader(self) -> Trial | None:
+        """The trial of the least level, the earlier one of equals."""
+        for block in self._changed:
+            begin = block * self._block
+            self._least[block] = min(self._levels[begin : begin + self._block])
+        self._changed.clear()
+        least = min(self._least)
+        if least == math.inf:
+            return None
+        place = self._levels.index(least, self._least.index(least) * self._block)
+        return self._state.trials[self._members[place]]

@@ -114,7 +114,7 @@ class Standings:
                 self._standing.append(Line())
             for rung in range(top + 1):
                 key = (self._policy.loss(trial, rung), float(trial.phase.final))
-                self._reached[rung].put(entry := Entry(key, trial.spec.number, 0, trial.id))
+                self._reached[rung].put(entry := Entry(key, trial.spec.number, trial.id))
             for rung in range(top + 1, before + 1):
                 self._reached[rung].drop(trial.id)
             if before > BELOW_FIRST and (before != top or not stands):
@@ -122,7 +122,7 @@ class Standings:
             if stands and top > BELOW_FIRST:
                 self._standing[top].put(entry)
             if stands and top == BELOW_FIRST:
-                self._newcomers.put(Entry((), trial.spec.number, 0, trial.id))
+                self._newcomers.put(Entry((), trial.spec.number, trial.id))
             else:
                 self._newcomers.drop(trial.id)
 

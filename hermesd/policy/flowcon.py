@@ -75,7 +75,7 @@ class Rotation:
             (self._measured.discard if growth is None else self._measured.add)(trial.id)
             if trial.candidate and not trial.shelved:
                 key = (float(trial.phase.on_device), trial.rested)
-                self._line.put(Entry(key, number, 0, trial.id))
+                self._line.put(Entry(key, number, trial.id))
             else:
                 self._line.drop(trial.id)
 

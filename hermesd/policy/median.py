@@ -123,7 +123,7 @@ class Medians:
             for trial in changed:
                 if trial.step >= step and not trial.shelved:
                     key = (average(trial, step),)
-                    averages.put(Entry(key, trial.spec.number, 0, trial.id))
+                    averages.put(Entry(key, trial.spec.number, trial.id))
                 else:
                     averages.drop(trial.id)
         turned = {trial.id: trial for trial in changed}
@@ -148,9 +148,9 @@ class Medians:
             for each in self._trials.values():
                 if each.step >= step and not each.shelved:
                     key = (average(each, step),)
-                    self._averages[step].put(Entry(key, each.spec.number, 0, each.id))
+                    self._averages[step].put(Entry(key, each.spec.number, each.id))
         key = (lowest(trial, step),)
-        self._lowest[step].put(Entry(key, trial.spec.number, 0, trial.id))
+        self._lowest[step].put(Entry(key, trial.spec.number, trial.id))
 
     def _turned(self, step: int) -> list[TrialId]:
         """The candidates that a change of the averages may have put behind or brought back."""
@@ -168,7 +168,7 @@ class Medians:
         key = (GOING, float(not trial.phase.on_device))
         if self._behind(trial.id):
             key = (BEHIND, loss_or_inf(trial))
-        self._line.put(Entry(key, trial.spec.number, 0, trial.id))
+        self._line.put(Entry(key, trial.spec.number, trial.id))
 
     def _behind(self, trial: TrialId) -> bool:
         """Whether a candidate's lowest loss is above the median of the others' averages."""

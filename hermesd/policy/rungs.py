@@ -84,7 +84,7 @@ class Round:
             self._here.drop(trial.id)
             return
         key = (self._ladder.loss(trial, self._rung), *key)
-        self._here.put(Entry(key, trial.spec.number, 0, trial.id))
+        self._here.put(Entry(key, trial.spec.number, trial.id))
         if not trial.phase.final:
             self._unfinished.add(trial.id)
             if trial.step < self._ladder.step_of(trial, self._rung):
@@ -212,7 +212,7 @@ class Halving:
         else:
             first, own = (standing(each, trial) for each in (self._ladders[0], ladder))
             key = (HELD_BACK, *first, bracket, *own)
-        self._line.put(Entry(key, trial.spec.number, 0, trial.id))
+        self._line.put(Entry(key, trial.spec.number, trial.id))
 
 
 def standing(ladder: Ladder, trial: Trial) -> Score:

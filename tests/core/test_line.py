@@ -11,7 +11,7 @@ changes = st.lists(st.tuples(st.integers(0, 60), st.one_of(st.none(), st.integer
 
 
 def entry(number: int, score: int) -> Entry:
-    return Entry((1.0, float(score)), number, 1, f"s/{number}")
+    return Entry((1.0, float(score)), number, f"s/{number}")
 
 
 @given(st.lists(changes, max_size=4))

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from hermesd.core import queue as queues
+from hermesd.core.line import FEW
 from hermesd.core.losses import Chunk
 from hermesd.core.model import Phase, Quantum
 from hermesd.core.placement import Free
 from hermesd.core.policy import Facts, Field, Score
 from hermesd.core.queue import StudyQueue
-from hermesd.core.scouting import FEW, SAMPLED
+from hermesd.core.scouting import SAMPLED
 from hermesd.core.trial import Trial
 from tests.core.playbook import Playbook, play
 

@@ -50,7 +50,7 @@ def test_averages_and_lowest_losses_are_of_what_was_seen_by_then() -> None:
 def test_the_median_of_the_others(ordered: list[float], without: float, expected: float) -> None:
     averages = Line()
     for number, known in enumerate(ordered):
-        averages.put(Entry((known,), number, 0, f"s/{number}"))
+        averages.put(Entry((known,), number, f"s/{number}"))
     assert median_without(averages, without) == expected
 
 
