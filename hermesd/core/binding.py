@@ -25,12 +25,12 @@ def bind(state: State, queues: Queues, changed: Sequence[Trial], issue: Issue) -
 
     `changed` are the trials to which something happened since the last decision.
     """
-    ended = {trial.spec.study for trial in changed if trial.phase.final}
-    for study_id in state.studies:
+    binding = [study for study in state.studies if queues.placement(study).binds]
+    ended = {trial.spec.study for trial in changed if trial.phase.final} if binding else ()
+    for study_id in binding:
         placement = queues.placement(study_id)
-        if placement.binds:
-            arrived = _bind(state, queues, placement, study_id, issue)
-            _rebind(state, queues, placement, study_id, arrived or study_id in ended, issue)
+        arrived = _bind(state, queues, placement, study_id, issue)
+        _rebind(state, queues, placement, study_id, arrived or study_id in ended, issue)
 
 
 def _bind(state: State, queues: Queues, placement: Placement, study: StudyId, issue: Issue) -> bool:

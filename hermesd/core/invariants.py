@@ -70,9 +70,9 @@ def check_trials(state: Tables, trial_ids: Iterable[TrialId]) -> None:
     for trial_id in trial_ids:
         trial = state.trials.get(trial_id)
         if trial is not None:
+            if (trial_id in state.active[trial.spec.study]) is trial.phase.final:
+                raise InvariantBroken(f"{trial_id}: index of active trials")
             _check_trial(state, trial_id, trial)
-            active = trial_id in state.active[trial.spec.study]
-            _require(active != trial.phase.final, "{}: index of active trials", trial_id)
             if trial.run is not None:
                 for device_id in trial.run.devices:
                     _check_slot(state, device_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeVar
 
@@ -106,9 +107,9 @@ class Queues:
 
     def note(self, trials: Iterable[Trial]) -> None:
         """Take note of trials that changed."""
-        changed: dict[StudyId, list[Trial]] = {}
+        changed: defaultdict[StudyId, list[Trial]] = defaultdict(list)
         for trial in trials:
-            changed.setdefault(trial.spec.study, []).append(trial)
+            changed[trial.spec.study].append(trial)
         for study_id, theirs in changed.items():
             # A queue that is made only now has seen them all.
             seen = [] if study_id not in self._queues else theirs

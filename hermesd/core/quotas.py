@@ -42,7 +42,7 @@ class Quotas:
 
     def take(self, trial: Trial, before: Trial | None) -> None:
         """The trial is given a device, which the one before it gives back."""
-        if before is None or self._owner(before) != self._owner(trial):
+        if self._left and (before is None or self._owner(before) != self._owner(trial)):
             self._count(trial, -1)
 
     def give(self, trial: Trial) -> None:

@@ -179,12 +179,13 @@ class Scheduler:
             judge(self.state, self.half_life_seconds, now, issue)
         while True:
             changed |= self.state.dirty
-            dirty = [self.state.trials[t] for t in self.state.dirty if t in self.state.trials]
+            dirty = list(filter(None, map(self.state.trials.get, self.state.dirty)))
             self.state.dirty.clear()
             for trial in dirty:
-                if trial.run is not None or trial.phase.final:
+                # Of very many trials at once most have never been anywhere.
+                if trial.run is not None or trial.kept is not None or trial.phase.final:
                     self._settle(trial, issue, now)
-                vacate(self.state, self.state.trials[trial.id], issue)
+                    vacate(self.state, self.state.trials[trial.id], issue)
                 if trial.misfortunes or self._later:
                     self._wait(trial, now)
             bind(self.state, self._queues, dirty, issue)
@@ -225,14 +226,14 @@ class Scheduler:
 
     def _settle(self, trial: Trial, issue: Issue, now: Time) -> None:
         """What one trial needs whatever the others do."""
-        study = self.state.studies[trial.spec.study]
         run = trial.run
-        deadline = trial.notice(study.suspend_deadline_seconds)
         if trial.phase.final:
             self._last.pop(trial.id, None)
-        elif run is None or (trial.phase is Phase.SUSPENDING and isinstance(run.asked, Stop)):
+        if run is None or (trial.phase is Phase.SUSPENDING and isinstance(run.asked, Stop)):
             return
-        elif trial.ending is not None:
+        study = self.state.studies[trial.spec.study]
+        deadline = trial.notice(study.suspend_deadline_seconds)
+        if trial.ending is not None:
             if not (trial.phase is Phase.SUSPENDING and run.asked):
                 issue(Stop(run.id, _patience(trial, deadline), trial.ending.reason))
         elif trial.phase is Phase.RUNNING and trial.paused:

@@ -39,7 +39,9 @@ class Account:
 
     def used(self, now: Time, half_life_seconds: float) -> float:
         """Decayed device seconds by now; so many devices in use for ever come to `settled`."""
-        left = math.exp2(-max(0.0, now - self.at) / half_life_seconds)
+        if now <= self.at:
+            return self.decayed_seconds
+        left = math.exp2((self.at - now) / half_life_seconds)
         return self.decayed_seconds * left + settled(self.devices, half_life_seconds) * (1.0 - left)
 
     def holding(self, devices: int, now: Time, half_life_seconds: float) -> Account:

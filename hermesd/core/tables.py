@@ -188,22 +188,23 @@ class Tables:
             self.put(self.trials[trial_id])
 
     def put(self, trial: Trial) -> None:
-        before = self.trials.get(trial.id)
-        self.trials[trial.id] = trial
+        trial_id = trial.spec.id
+        before = self.trials.get(trial_id)
+        self.trials[trial_id] = trial
         copies.note(self, before, trial)
-        self.versions[trial.id] = self.versions.get(trial.id, 0) + 1
-        self.dirty[trial.id] = None
+        self.versions[trial_id] = self.versions.get(trial_id, 0) + 1
+        self.dirty[trial_id] = None
         active = self.active[trial.spec.study]
         if trial.phase.final:
-            active.pop(trial.id, None)
+            active.pop(trial_id, None)
             if (node := self.parked_on(trial)) is not None:
-                self.releases.setdefault((trial.id, node), False)
+                self.releases.setdefault((trial_id, node), False)
         else:
-            active[trial.id] = None
+            active[trial_id] = None
         if waits_parked(trial):
-            self.parked[trial.id] = None
+            self.parked[trial_id] = None
         else:
-            self.parked.pop(trial.id, None)
+            self.parked.pop(trial_id, None)
         if trial.run is not None:
             for device in trial.run.devices:
                 if trial.candidate:

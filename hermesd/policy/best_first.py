@@ -86,11 +86,10 @@ class BestFirst:
         require(self.target < math.inf, "target", self.target, "a loss, or -inf for none")
 
     def score(self, trial: Trial) -> Score:
-        loss = self.level(trial)
-        if loss == math.inf and not self.probed(trial):
+        if not self.probed(trial):
             return (UNPROBED, 0.0)
         reached = self.target > -math.inf and settled(trial.curve) <= self.target
-        return (REACHED if reached else PROBED, loss)
+        return (REACHED if reached else PROBED, self._loss(trial))
 
     def level(self, trial: Trial) -> float:
         """The loss on the scale that trials are ranked by; infinite before the probe is over."""
@@ -144,10 +143,11 @@ class BestFirst:
 
     def _loss(self, trial: Trial) -> float:
         """The loss over its unit; infinite without one."""
+        loss = settled(trial.curve)
         if self.scale != "relative":
-            return settled(trial.curve)
+            return loss
         unit = self.unit(trial)
-        return settled(trial.curve) / unit if unit < math.inf else math.inf
+        return loss / unit if unit < math.inf else math.inf
 
     def unit(self, trial: Trial) -> float:
         """What a trial's losses are divided by; inf if its first loss is no size."""
@@ -161,7 +161,7 @@ class BestFirst:
 
         One whose losses are no numbers has nothing better to show.
         """
-        if not trial.explored or not (trial.curve or trial.not_finite):
+        if not trial.quanta or not (trial.curve or trial.not_finite):
             return False
         return trial.latest is None or trial.step >= probe_steps(trial, self.probe_share)
 

@@ -77,9 +77,8 @@ def milestones(first: QuantumLosses | None, percents: Sequence[float]) -> tuple[
 
 def probe_steps(trial: Trial, share: float) -> int:
     """How many iterations a probe of this share of a trial's planned length has."""
-    if trial.planned_steps is None:
-        return PROBE_STEPS
-    return max(1, math.ceil(share * trial.planned_steps))
+    planned = trial.planned_steps
+    return PROBE_STEPS if planned is None else math.ceil(share * planned) or 1
 
 
 def switch_seconds(trial: Trial, facts: Facts) -> float:

@@ -31,20 +31,8 @@ def window(count: float) -> float:
 def settled(curve: tuple[Chunk, ...]) -> float:
     """The present loss: a mean long enough for few noisy losses to be compared; inf without any."""
     known = _known.get(id(curve))
-    if known is None or known[0] is not curve:
-        if len(_known) == REMEMBERED:
-            _known.clear()
-        known = _known[id(curve)] = curve, _settled(curve)
-    return known[1]
-
-
-# The curves that were asked about lately, by identity: a trial that changed is asked about several
-# times in a row, those of a study's sample at each decision.
-REMEMBERED = 1024
-_known: dict[int, tuple[tuple[Chunk, ...], float]] = {}
-
-
-def _settled(curve: tuple[Chunk, ...]) -> float:
+    if known is not None and known[0] is curve:
+        return known[1]
     # A decision over a whole study spends a third of its time here.
     left = wanted = window(sum(map(_SIZE, curve)))
     total = 0.0
@@ -57,7 +45,17 @@ def _settled(curve: tuple[Chunk, ...]) -> float:
         total += chunk[3]
         left -= size
     loss = total / (wanted - left) if wanted > left else math.inf
-    return loss if math.isfinite(loss) else math.inf
+    loss = loss if math.isfinite(loss) else math.inf
+    if len(_known) == REMEMBERED:
+        _known.clear()
+    _known[id(curve)] = curve, loss
+    return loss
+
+
+# The curves that were asked about lately, by identity: a trial that changed is asked about several
+# times in a row, those of a study's sample at each decision.
+REMEMBERED = 1024
+_known: dict[int, tuple[tuple[Chunk, ...], float]] = {}
 
 
 @dataclass(frozen=True, slots=True)
