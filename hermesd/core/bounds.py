@@ -40,7 +40,13 @@ def implausible(node: NodeId, event: Any) -> str:
 def _wrongs(node: NodeId, where: str, value: object) -> Iterator[str]:
     kind: type = type(value)
     for name, is_seconds, largest in _fields(kind):
-        match getattr(value, name):
+        each = getattr(value, name)
+        # What nearly all fields are needs no look at all cases.
+        if type(each) is int and 0 <= each <= largest:
+            continue
+        if type(each) is float and (not is_seconds or 0.0 <= each < math.inf):
+            continue
+        match each:
             case str() | bool() | None:
                 pass
             case int(number) if not 0 <= number <= largest:

@@ -37,7 +37,7 @@ from hermesd.head.ownership import passed_over, unneeded
 from hermesd.head.refusals import NotFound
 from hermesd.head.relay import Relay
 from hermesd.head.rivals import see_who_was_there
-from hermesd.head.session import Ended, Session, watch, write
+from hermesd.head.session import Ended, Session, hang_up, watch, write
 from hermesd.head.sessions import Sessions
 from hermesd.head.setback import Setback
 from hermesd.pb.hermes.v1 import node_pb2 as pb
@@ -105,6 +105,7 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
                 tasks.create_task(self._read(session, request_iterator, tasks))
                 tasks.create_task(write(session, context))
                 tasks.create_task(watch(session))
+                tasks.create_task(hang_up(session))
         except* Ended as ended:
             reason = str(ended.exceptions[0])
         finally:
@@ -187,8 +188,7 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
         """Pass an event on; acknowledge it once it is safe, or known to be of no use."""
         sequence = request.sequence
         try:
-            points = wire.points_from_proto(request.report.points)
-            event = wire.event_from_proto(request, points)
+            event = wire.event_from_proto(request)
         except wire.Malformed as error:
             log.error("malformed message dropped", node=session.node, error=str(error))
             session.passed_over(sequence)

@@ -67,6 +67,7 @@ class Session:
         # It has said goodbye for good.
         self.left = False
         self.closing: str | None = None
+        self.closed = asyncio.Event()
         self.usage: dict[DeviceId, types.Usage] = {}
         self.warnings: list[str] = []
         self._outbox: deque[pb.AttachResponse] = deque()
@@ -144,6 +145,7 @@ class Session:
     def close(self, reason: str) -> None:
         """End the stream once what is queued was sent, or soon: the node may not read it."""
         self.closing = self.closing or reason
+        self.closed.set()
         self._wake.set()
 
     async def messages(self) -> AsyncIterator[pb.AttachResponse]:
@@ -181,15 +183,21 @@ async def write(session: Session, context: Any) -> None:
 
 
 async def watch(session: Session) -> None:
-    """End the stream of a node that is not heard, or that does not read what is left for it; time
-    that we ourselves slept does not count."""
+    """End the stream of a node that is not heard; time that we ourselves slept does not count."""
     while True:
-        before, closing = boottime(), session.closing
-        await asyncio.sleep(WATCH_SECONDS)
-        overslept = boottime() - before - WATCH_SECONDS
-        if overslept > WATCH_SECONDS:
-            session.heard += overslept
+        before = boottime()
+        # Not before that can it be silent.
+        seconds = max(WATCH_SECONDS, session.heard + SILENCE_SECONDS - before)
+        await asyncio.sleep(seconds)
+        now = boottime()
+        if now - before > seconds + WATCH_SECONDS:
+            session.heard = min(now, session.heard + now - before - WATCH_SECONDS)
         if session.silent:
             raise Ended(f"no heartbeat for {SILENCE_SECONDS:g} s")
-        if closing is not None:
-            raise Ended(closing)
+
+
+async def hang_up(session: Session) -> None:
+    """End the stream of a node that does not read what is left for it when it is closed."""
+    await session.closed.wait()
+    await asyncio.sleep(WATCH_SECONDS)
+    raise Ended(session.closing or "closed")

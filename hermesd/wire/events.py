@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from hermesd.core.events import (
     Checkpointed,
@@ -38,7 +38,7 @@ from hermesd.wire.nouns import (
     run_of,
     word_of,
 )
-from hermesd.wire.reports import points_from_proto, report_from_proto, report_to_proto
+from hermesd.wire.reports import report_from_proto, report_to_proto
 
 NodeEvent = RunEvent | DeviceFailed | Yielded | Reclaimed | CopyEvent | Looked
 
@@ -216,11 +216,8 @@ def _outcome_to_proto(event: RunSuspended | RunCompleted | RunFailed) -> pb.Atta
             )
 
 
-def event_from_proto(
-    request: pb.AttachRequest, points: Sequence[Series] | None = None
-) -> NodeJoined | NodeEvent | None:
-    """The event that a node's message stands for; `points` are a report's, if they were read
-    already. Raises Malformed.
+def event_from_proto(request: pb.AttachRequest) -> NodeJoined | NodeEvent | None:
+    """The event that a node's message stands for. Raises Malformed.
 
     None for what is no event: heartbeat, goodbye, usage, a piece of a file, and kinds that a
     newer node knows.
@@ -229,9 +226,7 @@ def event_from_proto(
         case "hello":
             return hello_from_proto(request.hello)
         case "report":
-            if points is None:
-                points = points_from_proto(request.report.points)
-            return report_from_proto(request.report, points)
+            return report_from_proto(request.report)
         case "run_started":
             started = request.run_started
             run = run_of(started, "run_started")

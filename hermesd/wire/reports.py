@@ -5,8 +5,8 @@ The points go beside what is folded; of them the fold gets each metric's last va
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
+from math import isnan
 
 from hermesd.core.events import Reported
 from hermesd.core.losses import Chunk
@@ -57,19 +57,8 @@ def points_to_proto(points: Iterable[Series]) -> pb.MetricPoints:
 
 def points_from_proto(message: pb.MetricPoints) -> tuple[Series, ...]:
     """The points that travel beside a report. Raises Malformed."""
-    # A slice is copied by the library at once, an iteration asks it for each number.
-    metrics, counts = message.metrics[:], message.counts[:]
-    steps, values = tuple(message.steps[:]), tuple(message.values[:])
-    if len(metrics) != len(counts) or min(counts, default=1) < 1:
-        raise Malformed(
-            f"report.points: {len(metrics)} metrics with {counts[:8]} points, expected as many"
-            " numbers as metrics, each at least 1"
-        )
-    if not sum(counts) == len(steps) == len(values):
-        raise Malformed(
-            f"report.points: {len(steps)} steps and {len(values)} values,"
-            f" expected {sum(counts)} of each"
-        )
+    metrics, counts, values = _columns(message)
+    steps = tuple(message.steps[:])
     found, end = [], 0
     for metric, count in zip(metrics, counts, strict=True):
         begin, end = end, end + count
@@ -77,10 +66,28 @@ def points_from_proto(message: pb.MetricPoints) -> tuple[Series, ...]:
     return tuple(found)
 
 
-def report_from_proto(message: pb.Report, points: Sequence[Series]) -> Reported:
-    """The report that a message with these points stands for. Raises Malformed."""
+def _columns(message: pb.MetricPoints) -> tuple[Sequence[str], Sequence[int], tuple[float, ...]]:
+    """Metrics, how many points each has, and the values. Raises Malformed."""
+    # A slice is copied by the library at once, an iteration asks it for each number.
+    metrics, counts, values = message.metrics[:], message.counts[:], tuple(message.values[:])
+    if len(metrics) != len(counts) or min(counts, default=1) < 1:
+        raise Malformed(
+            f"report.points: {len(metrics)} metrics with {counts[:8]} points, expected as many"
+            " numbers as metrics, each at least 1"
+        )
+    if not sum(counts) == len(message.steps) == len(values):
+        raise Malformed(
+            f"report.points: {len(message.steps)} steps and {len(values)} values,"
+            f" expected {sum(counts)} of each"
+        )
+    return metrics, counts, values
+
+
+def report_from_proto(message: pb.Report) -> Reported:
+    """The report that a message stands for. Raises Malformed."""
     if any(chunk.count < 1 for chunk in message.chunks):
         raise Malformed("report.chunks: a chunk without an iteration, expected 1 or more")
+    metrics, ranges = _last_and_ranges(message.points)
     return Reported(
         run=run_of(message, "report"),
         step=message.step,
@@ -88,25 +95,29 @@ def report_from_proto(message: pb.Report, points: Sequence[Series]) -> Reported:
             Chunk(c.first_step, c.last_step, c.count, c.total, c.low, c.high)
             for c in message.chunks
         ),
-        metrics=tuple((series.metric, series.values[-1]) for series in points),
+        metrics=metrics,
         planned_steps=message.planned_steps or None,
         busy_seconds=message.busy_seconds,
         cpu_seconds=message.cpu_seconds,
         examples=message.examples,
         memory_bytes=message.memory_bytes,
         not_finite=message.not_finite,
-        ranges=ranges(points),
+        ranges=ranges,
         number=message.number,
         device_memory_bytes=message.device_memory_bytes,
     )
 
 
-def ranges(points: Sequence[Series]) -> tuple[tuple[str, float, float], ...]:
-    """Lowest and highest number of each metric that has several values; NaN is none."""
-    found = []
-    for series in points:
-        if len(series.values) == 1:
-            continue
-        if numbers := [value for value in series.values if not math.isnan(value)]:
-            found.append((series.metric, min(numbers), max(numbers)))
-    return tuple(found)
+def _last_and_ranges(
+    message: pb.MetricPoints,
+) -> tuple[tuple[tuple[str, float], ...], tuple[tuple[str, float, float], ...]]:
+    """Each metric's last value, and the lowest and highest number of those that have several
+    values; NaN is none."""
+    metrics, counts, values = _columns(message)
+    last, ranges, end = [], [], 0
+    for metric, count in zip(metrics, counts, strict=True):
+        begin, end = end, end + count
+        last.append((metric, values[end - 1]))
+        if count > 1 and (numbers := [each for each in values[begin:end] if not isnan(each)]):
+            ranges.append((metric, min(numbers), max(numbers)))
+    return tuple(last), tuple(ranges)
