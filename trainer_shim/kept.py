@@ -20,12 +20,14 @@ import sys
 from typing import Any, Callable
 
 from trainer_shim import databases, moving, writers
+from trainer_shim.elsewhere import Elsewhere, Places
 from trainer_shim.found import Found
 
 NAME = ".hermes-files.json"  # in a checkpoint; hidden, for some are their authors' own
 EARLIER = ".earlier"  # what a file held that another process of the trial has begun anew
 Keeping = Callable[[str, str], Any]
 _NONE: set[str] = set()
+_MOST_FOLDERS = 10_000
 _CHANGING = set("wax+")
 _CHANGING_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_TRUNC
 _RELATIVE = ("dir_fd", "src_dir_fd", "dst_dir_fd")
@@ -43,6 +45,7 @@ class Files:
         self._folder = os.path.realpath(folder)
         self._aside = aside
         self._found = Found(self._folder, f"{aside}.found")
+        self._elsewhere = Elsewhere(folder, f"{aside}.elsewhere")
         self._appended: set[str] = set()  # files that the program has opened to add to them
         self._made: set[str] = set()  # folders that the program has made
         self._logs: dict[str, list[int]] = {}  # open at the checkpoint: size and position
@@ -68,14 +71,17 @@ class Files:
             with contextlib.suppress(OSError):
                 size = os.stat(os.path.join(self._folder, name)).st_size
                 logs[name] = [size, size]
-        for fd, path in writers.flush(self._folder).items():
+        opened = writers.flush(self._folder, self._elsewhere.written)
+        elsewhere = self._elsewhere.at(opened)
+        for fd, path in opened.items():
             with contextlib.suppress(OSError):
-                if databases.is_open(fd, path):
+                if path in elsewhere or databases.is_open(fd, path):
                     continue
                 logs[self._named(path)] = [os.fstat(fd).st_size, os.lseek(fd, 0, os.SEEK_CUR)]
-        if not logs and not self._made:
+        if not logs and not self._made and not elsewhere:
             return b""
         said = {"logs": logs, "folders": sorted(self._made), "appended": sorted(self._appended)}
+        said["elsewhere"] = elsewhere
         return json.dumps(said).encode()
 
     # -- from the program's first line to its checkpoint's place ----------------------------------
@@ -87,6 +93,7 @@ class Files:
             shutil.rmtree(self._aside, ignore_errors=True)
         else:
             self.return_all()  # of a re-run that came to nothing
+        self._elsewhere.clear()
         self._found.note(is_anew)
         made, changed = self._found.since()
         for name in made:
@@ -113,9 +120,11 @@ class Files:
     def begin(self, checkpoint: str | None) -> None:
         """Watch the folders that the program makes and the logs that it adds to; before a
         checkpoint is come to, keep what it has written."""
+        told = None
         if checkpoint is not None:
-            self._read(os.path.join(checkpoint, NAME))
+            told = self._read(os.path.join(checkpoint, NAME))
             self._returning = True
+        self._elsewhere.watch(told)
         self._watch_appending()
         if checkpoint is not None:
             self._hook()
@@ -123,11 +132,11 @@ class Files:
 
         @functools.wraps(original)
         def mkdir(path: Any, *args: Any, **kwargs: Any) -> None:
-            name = self._named(path) if kwargs.get("dir_fd") is None else ""
+            name = self._named(path, anywhere=True) if kwargs.get("dir_fd") is None else ""
             if self._returning and name in self._made and os.path.isdir(path):
                 return  # it made the same one before the checkpoint
             original(path, *args, **kwargs)
-            if name:
+            if name and len(self._made) < _MOST_FOLDERS:
                 self._made.add(name)
 
         os.mkdir = mkdir
@@ -139,6 +148,7 @@ class Files:
         self._returning = False
         for owner, name, original in self._originals:
             setattr(owner, name, original)
+        self._elsewhere.back()
         opened = writers.flush(self._folder)
         self._put_back_files(set(opened.values()), writers.held_by_others(self._folder))
         for name, (size, _) in self._logs.items():
@@ -151,7 +161,8 @@ class Files:
                     # Less than there was has been lost by somebody else: no hole is left then.
                     writers.move(fd, position if there >= size else min(position, there))
 
-    def _read(self, path: str) -> None:
+    def _read(self, path: str) -> Places:
+        """What a checkpoint says; that of files outside of the folder."""
         with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
             written = json.load(file)
             self._logs, self._made = written["logs"], set(written["folders"])
@@ -160,6 +171,9 @@ class Files:
                 if any(databases.is_one(one) or databases.beside(one) for one in places):
                     del self._logs[name]
             self._appended = set(written.get("appended", ()))
+            elsewhere: Places = written.get("elsewhere", {})
+            return elsewhere
+        return {}
 
     def return_all(self) -> None:
         """Put back what was set aside of a program that is no more."""
@@ -279,10 +293,11 @@ class Files:
             with contextlib.suppress(OSError):  # what cannot be kept is the program's to lose
                 how(whole, kept)
 
-    def _named(self, path: Any) -> str:
-        """A path relative to the working directory; empty if it is none, or lies elsewhere."""
+    def _named(self, path: Any, anywhere: bool = False) -> str:
+        """A path relative to the working directory; empty if it is none, or lies elsewhere (or
+        whole, if it may lie `anywhere`)."""
         if not isinstance(path, (str, bytes, os.PathLike)):
             return ""
         whole = os.path.realpath(os.fsdecode(path))
         inside = whole.startswith(self._folder + os.sep)
-        return whole[len(self._folder) + 1 :] if inside else ""
+        return whole[len(self._folder) + 1 :] if inside else whole * anywhere

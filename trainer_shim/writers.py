@@ -12,7 +12,7 @@ import io
 import os
 import stat
 import weakref
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 _KINDS = (io.FileIO, io.BufferedWriter, io.BufferedRandom, io.TextIOWrapper)  # inner ones first
@@ -26,10 +26,10 @@ def freeze() -> None:
     gc.freeze()
 
 
-def flush(folder: str) -> dict[int, str]:
-    """Write what is held back for the regular files below `folder` that are open for writing;
-    each one's descriptor and path."""
-    found = _descriptors(folder)
+def flush(folder: str, also: Collection[str] = ()) -> dict[int, str]:
+    """Write what is held back for the regular files below `folder`, and those named besides, that
+    are open for writing; each one's descriptor and path."""
+    found = _descriptors(folder, also=also)
     for one in _objects(found):
         with contextlib.suppress(OSError, ValueError):
             one.flush()
@@ -60,14 +60,14 @@ def path_of(fd: int, process: str = "self") -> str:
     return os.readlink(f"/proc/{process}/fd/{fd}")
 
 
-def _descriptors(folder: str, process: str = "self") -> dict[int, str]:
+def _descriptors(folder: str, process: str = "self", also: Collection[str] = ()) -> dict[int, str]:
     found = {}
     for fd in map(int, os.listdir(f"/proc/{process}/fd")):
         with contextlib.suppress(OSError):
             path = path_of(fd, process)
             mode = os.stat(f"/proc/{process}/fd/{fd}").st_mode
-            is_below = path.startswith(folder + os.sep) and stat.S_ISREG(mode)
-            if is_below and _flags(fd, process) & os.O_ACCMODE != os.O_RDONLY:
+            is_one = path.startswith(folder + os.sep) or path in also
+            if is_one and stat.S_ISREG(mode) and _flags(fd, process) & os.O_ACCMODE != os.O_RDONLY:
                 found[fd] = path
     return found
 
