@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Callable
 
-from trainer_shim import clock, sown
+from trainer_shim import clock, sown, temporary
 from trainer_shim.mailbox import Mailbox
 from trainer_shim.names import Names
 from trainer_shim.page import NO_LIMIT, Page
@@ -293,6 +293,7 @@ class Agent:
             "reason": self.reason,
             "seeds": sown.given(),
             "clock": clock.given(),
+            "temporary": temporary.given(),
         }
         # What goes on from a checkpoint does not report again what came before it.
         self.report()

@@ -10,6 +10,7 @@ import contextlib
 import os
 from typing import Callable
 
+from trainer_shim import temporary
 from trainer_shim.kept import Files, aside
 from trainer_shim.live import LiveTrial
 from trainer_shim.page import NO_LIMIT
@@ -241,6 +242,7 @@ class Supervisor(LiveTrial):
         suspension, self._suspension = self._suspension, None
         was_ended = suspension is not None and suspension.stage == "ending" and not run.is_over
         self.group.kill()
+        temporary.remove_segments(temporary.segments(self.spec.checkpoints))
         with contextlib.suppress(OSError):  # of a program that came to its end before it was back
             Files(self.spec.cwd, aside(self.spec.checkpoints)).return_all()
         if worker.pipe is not None:

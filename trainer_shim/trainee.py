@@ -11,7 +11,7 @@ import os
 import socket
 from typing import Any, Callable
 
-from trainer_shim import clock, kept, snapshot, sown
+from trainer_shim import clock, kept, snapshot, sown, temporary
 from trainer_shim.agent import NOT_SAVED, Agent
 from trainer_shim.kept import Files
 from trainer_shim.mailbox import Mailbox
@@ -27,6 +27,7 @@ class Trainee(Agent):
         self, channel: socket.socket, page: Page, *, checkpoints: str, folder: str, **fields: Any
     ) -> None:
         super().__init__(channel, page, checkpoints=checkpoints, **fields)
+        self.checkpoints = checkpoints
         self.files = Files(folder, kept.aside(checkpoints))
         lacks = functools.partial(self.lacks, NOT_SAVED)
         self._saver = _Saver(self._mailbox, checkpoints, lacks, self.files)
@@ -35,15 +36,18 @@ class Trainee(Agent):
         """The program's first line comes next. Ends the process if its checkpoint is damaged."""
         told: sown.Seeds = {}
         times: clock.Readings = {}
+        names: temporary.Names = {}
         if self.restore is not None:
             try:
                 manifest = snapshot.verify(self.restore)
                 told, times = manifest.get("seeds", {}), manifest.get("clock", {})
+                names = manifest.get("temporary", {})
             except snapshot.SnapshotError as error:
                 self.failed("restore", str(error), "")  # no error of the program's own
                 os._exit(1)
         sown.begin(told, self.doubt)
         clock.begin(times, self.restore is not None)
+        temporary.begin(names, self.checkpoints)
         self.files.begin(self.restore)
 
     def loop(self, inside: bool) -> None:
@@ -66,6 +70,7 @@ class Trainee(Agent):
             self.files.put_back()
             sown.returned()
             clock.returned()
+            temporary.returned()
         super().restored()
 
 
