@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.table import Table
@@ -21,9 +23,10 @@ PARAMETERS = "parameters"
 _GAP = 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Column:
-    """A header and its cells; what is `whole` is never wrapped."""
+    """A header and its cells, which are all there once its width is asked for; what is `whole` is
+    never wrapped."""
 
     header: str
     cells: list[Text] = field(default_factory=list)
@@ -31,21 +34,21 @@ class Column:
     whole: bool = False
     parameter: bool = False
 
-    @property
+    @cached_property
     def least(self) -> int:
         """How wide it must be for no word to be broken."""
         if self.whole:
             return self.most
-        words = [word for text in self._texts() for word in text.plain.split()]
-        return max((Text(word).cell_len for word in words), default=0)
+        words = {word for text in self._texts() for word in text.split()}
+        return max(map(cell_len, words), default=0)
 
-    @property
+    @cached_property
     def most(self) -> int:
         """How wide it is without wrapping."""
-        return max(text.cell_len for text in self._texts())
+        return max(map(cell_len, self._texts()))
 
-    def _texts(self) -> list[Text]:
-        return [Text(self.header), *self.cells]
+    def _texts(self) -> set[str]:
+        return {self.header, *(each.plain for each in self.cells)}
 
 
 class Grid:
