@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import hermesctl.quiet_grpc  # noqa: F401 - before anything that loads gRPC
 from hermesctl.async_client import AsyncClient
 from hermesctl.client import Client
 from hermesctl.errors import (

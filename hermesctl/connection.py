@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
-import os
 import random
 import time
 import uuid
@@ -99,8 +98,6 @@ class Connection:
 
     def _opened(self) -> aio.Channel:
         if self._channel is None:
-            # The C core tells stderr about every connection that ends; we say it ourselves.
-            os.environ.setdefault("GRPC_VERBOSITY", "NONE")
             self._channel = _channel(self.address)
         return self._channel
 
