@@ -1,4 +1,4 @@
-"""Keras 3 on TensorFlow: boundaries, losses and exact checkpoints of `fit`, script unchanged.
+"""Keras 3 on any backend: boundaries, losses and exact checkpoints of `fit`, script unchanged.
 
 Rule: a program that seeds itself computes, bit for bit, what it computes without Hermes.
 Restored, it runs from its first line: fits that had ended are answered from their records,
@@ -8,15 +8,16 @@ more epochs than before, goes on after its last batch.
 
 from __future__ import annotations
 
-import functools
 import inspect
-from typing import Any, Callable
+from typing import Any
 
 from trainer_shim import sown
-from trainer_shim.adapters import keras_graph as graph
 from trainer_shim.adapters import keras_plain, seeds
 from trainer_shim.adapters import keras_private as private
-from trainer_shim.adapters.keras_session import Session, is_seeded
+from trainer_shim.adapters.around import around
+from trainer_shim.adapters.keras_backend import here
+from trainer_shim.adapters.keras_losses import hook_losses
+from trainer_shim.adapters.keras_session import Session
 from trainer_shim.agent import Agent
 
 
@@ -33,26 +34,15 @@ def install(agent: Agent) -> None:
     seeds.seed_keras()
     session = Session(agent)
     sown.leave_out(lambda: session.fit is not None)
-    graph.hook_losses()
-    _hook_functions(session)
+    hook_losses()
+    here().hook(session)
     _hook_data(session)
     _hook_callbacks(session)
     _hook_fit(session)
 
 
-def _around(owner: Any, name: str, hook: Callable[..., Any]) -> None:
-    """Have `hook(original, self, ...)` called in place of a method."""
-    original = getattr(owner, name)
-
-    @functools.wraps(original)
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return hook(original, self, *args, **kwargs)
-
-    setattr(owner, name, method)
-
-
 def _hook_fit(session: Session) -> None:
-    trainer = private.find(private.TRAINER, "TensorFlowTrainer")
+    trainer = private.trainer()
     signature = inspect.signature(trainer.fit)
 
     def fit(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
@@ -63,7 +53,8 @@ def _hook_fit(session: Session) -> None:
         arguments.apply_defaults()
         under_way = session.open(model, arguments)
         try:
-            history = original(model, *args, **kwargs)
+            with here().alone(session):
+                history = original(model, *args, **kwargs)
         except BaseException as error:
             session.abandon(error)
             raise
@@ -75,24 +66,13 @@ def _hook_fit(session: Session) -> None:
             logs = session.fit.loop_left(logs)
         return original(model, logs)
 
-    _around(trainer, "fit", fit)
-    _around(private.find(private.BASE_TRAINER, "Trainer"), "_get_metrics_result_or_logs",
+    around(trainer, "fit", fit)
+    around(private.find(private.BASE_TRAINER, "Trainer"), "_get_metrics_result_or_logs",
             result_or_logs)  # fmt: skip
 
 
-def _hook_functions(session: Session) -> None:
-    def make_function(original: Any, model: Any, step: Any) -> Any:
-        if step not in (model.train_step, model.test_step):
-            return original(model, step)
-        kind = "train" if step == model.train_step else "test"
-        seen = functools.partial(session.seen, model)
-        return graph.watch(original, model, step, kind, seen)
-
-    _around(private.find(private.TRAINER, "TensorFlowTrainer"), "_make_function", make_function)
-
-
 def _hook_data(session: Session) -> None:
-    epochs = private.find(private.TRAINER, "TFEpochIterator")
+    epochs = private.epoch_iterator()
 
     def is_fits(iterator: Any) -> bool:
         return session.fit is not None and session.fit.source.iterator is iterator
@@ -107,35 +87,35 @@ def _hook_data(session: Session) -> None:
             session.batch_size = iterator.data_adapter.batch_size or 0
 
     def get_iterator(original: Any, iterator: Any) -> Any:
-        dataset = original(iterator)
+        data = original(iterator)
         if session.fit is not None and is_fits(iterator):
-            return session.fit.source.next_dataset(dataset)
+            return session.fit.source.feeds(data)
         if session.fit is not None and session.fit.validates_by(iterator):
             session.fit.validation.makes()
-        return dataset
+        return data
 
     def enumerate_iterator(original: Any, iterator: Any) -> Any:
         source = original(iterator)  # nothing of it is executed yet
+        if session.is_building:
+            return source
         if session.fit is not None and is_fits(iterator):
             return session.fit.batches(source)
         if session.fit is not None and session.fit.validates_by(iterator):
             session.fit.validation.begins(iterator)
         return source
 
-    def get_tf_dataset(original: Any, adapter: Any) -> Any:
-        fit = session.fit
-        if fit is None or fit.source.iterator is not None or not adapter._shuffle or is_seeded():
-            return original(adapter)
-        return (
-            original(adapter)
-            if session.agent.seed is None
-            else fit.source.shuffled(adapter, original)
-        )
+    def symbolic_build(original: Any, model: Any, *args: Any, **kwargs: Any) -> None:
+        session.is_building = True
+        try:
+            original(model, *args, **kwargs)
+        finally:
+            session.is_building = False
 
-    _around(epochs, "__init__", created)
-    _around(epochs, "_get_iterator", get_iterator)
-    _around(epochs, "_enumerate_iterator", enumerate_iterator)
-    _around(private.find(private.ARRAYS, "ArrayDataAdapter"), "get_tf_dataset", get_tf_dataset)
+    around(epochs, "__init__", created)
+    around(epochs, "_get_iterator", get_iterator)
+    around(epochs, "_enumerate_iterator", enumerate_iterator)
+    base = private.find(private.BASE_TRAINER, "Trainer")
+    around(base, "_symbolic_build", symbolic_build)
 
 
 def _hook_callbacks(session: Session) -> None:
@@ -165,7 +145,7 @@ def _hook_callbacks(session: Session) -> None:
         if session.fit is not None and session.fit.callbacks is callbacks:
             session.fit.epoch_ended(logs)
 
-    _around(callback_list, "on_train_begin", train_begin)
-    _around(callback_list, "on_train_end", train_end)
-    _around(callback_list, "on_epoch_begin", epoch_begin)
-    _around(callback_list, "on_epoch_end", epoch_end)
+    around(callback_list, "on_train_begin", train_begin)
+    around(callback_list, "on_train_end", train_end)
+    around(callback_list, "on_epoch_begin", epoch_begin)
+    around(callback_list, "on_epoch_end", epoch_end)

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from trainer_shim.adapters import keras_state as state
+from trainer_shim.adapters.keras_backend import here
 from trainer_shim.adapters.keras_filling import fill
 from trainer_shim.adapters.keras_functions import Doubt, Function, held
 from trainer_shim.adapters.keras_pickle import Pickler, Unpickler, is_made_again, variables_in
@@ -64,7 +65,7 @@ class Kept:
     def begun(self) -> None:
         """Their on_train_begin is over: a change is one from here on."""
         self._begun = self._look()
-        self._variables = {v.ref() for one in self._known for v in variables_in(one)}
+        self._variables = {here().key(v) for one in self._known for v in variables_in(one)}
 
     # -- out -------------------------------------------------------------------------------------
 
@@ -98,11 +99,11 @@ class Kept:
         return {"each": states, "variables": self._values(covered, known)}
 
     def _values(self, covered: Iterable[Any], known: int) -> list[Any]:
-        others = {variable.ref() for variable in covered}
+        others = {here().key(variable) for variable in covered}
         values = []
         for one in self._known[:known]:
-            variables = [v for v in variables_in(one) if v.ref() not in others]
-            if any(variable.ref() not in self._variables for variable in variables):
+            variables = [v for v in variables_in(one) if here().key(v) not in others]
+            if any(here().key(variable) not in self._variables for variable in variables):
                 raise Uncopyable(f"a {type(one).__name__} of a callback has made new variables")
             values.append(state.copy_variables(variables))
         return values
@@ -166,9 +167,11 @@ class Kept:
         if len(values) > len(self._known):
             held = f"{len(self._known)}, at the checkpoint {len(values)}"
             raise OtherProgram(f"the number of objects that the callbacks hold is {held}")
-        others = {variable.ref() for variable in covered}
+        others = {here().key(variable) for variable in covered}
         for one, copies in zip(self._known, values):
-            state.set_variables([v for v in variables_in(one) if v.ref() not in others], copies)
+            state.set_variables(
+                [v for v in variables_in(one) if here().key(v) not in others], copies
+            )
         for callback, one in zip(self._callbacks, past["each"]):
             for name, (pickled, buffers, is_same) in one["attributes"].items():
                 value = Unpickler(io.BytesIO(pickled), buffers, self._known).load()

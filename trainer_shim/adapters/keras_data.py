@@ -7,6 +7,7 @@ shuffled, in those after it.
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
@@ -27,6 +28,12 @@ def fingerprint(arrays: Iterable[Any]) -> list[Any]:
             sample = zlib.crc32(np.ascontiguousarray(rows).tobytes())
             prints.append((array.shape, array.dtype.str, sample))
     return prints
+
+
+def is_pipeline(data: Any) -> bool:
+    """Whether it is a tf.data pipeline."""
+    tf = sys.modules.get("tensorflow")
+    return tf is not None and isinstance(data, tf.data.Dataset)
 
 
 def shuffled_by(key: int, make: Callable[[], Any]) -> tuple[Any, Any]:

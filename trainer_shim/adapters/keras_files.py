@@ -12,10 +12,11 @@ import pickle
 from collections.abc import Sequence
 from typing import Any, Callable
 
+from trainer_shim.adapters import keras_private as private
 from trainer_shim.adapters.keras_state import OtherProgram, State
 from trainer_shim.snapshot import Builder
 
-_VERSION = 5
+_VERSION = 6
 _NAME = "keras"
 
 
@@ -104,7 +105,9 @@ class Snapshot:
     ) -> None:
         self._model, self._unsaved = model, unsaved
         self._parts = list(parts)
-        whole = {"version": _VERSION, "parts": len(self._parts), "state": state}
+        backend = private.backend()
+        about = {"version": _VERSION, "backend": backend, "parts": len(self._parts)}
+        whole = {**about, "state": state}
         self._whole = Part(_NAME, whole)
 
     def prepare(self, builder: Builder) -> None:
@@ -143,6 +146,9 @@ def load(folder: str) -> State | None:
     whole = _load(folder, _NAME)
     if whole["version"] != _VERSION:
         raise OtherProgram(f"a Keras checkpoint of version {whole['version']}, not {_VERSION}")
+    if whole["backend"] != private.backend():
+        then, now = whole["backend"], private.backend()
+        raise OtherProgram(f"a checkpoint of Keras on {then}, this is Keras on {now}")
     state: State = whole["state"]
     earlier = [_load(folder, _part(number)) for number in range(whole["parts"])]
     return {**state, "records": [*earlier, *state["records"]]}

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from trainer_shim.adapters import keras_files as files
 from trainer_shim.adapters import keras_state as state
+from trainer_shim.adapters.keras_backend import Watched, here
 from trainer_shim.adapters.keras_callbacks import Kept, Uncopyable
-from trainer_shim.adapters.keras_graph import Watched
-from trainer_shim.adapters.keras_source import Source
+from trainer_shim.adapters.keras_random import copy_random, set_random
 from trainer_shim.adapters.keras_validation import Validation
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Fit:
         self.number = number
         self.ended = ended
         self.position = position
-        self.source = Source(session, number)
+        self.source = here().source(session, number)
         self.validation = Validation(validation_data)
         self.callbacks: Any = None
         self._kept = Kept([], model, session.doubt)
@@ -152,10 +152,7 @@ class Fit:
         """Why what this fit has read could not be read again after its end; None if it could."""
         if self.validation.is_changed:
             return "what its validation data give after the fit depends on how often it validated"
-        reading = self.source.reading
-        if reading is not None and not reading.is_whole and self.model.stop_training:
-            return "how far a generator was read ahead when the training was stopped is not known"
-        return None
+        return self.source.lost if self.model.stop_training else None
 
     # -- callbacks -------------------------------------------------------------------------------
 
@@ -209,7 +206,7 @@ class Fit:
         return {
             "variables": state.copy_variables(variables),
             "callbacks": self._kept.copy(variables, ended),
-            "random": state.copy_random(),
+            "random": copy_random(),
             "traces": list(self.traces),
             "steps": self._session.steps,
             "epochs": self.epochs,
@@ -223,13 +220,15 @@ class Fit:
     def copy(self) -> state.State:
         """This fit at a boundary. Raises Uncopyable."""
         self.callbacks._flush_futures()
-        logs = self._watched.logs
+        backend = here()
+        logs = self._watched.logs if isinstance(self._watched.logs, dict) else {}
+        backend.settle(self.model)
         return {
             **self.record(ended=False),
             "batch": self._batch,
             "broke": self._broke,
             **self.source.copy(),
-            "logs": {k: v.numpy() for k, v in logs.items()} if isinstance(logs, dict) else {},
+            "logs": {name: backend.values(value) for name, value in logs.items()},
         }
 
     def put_in_place(self, past: state.State) -> None:
@@ -240,7 +239,7 @@ class Fit:
             self._kept.put_back(past["callbacks"], variables)
         self.model.stop_training = past["stop_training"]
         self._session.steps = past["steps"]
-        state.set_random(past["random"], self.source.is_read_on)
+        set_random(past["random"], self.source.is_read_on)
 
     def _go_on(self, source: Iterator[Any], position: state.State) -> None:
         with self._session.restoring():

@@ -15,6 +15,7 @@ import types
 from collections.abc import Iterable, Iterator
 from typing import Any, Callable
 
+from trainer_shim.adapters.keras_backend import here
 from trainer_shim.sources import is_programs_own
 
 _LARGE_BYTES = 1 << 20
@@ -50,7 +51,7 @@ class Function:
             return True
         if isinstance(value, types.ModuleType) and _is_of_the_program(value.__dict__):
             doubt(f"what the module {value.__name__} keeps for {self.name} is not seen")
-        if isinstance(value, _CONSTANT) or _is_tensor(value):
+        if isinstance(value, _CONSTANT) or here().is_constant(value):
             return False
         if _size(value) > _LARGE_BYTES:
             doubt(f"whether {self.name} changes {name} is not seen")
@@ -133,12 +134,6 @@ def _content(cell: Any) -> Any:
         return cell.cell_contents
     except ValueError:
         return None  # nothing was assigned yet
-
-
-def _is_tensor(value: Any) -> bool:
-    import tensorflow as tf
-
-    return isinstance(value, tf.Tensor)
 
 
 def _size(value: Any) -> int:

@@ -1,17 +1,16 @@
-"""What a model compiles for its steps: each step's own loss, and what its graph touches.
+"""What a model compiles for its steps on TensorFlow, and what its graph touches.
 
 Rule: the wrapped step computes what the plain one does; the loss is one more output of the
-same graph, the very tensor that Keras differentiates, so rounding stays as it is.
+same graph.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Callable, NamedTuple
 
+from trainer_shim.adapters import keras_losses as losses
 from trainer_shim.adapters import keras_private as private
+from trainer_shim.adapters.keras_backend import Watched
 
 # Stateful operations whose state is in variables, or which have none that outlives a step.
 _HARMLESS = (
@@ -20,19 +19,13 @@ _HARMLESS = (
     "StringFormat", "TensorList", "VarHandleOp", "VarIsInitializedOp", "VariableShape", "While",
     "XlaLaunch",
 )  # fmt: skip
-_traced: dict[str, Any] | None = None
 
 
-class Watched:
-    """One compiled function of a model: train or test."""
+class Compiled(Watched):
+    """One compiled function of a model."""
 
     def __init__(self, kind: str) -> None:
-        self.kind = kind
-        self.losses: dict[str, Any] | None = None  # of the latest step
-        self.logs: Any = None  # the very object that the latest step returned
-        self.variables: list[Any] = []
-        self.obstacle: str | None = None
-        self.compiled: Any = None
+        super().__init__(kind)
         self.fresh = False  # traced, and not yet looked at
         self._spec: Any = None  # of the latest step's outcome
         self._flat: _Flat | None = None
@@ -103,15 +96,15 @@ def watch(make: Any, model: Any, step: Any, kind: str, seen: TraceSeen) -> Any:
     """
     import tensorflow as tf
 
-    watched = Watched(kind)
+    watched = Compiled(kind)
 
     def one_step(data: Any) -> Any:
         watched.fresh = not tf.executing_eagerly()
         if kind != "train":
             return step(data), {}
-        with _capturing() as found:
+        with losses.capturing() as found:
             logs = step(data)
-        return logs, _choose(found, logs)
+        return logs, losses.choose(found, logs, _scalar, lambda: tf.constant(float("nan")))
 
     inner = make(model, one_step)
     cells = dict(zip(inner.__code__.co_freevars, inner.__closure__ or ()))
@@ -133,65 +126,6 @@ def watch(make: Any, model: Any, step: Any, kind: str, seen: TraceSeen) -> Any:
 
     function.watched = watched  # type: ignore[attr-defined]
     return function
-
-
-def hook_losses() -> None:
-    """Have the losses put aside while a step is traced (or run eagerly)."""
-    _after(private.find(private.COMPILE, "CompileLoss"), "__call__", _saw_data_loss)
-    _after(private.find(private.BASE_TRAINER, "Trainer"), "compute_loss", _saw_total)
-    _after(private.find(private.BASE_TRAINER, "Trainer"), "_compute_loss", _saw_total)
-    _after(private.find(private.REDUCTIONS, "Mean"), "update_state", _saw_mean)
-
-
-def _after(owner: Any, name: str, note: Callable[..., None]) -> None:
-    original = getattr(owner, name)
-
-    @functools.wraps(original)
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(self, *args, **kwargs)
-        if _traced is not None:
-            note(_traced, self, result, *args, **kwargs)
-        return result
-
-    setattr(owner, name, wrapper)
-
-
-def _saw_data_loss(found: dict[str, Any], _: Any, result: Any, *__: Any, **___: Any) -> None:
-    found["data"] = result
-
-
-def _saw_total(found: dict[str, Any], _: Any, result: Any, *__: Any, **___: Any) -> None:
-    found["total"] = result
-
-
-def _saw_mean(found: dict[str, Any], mean: Any, _: Any, values: Any, *__: Any, **___: Any) -> None:
-    if mean.name == "loss":
-        found["mean"] = values
-
-
-@contextmanager
-def _capturing() -> Iterator[dict[str, Any]]:
-    global _traced
-    before, _traced = _traced, {}
-    try:
-        yield _traced
-    finally:
-        _traced = before
-
-
-def _choose(found: dict[str, Any], logs: Any) -> dict[str, Any]:
-    """The step's loss without penalties, and where there are penalties the total too."""
-    import tensorflow as tf
-
-    data, total, mean = (_scalar(found.get(name)) for name in ("data", "total", "mean"))
-    loss = next((value for value in (data, total, mean) if value is not None), None)
-    if loss is None:
-        loss = _scalar(logs.get("loss")) if isinstance(logs, dict) else None
-    if loss is None:
-        loss = tf.constant(float("nan"))
-    if total is None or total is loss:
-        return {"loss": loss}
-    return {"loss": loss, "total_loss": total}
 
 
 def _scalar(value: Any) -> Any:

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import Any, Callable
 
 from trainer_shim.adapters import keras_state as state
+from trainer_shim.adapters.keras_backend import here
 
 
 class Pickler(pickle.Pickler):
@@ -28,17 +29,12 @@ class Pickler(pickle.Pickler):
         self._number = number
 
     def persistent_id(self, value: Any) -> tuple[Any, ...] | None:
-        import tensorflow as tf
-
-        if isinstance(value, tf.data.Iterator):
-            raise pickle.PicklingError("the position of an iterator is not known")
         number = self._number(value)
         if number is not None:
             return ("known", number)
-        if isinstance(value, tf.Variable):
-            return ("variable", value.dtype.name, value.numpy(), value.trainable)
-        if isinstance(value, tf.Tensor):
-            return ("tensor", value.dtype.name, value.numpy())  # a symbolic one raises
+        pickled = here().pickled(value)
+        if pickled is not None:
+            return pickled
         if is_made_again(value):
             raise pickle.PicklingError(f"a {type(value).__name__} made after the fit began")
         return None
@@ -52,40 +48,36 @@ class Unpickler(pickle.Unpickler):
         self._known = known
 
     def persistent_load(self, pid: tuple[Any, ...]) -> Any:
-        import tensorflow as tf
-
-        if pid[0] == "known":
-            return self._known[pid[1]]
-        if pid[0] == "variable":
-            return tf.Variable(pid[2], dtype=pid[1], trainable=pid[3])
-        return tf.constant(pid[2], dtype=pid[1])
+        return self._known[pid[1]] if pid[0] == "known" else here().unpickled(pid)
 
 
 def is_made_again(value: Any) -> bool:
     """Whether it belongs to the graph, or is code that has no name of its own."""
     import keras
-    import tensorflow as tf
 
     if isinstance(value, types.FunctionType):
         return "<" in value.__qualname__
-    if isinstance(value, (tf.Tensor, tf.DType, tf.TensorShape)):
-        return False
+    of_framework = here().is_made_again(value)
+    if of_framework is not None:
+        return of_framework
     of_graph = (keras.Layer, keras.Optimizer, keras.Metric, keras.Loss, keras.Variable)
     others = (keras.KerasTensor, keras.random.SeedGenerator)
-    is_frameworks = type(value).__module__.startswith("tensorflow.")
-    return isinstance(value, (*of_graph, *others)) or is_frameworks
+    return isinstance(value, (*of_graph, *others))
 
 
 def variables_in(one: Any) -> list[Any]:
-    """The TensorFlow variables of an object of the graph."""
+    """The variables of an object of the graph."""
     import keras
-    import tensorflow as tf
 
+    backend = here()
     if isinstance(one, keras.Model):
         return state.variables_of(one, ())
-    found = [one] if isinstance(one, (tf.Variable, keras.Variable)) else []
-    if isinstance(one, (keras.Layer, keras.Optimizer, keras.Metric, tf.Module)):
-        found = found or list(one.variables)
-    elif isinstance(one, (keras.random.SeedGenerator, tf.random.Generator)):
+    if isinstance(one, keras.Variable):
+        found = [one]
+    elif isinstance(one, (keras.Layer, keras.Optimizer, keras.Metric)):
+        found = list(one.variables)
+    elif isinstance(one, keras.random.SeedGenerator):
         found = [one.state]
-    return [v.value if isinstance(v, keras.Variable) else v for v in found]
+    else:
+        found = backend.variables_in(one)
+    return [backend.plain(variable) for variable in found]

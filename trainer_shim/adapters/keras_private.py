@@ -1,4 +1,4 @@
-"""The private names of Keras and TensorFlow that the adapter relies on, and their check.
+"""The private names of Keras and of its backends that the adapter relies on, and their check.
 
 Rule: everything that no public interface promises is listed here. With a name missing nothing
 is hooked, and with an untested version nothing is saved; either way the reason names it.
@@ -6,18 +6,22 @@ is hooked, and with an untested version nothing is saved; either way the reason 
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 from trainer_shim.adapters.private_names import find as find
 from trainer_shim.adapters.private_names import first_missing, first_untested, first_unused
 
-TESTED = {"keras": ("3.15",), "tensorflow": ("2.21",)}
+TESTED = {"keras": ("3.15",), "tensorflow": ("2.21",), "torch": ("2.13",)}
 
-TRAINER = "keras.src.backend.tensorflow.trainer"
+TRAINER = "keras.src.backend.{}.trainer"
 BASE_TRAINER = "keras.src.trainers.trainer"
 CALLBACKS = "keras.src.callbacks.callback_list"
 ARRAYS = "keras.src.trainers.data_adapters.array_data_adapter"
 DATASETS = "keras.src.trainers.data_adapters.tf_dataset_adapter"
 GENERATORS = "keras.src.trainers.data_adapters.generator_data_adapter"
 PYDATASETS = "keras.src.trainers.data_adapters.py_dataset_adapter"
+LOADERS = "keras.src.trainers.data_adapters.torch_data_loader_adapter"
 EPOCHS = "keras.src.trainers.epoch_iterator"
 COMPILE = "keras.src.trainers.compile_utils"
 REDUCTIONS = "keras.src.metrics.reduction_metrics"
@@ -27,18 +31,19 @@ CONTEXT = "tensorflow.python.eager.context"
 DETERMINISM = "tensorflow.python.framework.config"
 OPTIONALS = "tensorflow.python.data.ops.optional_ops"
 OP_REGISTRY = "tensorflow.python.framework.op_def_registry"
+TORCH_LOADER = "torch.utils.data.dataloader"
+
+# Of each backend: where it trains, and its iterator over epochs.
+TRAINERS = {"tensorflow": "TensorFlowTrainer", "torch": "TorchTrainer"}
+ITERATORS = {"tensorflow": "TFEpochIterator", "torch": "TorchEpochIterator"}
 
 NAMES = (
-    (TRAINER, "TensorFlowTrainer.fit"),
-    (TRAINER, "TensorFlowTrainer._make_function"),
-    (TRAINER, "TFEpochIterator._get_iterator"),
-    (TRAINER, "TFEpochIterator._enumerate_iterator"),
     (BASE_TRAINER, "Trainer._compute_loss"),
     (BASE_TRAINER, "Trainer._get_metrics_result_or_logs"),
+    (BASE_TRAINER, "Trainer._symbolic_build"),
     (CALLBACKS, "CallbackList._flush_futures"),
-    (ARRAYS, "ArrayDataAdapter.get_tf_dataset"),
-    (DATASETS, "TFDatasetAdapter.get_tf_dataset"),
-    (GENERATORS, "GeneratorDataAdapter.get_tf_dataset"),
+    (EPOCHS, "EpochIterator._enumerate_iterator"),
+    (GENERATORS, "GeneratorDataAdapter"),
     (PYDATASETS, "PyDatasetAdapter._finite_generator"),
     (PYDATASETS, "PyDatasetAdapter._infinite_generator"),
     (COMPILE, "CompileLoss.__call__"),
@@ -46,41 +51,89 @@ NAMES = (
     (GLOBAL_STATE, "get_global_attribute"),
     (SEED_GENERATOR, "GLOBAL_SEED_GENERATOR"),
     (SEED_GENERATOR, "global_seed_generator"),
-    (CONTEXT, "Context._set_global_seed"),
-    (CONTEXT, "global_seed"),
-    (DETERMINISM, "is_op_determinism_enabled"),
-    (OP_REGISTRY, "get"),
-    (OPTIONALS, "_OptionalImpl"),
 )
+NAMES_ON = {
+    "tensorflow": (
+        (TRAINER, "TensorFlowTrainer.fit"),
+        (TRAINER, "TensorFlowTrainer._make_function"),
+        (TRAINER, "TFEpochIterator._get_iterator"),
+        (TRAINER, "TFEpochIterator._enumerate_iterator"),
+        (ARRAYS, "ArrayDataAdapter.get_tf_dataset"),
+        (DATASETS, "TFDatasetAdapter.get_tf_dataset"),
+        (GENERATORS, "GeneratorDataAdapter.get_tf_dataset"),
+        (CONTEXT, "Context._set_global_seed"),
+        (CONTEXT, "global_seed"),
+        (DETERMINISM, "is_op_determinism_enabled"),
+        (OP_REGISTRY, "get"),
+        (OPTIONALS, "_OptionalImpl"),
+    ),
+    "torch": (
+        (TRAINER, "TorchTrainer.fit"),
+        (TRAINER, "TorchTrainer.make_train_function"),
+        (TRAINER, "TorchEpochIterator._get_iterator"),
+        (ARRAYS, "ArrayDataAdapter.get_torch_dataloader"),
+        (LOADERS, "TorchDataLoaderAdapter.get_torch_dataloader"),
+        (TORCH_LOADER, "_BaseDataLoaderIter._next_index"),
+        (TORCH_LOADER, "_SingleProcessDataLoaderIter._next_data"),
+    ),
+}
 # Attributes of objects and variables of functions, each by a function that has it.
 USES = (
     (BASE_TRAINER, "Trainer.__init__", "_initial_epoch"),
-    (TRAINER, "TensorFlowTrainer.__init__", "_distribute_strategy"),
-    (TRAINER, "TensorFlowTrainer.fit", "_eval_epoch_iterator"),
-    (TRAINER, "TensorFlowTrainer.fit", "_initial_epoch"),
-    (TRAINER, "TensorFlowTrainer._make_function", "multi_step_on_iterator"),
     (EPOCHS, "EpochIterator.__init__", "_steps_seen"),
     (ARRAYS, "ArrayDataAdapter.__init__", "_inputs"),
     (ARRAYS, "ArrayDataAdapter.__init__", "_shuffle"),
 )
+USES_ON = {
+    "tensorflow": (
+        (TRAINER, "TensorFlowTrainer.__init__", "_distribute_strategy"),
+        (TRAINER, "TensorFlowTrainer.fit", "_eval_epoch_iterator"),
+        (TRAINER, "TensorFlowTrainer.fit", "_initial_epoch"),
+        (TRAINER, "TensorFlowTrainer._make_function", "multi_step_on_iterator"),
+    ),
+    "torch": (
+        (TRAINER, "TorchTrainer.fit", "_eval_epoch_iterator"),
+        (TRAINER, "TorchTrainer.fit", "_initial_epoch"),
+        (TORCH_LOADER, "_BaseDataLoaderIter.__init__", "_num_yielded"),
+        (LOADERS, "TorchDataLoaderAdapter.__init__", "_dataloader"),
+    ),
+}
+
+
+def trainer() -> Any:
+    """The class that trains on this backend."""
+    return _of_backend(TRAINERS)
+
+
+def epoch_iterator() -> Any:
+    """The class of this backend's iterators over epochs."""
+    return _of_backend(ITERATORS)
+
+
+def _of_backend(names: dict[str, str]) -> Any:
+    here = backend()
+    return find(TRAINER.format(here), names[here])
 
 
 def missing() -> str | None:
     """Why this Keras cannot be hooked at all; None when it can."""
     import keras
 
-    if keras.backend.backend() != "tensorflow":
-        return f"Keras runs on the {keras.backend.backend()} backend, expected tensorflow"
+    here = backend()
+    if here not in TRAINERS:
+        known = ", ".join(TRAINERS)
+        return f"Keras runs on the {here} backend, expected one of {known}"
     framework = f"keras {keras.__version__}"
-    return first_missing(NAMES, framework) or first_unused(USES, framework)
+    names = [(module.format(here), path) for module, path in (*NAMES, *NAMES_ON[here])]
+    uses = [(m.format(here), path, use) for m, path, use in (*USES, *USES_ON[here])]
+    return first_missing(names, framework) or first_unused(uses, framework)
 
 
 def untested() -> str | None:
     """The installed version that resuming was never tested with; None when both were."""
-    import keras
-    import tensorflow as tf
-
-    return first_untested(TESTED, {"keras": keras.__version__, "tensorflow": tf.__version__})
+    versions = _versions()
+    tested = {name: series for name, series in TESTED.items() if name in versions}
+    return first_untested(tested, versions)
 
 
 def is_keras_3() -> bool:
@@ -94,12 +147,24 @@ def name() -> str:
     """Keras, its version and its backend, where no checkpoint is made."""
     import keras
 
-    return f"keras {keras.__version__} on {keras.backend.backend()}"
+    return f"keras {keras.__version__} on {backend()}"
 
 
 def framework() -> str:
     """The frameworks and their versions, as a checkpoint names them."""
-    import keras
-    import tensorflow as tf
+    return ", ".join(f"{package} {version}" for package, version in _versions().items())
 
-    return f"keras {keras.__version__}, tensorflow {tf.__version__}"
+
+def backend() -> str:
+    """What this Keras computes with."""
+    import keras
+
+    return str(keras.backend.backend())
+
+
+def _versions() -> dict[str, str]:
+    import keras
+
+    here = backend()
+    own = importlib.import_module(here)
+    return {"keras": keras.__version__, here: str(own.__version__)}

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainer_shim.adapters import keras_private as private
-from trainer_shim.adapters import keras_state as state
+from trainer_shim.adapters.keras_random import copy_random, same_random, set_random
 from trainer_shim.adapters.keras_state import State
 
 PROMISE = "a generator or PyDataset must give the same batches when it is read again"
@@ -44,11 +44,19 @@ class Reading:
     """One adapter of Keras' over such data; `steps` are those of an epoch if they are given.
 
     Read in *whole* epochs, the data begin anew with each, as those of a validation always do;
-    else each epoch goes on where the one before has ended.
+    else each epoch goes on where the one before has ended. Where Keras `reads_ahead`, it must go on
+    with what has been read again.
     """
 
-    def __init__(self, adapter: Any, steps: int | None, begins_anew: bool = False) -> None:
+    def __init__(
+        self,
+        adapter: Any,
+        steps: int | None,
+        begins_anew: bool = False,
+        reads_ahead: bool = True,
+    ) -> None:
         self._adapter = adapter
+        self._reads_ahead = reads_ahead
         self._is_dataset = isinstance(adapter, _kinds()[1])
         self._steps = steps
         length = adapter.num_batches
@@ -88,7 +96,7 @@ class Reading:
         """An epoch's first batch will be asked for."""
         self._epochs += 1
         if self.is_whole or self._random is None:
-            self._random = state.copy_random()
+            self._random = copy_random()
 
     def copy(self) -> State:
         """Where it is, but for the batches of what is being read."""
@@ -101,7 +109,7 @@ class Reading:
                 self.epoch_again()
         self._epochs, self._random = past["epochs"], past["random"]
         if self._random is not None:
-            state.set_random(self._random)
+            set_random(self._random)
 
     def all_again(self, past: State, seen: int) -> None:
         """Read all that a fit has read that had ended."""
@@ -123,13 +131,15 @@ class Reading:
 
         Whether that has drawn no random numbers but from generators of its own.
         """
-        name, before = self._name, state.copy_random()
+        name, before = self._name, copy_random()
         plain, source = getattr(self._adapter, name), self._begun()
         for _ in itertools.islice(source, count):
             pass
+        if not self._reads_ahead:
+            return True
         length = self._adapter.num_batches
         if self.is_whole and length is not None and count >= length:
-            return state.same_random(before, state.copy_random())  # Keras asks for no more of it
+            return same_random(before, copy_random())  # Keras asks for no more of it
         # Those with which Keras has looked at a generator are there already, and draw nothing now.
         ahead = list(itertools.islice(source, max(1, _LOOKED_AT + 1 - count)))
 
@@ -138,7 +148,7 @@ class Reading:
             return itertools.chain(ahead, source)
 
         setattr(self._adapter, name, rest)
-        return state.same_random(before, state.copy_random())
+        return same_random(before, copy_random())
 
     def _begun(self) -> Iterator[Any]:
         return iter(getattr(self._adapter, self._name)())

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from trainer_shim.adapters import keras_files as files
-from trainer_shim.adapters import keras_graph as graph
 from trainer_shim.adapters import keras_private as private
 from trainer_shim.adapters import keras_state as state
+from trainer_shim.adapters.keras_backend import Watched, here
 from trainer_shim.adapters.keras_callbacks import Uncopyable
 from trainer_shim.adapters.keras_fit import Fit
 from trainer_shim.adapters.keras_past import NOTHING, Past
@@ -30,6 +30,7 @@ class Session:
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
         self.fit: Fit | None = None
+        self.is_building = False  # Keras looks at a batch to know what a model is
         self._trained: Any = None
         self.steps = 0
         self.batch_size = 0
@@ -114,20 +115,14 @@ class Session:
         return self.fit
 
     def _look_at(self, model: Any, validation_data: Any) -> None:
-        import tensorflow as tf
-
+        backend = here()
         if model.run_eagerly:
             self.obstacle("run_eagerly: what a step keeps in Python is not seen")
-        if model._distribute_strategy is not None:
-            self.obstacle("training under a tf.distribute strategy")
-        if self.agent.seed is None and not is_seeded():
+        if self.agent.seed is None and not backend.is_seeded():
             self.obstacle("neither the program nor the trial has a seed")
         if validation_data is not None and not isinstance(validation_data, (tuple, list)):
             self.doubt("the validation data must be the same when they are read again")
-        devices = {device.device_type for device in tf.config.list_logical_devices()}
-        determinism = private.find(private.DETERMINISM, "is_op_determinism_enabled")()
-        if devices != {"CPU"} and not determinism:
-            self.doubt("operations on a GPU may not be deterministic")
+        backend.look_at(self, model)
 
     def close(self, fit: Fit) -> None:
         """A fit has ended well: keep its outcome, and a checkpoint of it."""
@@ -187,7 +182,7 @@ class Session:
             count = len(records)
             self.obstacle(f"the outcomes of {count} fits take {size >> 20} MiB in each checkpoint")
 
-    def seen(self, model: Any, watched: graph.Watched, spec: Any) -> None:
+    def seen(self, model: Any, watched: Watched, spec: Any) -> None:
         """A function of `model` was traced for data of `spec`."""
         if watched.obstacle is not None:
             self.obstacle(watched.obstacle)
@@ -209,8 +204,3 @@ class Session:
         except state.OtherProgram as error:
             self.agent.failed("restore", str(error), f"OtherProgram: {error}")
             os._exit(1)
-
-
-def is_seeded() -> bool:
-    """Whether the program has given TensorFlow a seed."""
-    return private.find(private.CONTEXT, "global_seed")() is not None

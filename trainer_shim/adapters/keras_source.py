@@ -1,4 +1,4 @@
-"""The training data of one fit: whether its place in them can be kept, and going on from there.
+"""The training data of one fit on TensorFlow: whether its place can be kept, and going on there.
 
 Rule: data are never copied. Made again by the program, they are moved to where they were; what
 cannot be moved there is found out before it is needed.
@@ -44,6 +44,13 @@ class Source:
         self.reading: Reading | None = None
         self.is_read_on = False  # and the data go on drawing from the global random numbers
 
+    @property
+    def lost(self) -> str | None:
+        """Why what was read, when the training was stopped, could not be read again."""
+        if self.reading is None or self.reading.is_whole:
+            return None
+        return "how far a generator was read ahead when the training was stopped is not known"
+
     def adopt(self, iterator: Any, steps_per_execution: int, epochs: int) -> None:
         """This is the iterator over the training data, for so many epochs."""
         import tensorflow as tf
@@ -87,7 +94,7 @@ class Source:
         dataset, self._counter = shuffled_by(key, lambda: make(adapter))
         return dataset
 
-    def next_dataset(self, dataset: Any) -> Any:
+    def feeds(self, dataset: Any) -> Any:
         """What the next iterator is made of; each draws its permutation at its first batch."""
         self._iterators += 1
         if self._counter is not None:

@@ -7,11 +7,14 @@ shuffles the order depends on how often it was begun: it is begun as often again
 
 from __future__ import annotations
 
+import sys
+import types
 from typing import Any
 
-from trainer_shim.adapters import keras_state as state
-from trainer_shim.adapters.keras_data import draw_again
+from trainer_shim.adapters.keras_data import draw_again, is_pipeline
+from trainer_shim.adapters.keras_random import copy_random, set_random
 from trainer_shim.adapters.keras_reading import Reading, is_python
+from trainer_shim.adapters.keras_state import State
 
 
 class Validation:
@@ -27,24 +30,35 @@ class Validation:
         self._before = 0
         self._reading: Reading | None = None
         self._iterator: Any = None
-        self._random: state.State | None = None
+        self._random: State | None = None
+
+    @property
+    def is_loader(self) -> bool:
+        """Whether they are a DataLoader of PyTorch."""
+        torch = sys.modules.get("torch")
+        return torch is not None and isinstance(self._data, torch.utils.data.DataLoader)
+
+    @property
+    def is_python(self) -> bool:
+        """Whether they are a generator or PyDataset."""
+        import keras
+
+        return isinstance(self._data, (keras.utils.PyDataset, types.GeneratorType))
 
     @property
     def is_changed(self) -> bool:
         """Whether it has changed what its data give the next time."""
         return self._reading is not None and self._reading.is_changed
 
-    def copy(self) -> state.State:
+    def copy(self) -> State:
         """How often the data were begun."""
         return {"done": self.done, "made": self._made}
 
-    def go_on(self, past: state.State) -> None:
+    def go_on(self, past: State) -> None:
         """So often they were before the checkpoint."""
-        import tensorflow as tf
-
         self.done = self._before = past["done"]
         self._made = past["made"]
-        if isinstance(self._data, tf.data.Dataset):
+        if is_pipeline(self._data):
             draw_again(self._data, self._made, self.done)
 
     def makes(self) -> None:
@@ -54,7 +68,7 @@ class Validation:
     def may_be_made(self) -> None:
         """Keras makes an iterator, perhaps the one over these data, which draws from them."""
         if self._before:
-            self._random = state.copy_random()
+            self._random = copy_random()
 
     def begins(self, iterator: Any) -> None:
         """One begins, over this iterator."""
@@ -74,5 +88,5 @@ class Validation:
                 reading.epoch_again()
                 adapter.on_epoch_end()  # Keras begins each by a reset
             if self._random is not None:
-                state.set_random(self._random)
+                set_random(self._random)
         self._before = 0

@@ -22,7 +22,7 @@ def plain_fit() -> Any:
 
     if keras.backend.backend() != "tensorflow":
         return None
-    return keras_private.find(keras_private.TRAINER, "TensorFlowTrainer").fit
+    return keras_private.trainer().fit
 
 
 def share(loop: Loop | None, plain: Callable[..., Any] | None) -> None:
@@ -34,7 +34,7 @@ def share(loop: Loop | None, plain: Callable[..., Any] | None) -> None:
         return
     import keras
 
-    trainer = keras_private.find(keras_private.TRAINER, "TensorFlowTrainer")
+    trainer = keras_private.trainer()
     hooked = trainer.fit
 
     @functools.wraps(plain)

@@ -73,6 +73,7 @@ class Session:
         self.steps = 0
         self.is_returning = False
         self.run: Run | None = None  # a framework trains, by a loop of its own
+        self.in_fit: Callable[[str], None] | None = None  # Keras trains; is told why it only parks
         self.ran = False
         self._records: list[State] = []
         self._inside: list[Pass] = []
@@ -96,8 +97,10 @@ class Session:
 
     @property
     def is_aside(self) -> bool:
-        """Whether the program speaks for itself, or is a child that nobody asked."""
-        return self.agent.framework == "explicit" or self.agent.is_aside
+        """Whether another adapter or the program itself speaks for it, or it is a child that nobody
+        asked."""
+        of_other = self.agent.framework == "explicit" or self.in_fit is not None
+        return of_other or self.agent.is_aside
 
     # -- passes
 
@@ -201,6 +204,8 @@ class Session:
 
     def stepped(self, optimizer: Any) -> None:
         """An optimizer has changed its parameters (or a GradScaler has skipped that)."""
+        if self.in_fit is not None:
+            self.in_fit("an optimizer of PyTorch's own steps in Keras' fit")
         if self.is_aside or self.is_returning:
             return
         agent, run = self.agent, self.run

@@ -24,7 +24,7 @@ from trainer_shim.adapters.torch_unpack import Unpacker
 from trainer_shim.sources import is_programs_own
 
 # What these make is theirs: made anew with each pass, or different in each process.
-_OTHERS = ("torch", "tempfile", "multiprocessing")
+_OTHERS = ("torch", "keras", "tempfile", "multiprocessing")
 _COMPILERS = ("torch._dynamo", "torch._inductor", "torch._functorch")
 _Key = tuple[str, int]  # the line, and how many it had made before
 

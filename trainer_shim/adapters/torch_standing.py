@@ -55,6 +55,11 @@ class Standing:
             self._obstacles.append(reason)
         self._judge()
 
+    def other_trained(self, reason: str) -> None:
+        """Another adapter has looked after what was trained: for loops after it there is none."""
+        if reason not in self._obstacles:
+            self._obstacles.append(reason)
+
     def look(self) -> None:
         """Look at what is known once the program trains, and tell it."""
         import torch

@@ -1,0 +1,161 @@
+"""Training scripts for Keras on PyTorch and JAX, as users write them; none of them knows of Hermes.
+
+Rule: each prints one line that starts with FINAL, with everything that must come out the same.
+Those of `keras_programs` that name nothing of TensorFlow are run on these backends too.
+"""
+
+from __future__ import annotations
+
+from tests.trainer_shim import keras_programs
+
+# In place of `set_random_seed`, which imports TensorFlow for its seed.
+_SEED = """import random
+random.seed(11)
+np.random.seed(11)
+if keras.backend.backend() == "torch":
+    import torch
+    torch.manual_seed(11)"""
+
+# Data that draw noise as they are read, in an order drawn by a generator of their own.
+LOADERS = """
+import torch
+
+class Noisy(torch.utils.data.Dataset):
+    def __len__(self):
+        return 100
+    def __getitem__(self, row):
+        return torch.from_numpy(x[row]) + 0.1 * torch.randn(6), torch.from_numpy(y[row])
+
+own = torch.Generator().manual_seed(3)
+data = torch.utils.data.DataLoader(Noisy(), batch_size=16, shuffle=True, generator=own)
+check = torch.utils.data.DataLoader(Noisy(), batch_size=32, shuffle=True)
+model = keras.Sequential([layers.Input((6,)), layers.Dense(5), layers.Dropout(0.2),
+                          layers.Dense(1)])
+model.compile("adam", "mse")
+first = model.fit(data, epochs=2, verbose=0, validation_data=check)
+second = model.fit(data, epochs=2, verbose=0)
+final(model, first.history, second.history)
+"""
+
+# A step of the program's own, through modules of PyTorch, one of which has buffers.
+MODULES = """
+import torch
+
+class Own(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.part = torch.nn.Sequential(
+            torch.nn.Linear(6, 5), torch.nn.BatchNorm1d(5), torch.nn.Dropout(0.3))
+        self.out, self.tracker = layers.Dense(1), keras.metrics.Mean(name="loss")
+    def call(self, x):
+        return self.out(self.part(x))
+    def train_step(self, data):
+        x, y = data
+        self.zero_grad()
+        loss = torch.mean(torch.abs(self(x) - y))
+        loss.backward()
+        weights = list(self.trainable_weights)
+        with torch.no_grad():
+            self.optimizer.apply([weight.value.grad for weight in weights], weights)
+        self.tracker.update_state(loss)
+        return {"loss": self.tracker.result()}
+
+model = Own()
+model.compile("adam")
+history = model.fit(x, y, batch_size=20, epochs=3, verbose=0)
+final(model, history.history, [float(one.double().sum()) for one in model.buffers()])
+"""
+
+# Averages of the weights: tensors made anew at each step, and tensors that change, which the script
+# looks at too.
+AVERAGES = """
+class Anew(callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        self.shadow = [w.value + 0.0 for w in self.model.trainable_variables]
+    def on_train_batch_end(self, batch, logs=None):
+        pairs = zip(self.shadow, self.model.trainable_variables)
+        self.shadow = [0.9 * shadow + 0.1 * w.value for shadow, w in pairs]
+
+anew = Anew()
+model = keras.Sequential([layers.Input((6,)), layers.Dense(4), layers.Dense(1)])
+model.compile("adam", "mse")
+model.fit(x, y, batch_size=10, epochs=4, verbose=0, callbacks=[anew])
+final(model, [float(one.sum()) for one in anew.shadow])
+"""
+
+CHANGED_TENSORS = """
+import torch
+
+class Changed(callbacks.Callback):
+    def __init__(self, sums):
+        super().__init__()
+        self.sums = sums
+    def on_train_batch_end(self, batch, logs=None):
+        for total, w in zip(self.sums, self.model.trainable_variables):
+            total.add_(w.value.detach().sum())
+
+sums = [torch.zeros(()), torch.zeros(())]
+model = keras.Sequential([layers.Input((6,)), layers.Dense(1)])
+model.compile("adam", "mse")
+model.fit(x, y, batch_size=10, epochs=4, verbose=0, callbacks=[Changed(sums)])
+final(model, [float(one) for one in sums])
+"""
+
+# Each batch draws its own order; the passes over the data are no epochs.
+BY_BATCH = """
+model = keras.Sequential([layers.Dense(5), layers.Dropout(0.2), layers.Dense(1)])
+model.compile("adam", "mse")
+history = model.fit(x, y, batch_size=9, epochs=3, steps_per_epoch=7, shuffle="batch", verbose=0)
+final(model, history.history)
+"""
+
+# What cannot be brought back.
+OPTIMIZER = """
+import torch
+
+class Own(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.out = layers.Dense(1)
+    def call(self, x):
+        return self.out(x)
+    def train_step(self, data):
+        x, y = data
+        stepping.zero_grad()
+        loss = torch.mean((self(x) - y) ** 2)
+        loss.backward()
+        stepping.step()
+        return {"loss": loss}
+
+model = Own()
+model.compile()
+model(x[:1])
+stepping = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+model.fit(x, y, batch_size=20, epochs=2, verbose=0)
+final(model)
+"""
+
+COMPILED = """
+model = keras.Sequential([layers.Input((6,)), layers.Dense(1)])
+model.compile("sgd", "mse", jit_compile=True)
+if keras.backend.backend() == "torch":
+    import torch
+    torch.compile = lambda function: function  # to compile takes long, and is not what is tested
+model.fit(x, y, batch_size=20, epochs=2, verbose=0)
+final(model)
+"""
+
+PIPELINE = """
+import tensorflow as tf
+data = tf.data.Dataset.from_tensor_slices((x, y)).batch(20)
+model = keras.Sequential([layers.Input((6,)), layers.Dense(1)])
+model.compile("sgd", "mse")
+model.fit(data, epochs=2, verbose=0)
+final(model)
+"""
+
+
+def program(body: str, seeded: bool) -> str:
+    """The whole script."""
+    whole = keras_programs.program(body, seeded).replace("import tensorflow as tf\n", "", 1)
+    return whole.replace("keras.utils.set_random_seed(11)", _SEED)

@@ -1,0 +1,145 @@
+"""What differs between the backends of Keras, as far as a fit that is looked after needs it.
+
+Rule: all that knows a backend is behind this interface, in a module of its own for each.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from trainer_shim.adapters.keras_session import Session
+    from trainer_shim.adapters.keras_state import State
+
+_MODULES = {
+    "tensorflow": "trainer_shim.adapters.keras_on_tensorflow",
+    "torch": "trainer_shim.adapters.keras_on_torch",
+}
+
+
+class Source(Protocol):
+    """The training data of one fit: whether its place in them can be kept, and going on there.
+
+    `iterator` is Keras' own, over epochs.
+    """
+
+    iterator: Any
+    is_read_on: bool  # and the data go on drawing from the global random numbers
+
+    @property
+    def lost(self) -> str | None:
+        """Why what was read, when the training was stopped, could not be read again."""
+
+    def adopt(self, iterator: Any, steps_per_execution: int, epochs: int) -> None:
+        """This is the iterator over the training data, for so many epochs."""
+
+    def epoch_begins(self) -> None:
+        """An epoch's first batch will be asked for."""
+
+    def feeds(self, data: Any) -> Any:
+        """What Keras is to make an iterator of, in place of `data`."""
+
+    def reads(self, data: Any) -> None:
+        """The next batch comes from this iterator."""
+
+    def copy(self) -> State:
+        """Where it is, at a boundary."""
+
+    def copy_read(self) -> State:
+        """What it has given so far."""
+
+    def check(self, position: State) -> None:
+        """Raises OtherProgram if these are not the data of then."""
+
+    def all_again(self, ended: State) -> None:
+        """Read what this fit has read, which had ended."""
+
+    def go_on(self, source: Iterator[Any], position: State, batches: int) -> None:
+        """Move to where it was: Keras' own `source` of this epoch, and the data behind it."""
+
+
+class Watched:
+    """A function of a model that does its steps: train or test."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.losses: dict[str, Any] | None = None  # of the latest step
+        self.logs: Any = None  # the very object that the latest step returned
+        self.variables: list[Any] = []  # that Keras does not list
+        self.obstacle: str | None = None
+        self.compiled: Any = None  # None for a function that the model makes itself
+
+    def retrace(self, spec: Any) -> None:
+        """Compile as when it was first called with data of this kind."""
+
+
+class Backend(Protocol):
+    """One of the frameworks that Keras computes with."""
+
+    def hook(self, session: Session) -> None:
+        """Watch the functions that models make for their steps, and what only it has."""
+
+    def alone(self, session: Session) -> AbstractContextManager[None]:
+        """While Keras trains: no adapter of the framework's own loops sees to that."""
+
+    def is_seeded(self) -> bool:
+        """Whether the program has given it a seed."""
+
+    def look_at(self, session: Session, model: Any) -> None:
+        """Tell the session what stands in the way of bringing this model back."""
+
+    def source(self, session: Session, number: int) -> Source:
+        """What the `number`-th fit reads its batches from."""
+
+    def settle(self, model: Any) -> None:
+        """Have the model's variables hold what the latest step has made of them."""
+
+    # -- variables
+
+    def plain(self, variable: Any) -> Any:
+        """What is looked after for a variable of Keras or of the framework."""
+
+    def others(self, model: Any) -> list[Any]:
+        """What a model computes with that is not among the variables that Keras lists."""
+
+    def key(self, variable: Any) -> Any:
+        """The same for the same variable."""
+
+    def described(self, variable: Any) -> tuple[str, Any, tuple[int, ...]]:
+        """Its name, its type as one of NumPy's, and its shape."""
+
+    def values(self, value: Any) -> Any:
+        """A variable or tensor as an array of NumPy that shares no memory with it."""
+
+    def assign(self, variable: Any, array: Any) -> None:
+        """Set its values."""
+
+    # -- objects that callbacks keep
+
+    def pickled(self, value: Any) -> tuple[Any, ...] | None:
+        """A variable or tensor, as it is pickled; None for another object. Raises PicklingError."""
+
+    def unpickled(self, pid: tuple[Any, ...]) -> Any:
+        """What `pickled` was given."""
+
+    def is_made_again(self, value: Any) -> bool | None:
+        """Whether the program makes this object of the framework again; None for another one."""
+
+    def variables_in(self, one: Any) -> list[Any]:
+        """Those of an object of the framework that is none of Keras' own."""
+
+    def is_constant(self, value: Any) -> bool:
+        """Whether it is a tensor, which nobody can change."""
+
+
+@functools.lru_cache(maxsize=1)
+def here() -> Backend:
+    """That of this process."""
+    import keras
+
+    backend: Backend = importlib.import_module(_MODULES[keras.backend.backend()]).BACKEND
+    return backend

@@ -1,0 +1,79 @@
+"""Each step's own loss, put aside while Keras computes it.
+
+Rule: it is the very tensor that Keras differentiates, so rounding stays as it is.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Callable
+
+from trainer_shim.adapters import keras_private as private
+
+_found: dict[str, Any] | None = None
+
+
+def hook_losses() -> None:
+    """Have the losses put aside while a step is traced (or run eagerly)."""
+    _after(private.find(private.COMPILE, "CompileLoss"), "__call__", _saw_data_loss)
+    _after(private.find(private.BASE_TRAINER, "Trainer"), "compute_loss", _saw_total)
+    _after(private.find(private.BASE_TRAINER, "Trainer"), "_compute_loss", _saw_total)
+    _after(private.find(private.REDUCTIONS, "Mean"), "update_state", _saw_mean)
+
+
+def _after(owner: Any, name: str, note: Callable[..., None]) -> None:
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        if _found is not None:
+            note(_found, self, result, *args, **kwargs)
+        return result
+
+    setattr(owner, name, wrapper)
+
+
+def _saw_data_loss(found: dict[str, Any], _: Any, result: Any, *__: Any, **___: Any) -> None:
+    found["data"] = result
+
+
+def _saw_total(found: dict[str, Any], _: Any, result: Any, *__: Any, **___: Any) -> None:
+    found["total"] = result
+
+
+def _saw_mean(found: dict[str, Any], mean: Any, _: Any, values: Any, *__: Any, **___: Any) -> None:
+    if mean.name == "loss":
+        found["mean"] = values
+
+
+@contextmanager
+def capturing() -> Iterator[dict[str, Any]]:
+    """What is found of the losses of one step, by the time it is done."""
+    global _found
+    found: dict[str, Any] = {}
+    before, _found = _found, found
+    try:
+        yield found
+    finally:
+        _found = before
+
+
+def choose(
+    found: dict[str, Any], logs: Any, scalar: Callable[[Any], Any], unknown: Callable[[], Any]
+) -> dict[str, Any]:
+    """The step's loss without penalties, and where there are penalties the total too.
+
+    `scalar` is what can be told of a value, or None; `unknown` makes one that is not known.
+    """
+    data, total, mean = (scalar(found.get(name)) for name in ("data", "total", "mean"))
+    loss = next((value for value in (data, total, mean) if value is not None), None)
+    if loss is None:
+        loss = scalar(logs.get("loss")) if isinstance(logs, dict) else None
+    if loss is None:
+        loss = unknown()
+    if total is None or data is None or found["total"] is found["data"]:
+        return {"loss": loss}
+    return {"loss": loss, "total_loss": total}
