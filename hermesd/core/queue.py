@@ -55,7 +55,6 @@ class StudyQueue:
         self._ledger = policy.ledger() if isinstance(policy, Following) else None
         self._adaptive = policy if isinstance(policy, Adaptive) else None
         self._suited_to: Sequence[Trial] | None = None
-        self._plan: Plan | LedgerPlan | None = None
         self._follow(None if isinstance(policy, Planning) else policy)
 
     @property
@@ -72,27 +71,28 @@ class StudyQueue:
         # Running trials by the kind of their device, from when it first mattered.
         self._staying: dict[str, Line] | None = None
         self._line_of: dict[TrialId, Line] = {}
-        self._noted: dict[TrialId, int] = {}  # in which version
-        self.refresh(state.trials[trial_id] for trial_id in state.members[study])
+        members = state.members[study]
+        self._noted = {trial_id: state.versions[trial_id] for trial_id in members}
+        self._note([state.trials[trial_id] for trial_id in members])
 
     def refresh(self, trials: Iterable[Trial]) -> None:
         """Take note of trials that changed."""
         noted, versions = self._noted, self.state.versions
-        changed: list[Trial] = []
-        for trial in trials:
-            trial_id = trial.spec.id
-            version = versions.get(trial_id, 0)
-            if noted.get(trial_id) != version:
-                noted[trial_id] = version
-                changed.append(trial)
+        changed = [each for each in trials if noted[each.spec.id] != versions[each.spec.id]]
+        for trial in changed:
+            noted[trial.spec.id] = versions[trial.spec.id]
         if changed:
-            self._plan = None
-        if self._ranker is not None:
-            self._rank(self._ranker, changed)
-        if self._ledger is not None:
-            self._ledger.note(changed)
+            self._note(changed)
 
-    def _rank(self, ranker: Ranking, trials: Sequence[Trial]) -> None:
+    def _note(self, trials: Sequence[Trial]) -> None:
+        """Take in trials as they are."""
+        self._plan: Plan | LedgerPlan | None = None
+        if self._ranker is not None:
+            self._rank(self._ranker, trials)
+        if self._ledger is not None:
+            self._ledger.note(trials)
+
+    def _rank(self, ranker: Ranking, trials: Iterable[Trial]) -> None:
         """Put trials where they belong now."""
         scouting, lines, line_of = self._scouting, self._lines, self._line_of
         for trial in trials:
@@ -189,7 +189,7 @@ class StudyQueue:
         trials, versions, noted = self.state.trials, self.state.versions, self._noted
         for entry in line.after(front):
             trial = trials.get(entry.trial)
-            current = versions.get(entry.trial, 0) == noted[entry.trial]
+            current = versions.get(entry.trial) == noted[entry.trial]
             if trial is not None and current and eligible(trial):
                 yield entry
 
