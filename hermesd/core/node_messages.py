@@ -28,8 +28,7 @@ from hermesd.core.model import (
 )
 from hermesd.core.trial import Trial
 
-# A program may take so many times as long to its first boundary as the longest of its starts took.
-START_ALLOWANCE = 2.0
+START_ALLOWANCE = 2.0  # times the longest start of a trial, for the next one
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +59,9 @@ class Assignment:
     """A Launch with everything a node must know to carry it out; `identity` is its study's.
 
     `sources` are the other nodes that have the checkpoint and are there. `result_checkpoint` is the
-    id of the one that the trial has again if it gets no further than its result: it stays, and the
-    run never begins anew. `kept_parked` says why no checkpoint is to be relied on, if none is.
-    `start_allowance_seconds` is what its program may take to its first boundary, if not less than
-    what any may, and `hung_seconds` how long one without boundaries may show no sign of life.
+    id of the one that the trial has again if it gets no further: the run never begins anew.
+    `kept_parked` says why no checkpoint is to be relied on. To its first boundary a program may
+    take `start_allowance_seconds`, or `hung_seconds`, for which it may show no sign of life.
     """
 
     launch: Launch
