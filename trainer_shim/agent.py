@@ -7,6 +7,7 @@ program forks is not the trial, whatever it does: its agent neither speaks, save
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import socket
 import sys
@@ -304,5 +305,5 @@ class Agent:
 
 def _flush_output() -> None:
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
+        with contextlib.suppress(Exception):  # closed, or something of the program's own
             stream.flush()

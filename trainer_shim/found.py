@@ -58,9 +58,11 @@ class Found:
         return None
 
     def _write(self, known: dict[str, Any]) -> None:
-        with open(f"{self._path}.new", "w") as file:
-            json.dump(known, file)
-        os.replace(f"{self._path}.new", self._path)
+        # Where there is no room for it, a re-run finds what there is; but it trains.
+        with contextlib.suppress(OSError):
+            with open(f"{self._path}.new", "w") as file:
+                json.dump(known, file)
+            os.replace(f"{self._path}.new", self._path)
 
 
 def scan(folder: str) -> dict[str, Stamp]:

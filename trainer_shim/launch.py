@@ -7,6 +7,7 @@ Python below it can be reached. The program sees its own environment, argv and s
 
 from __future__ import annotations
 
+import contextlib
 import importlib.machinery
 import json
 import os
@@ -211,18 +212,31 @@ def _exit_code(exit: SystemExit) -> int:
     if exit.code is None:
         return 0
     if isinstance(exit.code, int):
-        return exit.code
-    print(exit.code, file=sys.stderr)
+        return exit.code & 0xFF  # as the system takes it
+    _say(f"{exit.code}\n")
     return 1
 
 
+def _say(text: str) -> None:
+    with contextlib.suppress(Exception):  # closed, or something of the program's own
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
 def _print_exception(error: BaseException) -> tuple[str, str]:
-    """Print the traceback as Python does, without our own frames; the end of it, and the error."""
+    """Print the traceback as Python does, or the program's own hook, without our own frames; the
+    end of it, and the error."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_globals is globals():
         trace = trace.tb_next
     lines = traceback.format_exception(type(error), error, trace)
-    sys.stderr.write("".join(lines))
-    sys.stderr.flush()
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
+    if sys.excepthook is sys.__excepthook__:
+        _say("".join(lines))
+    else:
+        try:
+            sys.excepthook(type(error), error, trace)
+        except BaseException:
+            _say("Error in sys.excepthook:\n" + traceback.format_exc() + "".join(lines))
     signature = "".join(traceback.format_exception_only(type(error), error)).strip()
     return "".join(lines[-12:]), signature

@@ -49,7 +49,7 @@ def _let_go() -> None:
     """Drop the values of the main module, so that what finishes its work when it is dropped (an
     archive, a writer of records) does so; functions and modules may be needed for that."""
     lasting = (types.ModuleType, types.FunctionType, type)
-    names = vars(sys.modules["__main__"])
+    names = vars(sys.modules.get("__main__", types.ModuleType("__main__")))
     made = [name for name, value in names.items() if not isinstance(value, lasting)]
     for name in made:
         if not name.startswith("__"):

@@ -12,7 +12,7 @@ import threading
 
 from trainer_shim.wire import Message, receive, send
 
-_HOST_GONE = 75
+HOST_GONE = 75
 _LETTERS = 4000  # of a text: the words of an error may be of any length
 
 
@@ -40,7 +40,7 @@ class Mailbox:
             try:
                 send(self._channel, short)
             except OSError:
-                os._exit(_HOST_GONE)
+                os._exit(HOST_GONE)
 
     def next(self) -> Message:
         """What the host has said next, waited for if need be."""
@@ -50,7 +50,7 @@ class Mailbox:
         except OSError:
             message = None
         if message is None:
-            os._exit(_HOST_GONE)
+            os._exit(HOST_GONE)
         self.read += 1
         return message
 

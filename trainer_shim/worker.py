@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from trainer_shim.events import boottime
 from trainer_shim.freeze import die_with_parent, enter_cgroup
+from trainer_shim.mailbox import HOST_GONE
 from trainer_shim.output import Output
 from trainer_shim.page import NO_LIMIT, Page
 from trainer_shim.spec import Spec
@@ -103,6 +104,8 @@ def outcome_of_status(status: int, killed_for_memory: bool, said: Message | None
         return {**said, "exit_code": code}
     if code > 0:
         kind, detail = "exit", f"exit status {code}"
+        if code == HOST_GONE:
+            detail += " (as of a program that has closed its connection to Hermes, an open file)"
     elif killed_for_memory:
         kind, detail = "out_of_memory", "killed by the kernel: out of memory"
     else:
