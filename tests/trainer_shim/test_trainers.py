@@ -193,13 +193,13 @@ def test_another_program_than_at_the_checkpoint_is_refused(
 ) -> None:
     """A model of another width is named, not trained."""
     body = getattr(programs, name)
-    change = "Net.__init__.__defaults__ = (8 + os.path.exists('again'),)\n"
+    change = "Net.__init__.__defaults__ = (8 + os.path.exists('../again'),)\n"
     runs = runs_of(zygote, tmp_path, change + body)
     with runs.trial("other") as trial:
         trial.start(limit=5)
         trial.until("parked")
         trial.suspend("checkpoint")
-        (trial.directory / "work" / "again").touch()
+        (trial.directory / "again").touch()
         trial.start(restore=trial.until("suspended")["checkpoint"]["path"])
         with pytest.raises(AssertionError, match="restore") as refused:
             trial.until("completed")
