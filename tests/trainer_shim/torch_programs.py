@@ -580,6 +580,26 @@ final(digest(model))
 )
 
 
+# Bars of tqdm, one of them not shown, which say how far they are.
+BARS = """
+from tqdm import tqdm
+model = nn.Linear(6, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(data, batch_size=8, shuffle=True)
+seen, counts = [], []
+for epoch in range(3):
+    bar = tqdm(loader, disable=epoch == 1)
+    for index, (inputs, target) in enumerate(bar):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(inputs), target)
+        loss.backward()
+        optimizer.step()
+        seen.append([index, loss.item()])
+    counts.append(bar.n)
+final(seen, digest(model), counts)
+"""
+
+
 def program(body: str, seeded: bool = True) -> str:
     """The whole script."""
     return _HEAD.format(seed=_SEEDED if seeded else "") + body

@@ -18,12 +18,15 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+from trainer_shim.adapters.torch_program import keep_locals
+
 _FOR = dis.opmap["FOR_ITER"]
 _POP_TOP = dis.opmap["POP_TOP"]
 _RETURN = (dis.opmap["RETURN_VALUE"], None)
 _COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 _SUSPENDABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _INDEX_AT = object.__basicsize__
+_BAR = {"n", "last_print_n"}
 Loop = tuple[types.FrameType, list[Any]]
 
 
@@ -36,27 +39,31 @@ class ByHand(OtherWay):
 
 
 def statement(frame: types.FrameType, iterator: Any) -> Loop:
-    """The frame whose `for` statement asks for a batch, and the enumerates it asks through.
+    """The frame whose `for` statement asks for a batch, and the enumerates, and frames of tqdm's
+    bars, that it asks through.
 
     `frame` is the one that called the iterator. Raises OtherWay.
     """
     if threading.current_thread() is not threading.main_thread():
         raise OtherWay("the batches are taken by another thread")
-    sources = [iterator]
+    sources, bars = [iterator], []
     while True:
         code = frame.f_code
+        is_suspendable = bool(code.co_flags & _SUSPENDABLE)
+        if is_suspendable and f"{os.sep}tqdm{os.sep}" in code.co_filename and frame.f_back:
+            sources += [one for one in gc.get_objects() if _is_run_in(one, frame)]
+            bars.append(frame)
+            frame = frame.f_back
+            continue
         if code.co_code[frame.f_lasti] != _FOR:
-            if code.co_flags & _SUSPENDABLE:
+            if is_suspendable:
                 raise OtherWay(f"the batches pass through the generator {code.co_name}")
             raise ByHand("the batches are not taken by a for statement")
         if code.co_name in _COMPREHENSIONS:
             raise OtherWay("the batches are taken in a comprehension")
-        if not code.co_flags & _SUSPENDABLE:
-            return frame, _counters(sources)
-        if f"{os.sep}tqdm{os.sep}" not in code.co_filename or frame.f_back is None:
+        if is_suspendable:
             raise OtherWay(f"the batches pass through the generator {code.co_name}")
-        sources += [one for one in gc.get_objects() if _is_run_in(one, frame)]
-        frame = frame.f_back
+        return frame, [*_counters(sources), *bars]
 
 
 def _is_run_in(one: Any, frame: types.FrameType) -> bool:
@@ -110,8 +117,19 @@ def _said_index(counter: Any) -> Any:
 
 
 def advance(counter: Any, by: int) -> None:
-    """Have an enumerate count on as if it had given `by` items more."""
-    _index(counter).value += by
+    """Have an enumerate, or a bar of tqdm, count on as if it had given `by` items more."""
+    if not isinstance(counter, types.FrameType):
+        _index(counter).value += by
+        return
+    values = counter.f_locals
+    if not values.keys() >= _BAR:
+        return  # of one that is not shown, or of a notebook's own
+    for name in _BAR:
+        values[name] += by
+    keep_locals(counter)
+    bar = vars(values["self"])
+    for name in (_BAR | {"initial"}) & bar.keys():  # of its rate, what was there before
+        bar[name] += by
 
 
 @functools.cache
