@@ -1,8 +1,8 @@
-"""What stands before every method: who may call it, and what a failure says to the caller.
+"""What stands before every method: whether this caller may call it, by the table in `methods`, and
+what a failure says to the caller.
 
-The table names every method of every service; one that is missing fails the start-up, so nothing
-is ever open by oversight. An exception that is not a refusal never shows its text to a client:
-it is logged under an incident id, which is all that the client sees.
+An exception that is not a refusal never shows its text to a client: it is logged under an incident
+id, which is all that the client sees.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from hermesd.head.blobs import TooLarge
 from hermesd.head.calls import Calls
 from hermesd.head.journal import JournalBroken
 from hermesd.head.loop import ReadOnly, Stopping
+from hermesd.head.methods import INVITED, METHODS, takes, undeclared
 from hermesd.head.refusals import Doubled, NotFound, NotNow, Reused, TooMuch, Unreachable
 from hermesd.head.statedir import StateRefused
 from hermesd.identity import Identity, Role, identity_of
-from hermesd.pb.hermes.v1 import control_pb2, enrol_pb2, node_pb2
+from hermesd.pb.hermes.v1 import control_pb2
 from hermesd.refusal import Refused
 
 log = structlog.get_logger()
@@ -67,31 +68,6 @@ class Certified:
 # None for who calls by a token, by the socket of an embedded head, or to redeem an invitation.
 certified: ContextVar[Certified | None] = ContextVar("certified", default=None)
 
-CONTROL_METHODS = (
-    "SubmitStudy", "PutBlob", "GetStudy", "ListStudies", "GetTrial", "ListTrials", "ListNodes",
-    "GetCurve", "ExplainTrial", "BestTrials", "PauseTrials", "ResumeTrials", "StopTrials",
-    "RetryTrials", "ExtendStudy", "RemoveStudy", "WatchJournal", "TailLogs", "ExportStudy",
-    "DownloadCheckpoint", "ListUsers", "ServerInfo",
-)  # fmt: skip
-# What concerns everybody's trials.
-UPKEEP_METHODS = ("DrainNode", "UndrainNode", "LoseNode", "ReleaseNode")
-PEOPLE = frozenset({Role.USER, Role.OPERATOR, Role.ADMIN})
-OPERATORS = frozenset({Role.OPERATOR, Role.ADMIN})
-EVERYBODY = frozenset(Role)
-METHODS: Mapping[str, frozenset[Role]] = {
-    **{f"/hermes.v1.ControlService/{name}": PEOPLE for name in CONTROL_METHODS},
-    **{f"/hermes.v1.ControlService/{name}": OPERATORS for name in UPKEEP_METHODS},
-    "/hermes.v1.NodeService/Attach": frozenset({Role.NODE}),
-    "/hermes.v1.NodeService/GetBlob": frozenset({Role.NODE}),
-    "/hermes.v1.EnrolService/Enrol": EVERYBODY,
-    "/hermes.v1.EnrolService/Renew": EVERYBODY,
-    "/hermes.v1.EnrolService/Invite": frozenset({Role.ADMIN}),
-    "/hermes.v1.EnrolService/Revoke": frozenset({Role.ADMIN}),
-    "/hermes.v1.EnrolService/ListIdentities": PEOPLE,
-}
-# The only one that asks for no credential: the secret in its request is one.
-INVITED = "/hermes.v1.EnrolService/Enrol"
-
 
 class Denied(Exception):
     """Nobody knows the caller; says why."""
@@ -117,17 +93,6 @@ _STATUS: Mapping[type[Exception], grpc.StatusCode] = {
     Denied: grpc.StatusCode.UNAUTHENTICATED,
     Forbidden: grpc.StatusCode.PERMISSION_DENIED,
 }
-
-
-def undeclared() -> set[str]:
-    """Methods that are served and not in the table, or the other way round."""
-    served = {
-        f"/{service.full_name}/{method.name}"
-        for file in (control_pb2.DESCRIPTOR, node_pb2.DESCRIPTOR, enrol_pb2.DESCRIPTOR)
-        for service in file.services_by_name.values()
-        for method in service.methods
-    }
-    return served ^ set(METHODS)
 
 
 def token(path: Path) -> str:
@@ -204,17 +169,9 @@ class Guard(grpc.aio.ServerInterceptor):
         shown = Certified(self._authority, identity, serial)
         shown.see()
         if identity.role not in roles:
-            raise Forbidden(f"{identity.role} {identity.name} may not do this{_takes(roles)}")
+            raise Forbidden(f"{identity.role} {identity.name} may not do this{takes(roles)}")
         certified.set(shown)
         return identity
-
-
-def _takes(roles: frozenset[Role]) -> str:
-    """Which people may do what is open to these roles; nothing where all may, or none."""
-    if Role.USER in roles:
-        return ""
-    people = [f"an {role}" for role in (Role.OPERATOR, Role.ADMIN) if role in roles]
-    return f": it takes {' or '.join(people)}" if people else ""
 
 
 @functools.lru_cache(maxsize=4_096)

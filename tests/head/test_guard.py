@@ -15,9 +15,10 @@ from google.protobuf import descriptor_pool
 from structlog.testing import capture_logs
 
 from hermesd.config import HeadConfig
-from hermesd.head import guard, listen
-from hermesd.head.guard import INVITED, METHODS, Guard, token, undeclared
+from hermesd.head import listen, methods
+from hermesd.head.guard import Guard, token
 from hermesd.head.listen import make_server
+from hermesd.head.methods import INVITED, METHODS, undeclared
 from hermesd.head.statedir import StateRefused
 from hermesd.identity import Role
 from hermesd.pb.hermes import v1
@@ -98,10 +99,12 @@ def test_a_method_that_is_not_in_the_table_fails_the_start(
 ) -> None:
     assert undeclared() == set()
     fewer = {path: role for path, role in METHODS.items() if not path.endswith("/PutBlob")}
-    monkeypatch.setattr(guard, "METHODS", fewer)
+    monkeypatch.setattr(methods, "METHODS", fewer)
     with pytest.raises(RuntimeError, match="PutBlob"):
         Guard(None)
-    monkeypatch.setattr(guard, "METHODS", {**METHODS, "/hermes.v1.ControlService/Old": frozenset()})
+    monkeypatch.setattr(
+        methods, "METHODS", {**METHODS, "/hermes.v1.ControlService/Old": frozenset()}
+    )
     with pytest.raises(RuntimeError, match="Old"):
         Guard(None)
 

@@ -17,7 +17,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from hermesd.enrolment import enrol
 from hermesd.head.access import FAILED_THERE
-from hermesd.head.guard import METHODS
+from hermesd.head.methods import METHODS
 from hermesd.identity import NotEnrolled
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import (

@@ -8,7 +8,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from hermesd.head.guard import METHODS
+from hermesd.head.methods import METHODS
 from hermesd.identity import Role
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
