@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 
 from hermesctl.schema import begins_with_name, short_enum_name
 from hermesctl.yaml_text import Data, to_yaml
+from hermesd.labels import label
 from hermesd.pb.hermes.v1.types_pb2 import Plugin, StudySpec, Value
 
 
@@ -38,22 +39,8 @@ def plugin_label(policy: Plugin, placement: Plugin | None = None) -> str:
     """A policy with its settings and its placement, as the simulator reads them:
     `hermes:quantum_seconds=20,placement=homes`."""
     placed = placement or Plugin()
-    settings = [
-        f"{each.name}={_worded(value_data(each.value))}"
-        for each in (*policy.settings, *placed.settings)
-    ]
-    if placed.name:
-        settings.append(f"placement={placed.name}")
-    return ":".join([policy.name, ",".join(settings)]) if settings else policy.name
-
-
-def _worded(value: Data) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if not isinstance(value, list):
-        return str(value)
-    # A list of one item is told from the item by a colon at its end.
-    return ":".join(map(_worded, value)) + ":" * (len(value) < 2)
+    settings = [(e.name, value_data(e.value)) for e in (*policy.settings, *placed.settings)]
+    return label(policy.name, settings, placed.name)
 
 
 def _field(field: FieldDescriptor, value: object) -> Data:

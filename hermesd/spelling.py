@@ -15,6 +15,7 @@ from hermesd.core.model import Plugin, Setting
 from hermesd.core.placement import PLACEMENTS, make_placement
 from hermesd.core.plugins import read
 from hermesd.core.policy import BadSetting
+from hermesd.labels import label
 from hermesd.policy import POLICIES, make_policy
 from hermesd.refusal import FieldError, Refused, nearest, one_of, under
 
@@ -134,15 +135,5 @@ def _pair(text: str, part: str) -> tuple[str, str]:
 
 def label_of(policy: Plugin, placement: Plugin) -> str:
     """A policy with its settings and its placement, as `listed` and `spelled` read them."""
-    settings = [
-        f"{name}={_worded(value)}" for name, value in (*policy.settings, *placement.settings)
-    ]
-    if placement.name != "free":
-        settings.append(f"placement={placement.name}")
-    return f"{policy.name}:{','.join(settings)}" if settings else policy.name
-
-
-def _worded(value: Setting) -> str:
-    if isinstance(value, tuple):
-        return ":".join(map(_worded, value)) + ":" * (len(value) < 2)
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    named = "" if placement.name == "free" else placement.name
+    return label(policy.name, (*policy.settings, *placement.settings), named)
