@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
+import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import grpc
 from hermesd.config import HeadConfig
 from hermesd.head.authority import Authority
 from hermesd.head.guard import Guard, token
-from hermesd.head.statedir import StateRefused
+from hermesd.head.statedir import StateBusy, StateRefused
 from hermesd.identity import Role
 
 # Measured: keepalive alone takes a minute to see a stopped peer unless ping_timeout is set, and
@@ -63,8 +64,10 @@ async def make_server(config: HeadConfig, authority: Authority | None) -> grpc.a
     """A server bound to everything that is configured; services are still to be added.
 
     `authority` is the head's own, if it has no certificates from elsewhere. Raises StateRefused
-    for TCP without tokens and for an address beyond loopback without TLS, before anything is bound.
+    for TCP without tokens and for an address beyond loopback without TLS, before anything is bound,
+    and StateBusy for a socket at which another head answers, before that is touched.
     """
+    _see_that_nobody_answers(config.socket_path)
     tokens = _tokens(config)
     if config.listen and tokens is None:
         raise StateRefused(
@@ -79,9 +82,9 @@ async def make_server(config: HeadConfig, authority: Authority | None) -> grpc.a
         )
     server = grpc.aio.server(options=list(OPTIONS), interceptors=[Guard(tokens, authority)])
     try:
-        _bind_socket(server, config)
         if config.listen:
             _bind_tcp(server, "listen", config.listen, _credentials(config, authority))
+        _bind_socket(server, config)
     except BaseException:
         await server.stop(None)
         raise
@@ -109,14 +112,37 @@ def _tokens(config: HeadConfig) -> Mapping[Role, str] | None:
     }
 
 
-def _bind_socket(server: grpc.aio.Server, config: HeadConfig) -> None:
-    """The caller owns the state directory, so a socket that is there is a dead head's."""
-    path: Path = config.socket_path
+def _see_that_nobody_answers(path: Path) -> None:
+    """The socket may be named by the settings of a head with another state directory, too.
+
+    Raises StateBusy if that one lives, StateRefused for what cannot be a dead head's socket.
+    """
     if len(os.fsencode(path)) > SOCKET_PATH_LIMIT:
         raise StateRefused(
             f"{path} is longer than a socket's path may be ({SOCKET_PATH_LIMIT} bytes): set"
             " head.socket, or a shorter state_dir"
         )
+    if os.path.lexists(path) and not stat.S_ISSOCK(path.lstat().st_mode):
+        raise StateRefused(f"head.socket = {path}: there is something else than a socket already")
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(str(path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            return
+        except BlockingIOError:
+            pass  # somebody listens, and is too busy to answer
+        except OSError as error:
+            raise StateRefused(f"head.socket = {path}: {error.strerror}") from None
+    raise StateBusy(
+        f"another head answers at {path}: end that one, or name another socket (and another"
+        " listen) for this one"
+    )
+
+
+def _bind_socket(server: grpc.aio.Server, config: HeadConfig) -> None:
+    """A socket that is there is a dead head's: nobody answered."""
+    path: Path = config.socket_path
     path.unlink(missing_ok=True)
     # From the first moment on: only the owner, or the group too for a system head.
     before = os.umask(0o177 if config.embedded else 0o117)

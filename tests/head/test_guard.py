@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,11 @@ from hermesd.head import listen, methods
 from hermesd.head.guard import Guard, token
 from hermesd.head.listen import make_server
 from hermesd.head.methods import INVITED, METHODS, undeclared
-from hermesd.head.statedir import StateRefused
+from hermesd.head.statedir import StateBusy, StateRefused
 from hermesd.identity import Role
 from hermesd.pb.hermes import v1
 from hermesd.pb.hermes.v1 import control_pb2 as pb
-from hermesd.pb.hermes.v1 import control_pb2_grpc, node_pb2_grpc
+from hermesd.pb.hermes.v1 import control_pb2_grpc
 from tests.head.heads import World, request_id, status, world
 from tests.study_specs import spec
 
@@ -212,7 +213,8 @@ def test_loopback_is_what_every_address_of_a_host_is(address: str, ours: bool) -
 
 
 async def test_a_dead_heads_socket_is_replaced_and_a_long_path_refused(tmp_path: Path) -> None:
-    (tmp_path / "head.sock").write_text("left over")
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(tmp_path / "head.sock"))
     async with world(tmp_path) as head:
         await head.submit(request_id=request_id())
     with pytest.raises(StateRefused, match="longer than a socket's path may be"):
@@ -220,7 +222,30 @@ async def test_a_dead_heads_socket_is_replaced_and_a_long_path_refused(tmp_path:
             pass
 
 
-async def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:
+async def test_another_heads_socket_is_left_alone(tmp_path: Path) -> None:
+    """A restored backup is looked at with the settings of the head that runs."""
+    async with world(tmp_path / "one") as first:
+        path = first.directory / "head.sock"
+        before = path.stat().st_ino
+        with pytest.raises(StateBusy, match=f"another head answers at {path}: end that one"):
+            async with world(tmp_path / "two", socket=path):
+                pass
+        assert path.stat().st_ino == before
+        await first.submit()
+
+
+async def test_what_is_no_socket_is_not_removed_for_one(tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text("mine")
+    with pytest.raises(StateRefused, match="there is something else than a socket already"):
+        async with world(tmp_path / "head", socket=tmp_path / "study.yaml"):
+            pass
+    assert (tmp_path / "study.yaml").read_text() == "mine"
+
+
+async def test_a_port_that_is_taken_is_refused_before_the_socket_is_touched(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(tmp_path / "head.sock"))
+    before = (tmp_path / "head.sock").stat().st_ino
     other = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
     port = other.add_insecure_port("127.0.0.1:0")
     await other.start()
@@ -228,7 +253,7 @@ async def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:
         async with world(tmp_path, embedded=False, listen=f"127.0.0.1:{port}"):
             pass
     await other.stop(0)
-    assert node_pb2_grpc.NodeServiceServicer
+    assert (tmp_path / "head.sock").stat().st_ino == before
 
 
 def test_the_security_guide_has_the_table_of_methods() -> None:
