@@ -20,6 +20,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from hermesd import keeping, logs
+from hermesd.accounts import not_permitted
 from hermesd.config import NodeConfig, state_home
 from hermesd.misuse import Misuse, OneLineGroup
 from hermesd.refusal import FieldError, shown
@@ -87,8 +88,8 @@ def head(
     if repair:
         keeping.repair(settings)
     else:
-        refused, away = (StateRefused, PermissionError), (StateAway, JournalBroken)
-        _run(serve(settings), until_stdin_closes, (StateBusy,), refused, away)
+        away = (StateAway, JournalBroken)
+        _run(serve(settings), until_stdin_closes, (StateBusy,), (StateRefused,), away)
 
 
 Name = Annotated[str | None, typer.Option("--name", help="Overrides name.")]
@@ -181,8 +182,8 @@ def _serve_node(settings: NodeConfig, until_stdin_closes: bool) -> None:
     from hermesd.node.quotas import NoQuota
     from hermesd.node.shared import SharedAway
 
-    refusals = (NoQuota, PermissionError)
-    _run(serve(settings), until_stdin_closes, (AlreadyRunning, NameTaken), refusals, (SharedAway,))
+    in_the_way = (AlreadyRunning, NameTaken)
+    _run(serve(settings), until_stdin_closes, in_the_way, (NoQuota,), (SharedAway,))
 
 
 @app.command()
@@ -221,6 +222,8 @@ def _run(
         asyncio.run(daemon)
     except in_the_way as error:
         _refuse(str(error), IN_THE_WAY)
+    except PermissionError as error:
+        _refuse(not_permitted(error))
     except refusals as error:
         _refuse(str(error))
     except passing as error:

@@ -9,7 +9,6 @@ import contextlib
 import datetime
 import json
 import os
-import pwd
 import socket
 import ssl
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from hermesd.accounts import account
 from hermesd.identity import ROLES, SERVER_NAME, Identity, Invitation, NotEnrolled, Role
 from hermesd.pb.hermes.v1 import enrol_pb2 as pb
 from hermesd.pb.hermes.v1 import enrol_pb2_grpc
@@ -183,8 +183,8 @@ def _make_folder(folder: Path) -> None:
     there = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
     if os.geteuid() == 0 and (owner := there.stat().st_uid) != 0:
         raise NotEnrolled(
-            f"{there} belongs to {_user(owner)}, who could not read what root writes: run this as"
-            f" that user (sudo -u {_user(owner)})"
+            f"{there} belongs to {account(owner)}, who could not read what root writes: run this as"
+            f" that user (sudo -u {account(owner)})"
         )
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -193,13 +193,6 @@ def _make_folder(folder: Path) -> None:
             f"{folder} cannot be made ({error.strerror}): run this as the user that its daemon runs"
             " as, or name another folder; the token was not used"
         ) from None
-
-
-def _user(number: int) -> str:
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return str(number)
 
 
 def _find(head: str, reception: int, authority: bytes) -> None:

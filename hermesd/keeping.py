@@ -8,6 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from hermesd.accounts import not_permitted
 from hermesd.config import HeadConfig
 from hermesd.settings import ConfigError, load_head
 
@@ -36,6 +37,8 @@ def backup(
         saved = backup(settings.state_dir, file)
     except (ConfigError, StateRefused, FileExistsError) as error:
         _refuse(str(error), REFUSED)
+    except PermissionError as error:
+        _refuse(not_permitted(error), FAILED)
     except (StateAway, OSError) as error:
         _refuse(str(error), FAILED)
     typer.echo(f"{file}: {saved.size_bytes} bytes, {saved.entries} entries of the journal")
@@ -49,6 +52,8 @@ def repair(config: HeadConfig) -> None:
     try:
         with owned(config.state_dir):
             done = repair(config.state_dir)
+    except PermissionError as error:
+        _refuse(not_permitted(error), REFUSED)
     except (StateRefused, FileNotFoundError) as error:
         _refuse(str(error), REFUSED)
     for line in done.told():

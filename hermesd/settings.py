@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from hermesd.accounts import not_permitted
 from hermesd.config import FairShare, HeadConfig, NodeConfig, UserTerms
 from hermesd.pooling import PoolSection
 from hermesd.refusal import FieldError, from_pydantic, nearest, one_of, under
@@ -76,6 +77,8 @@ def _load(
             values[key], origin[key] = flag, _OPTIONS.get(key, f"--{key.replace('_', '-')}")
     try:
         return section.model_validate(values)
+    except PermissionError as error:  # of what lies in the state that they name
+        raise ConfigError(not_permitted(error)) from None
     except ValidationError as error:
         errors = from_pydantic(error, {"": known, **_keys(error)})
         lines = _lines(table, errors, origin, str(path or "settings"), beside)

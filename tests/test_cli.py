@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import pwd
 import sqlite3
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -88,6 +91,35 @@ def test_a_head_that_was_never_joined_is_refused_with_the_way_in(tmp_path: Path)
     join = ("node", "join", "10.1.2.3:7411", "--state", str(tmp_path))
     assert "either as TOKEN or in --token-file" in run(*join)[1]
     assert "the token is not whole" in run(*join, "--token-file", "-")[1]
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    "words",
+    [
+        "node --state {}",
+        "node --state {} --head unix:/nowhere",
+        "node join --enrol-only --state {} 10.1.2.3:7411 x",
+        "head --state {} --embedded",
+        "head --state {} --repair",
+        "backup --state {} {}/b.tar",
+    ],
+)
+def test_whose_the_state_is_is_told_to_another_account(words: str) -> None:
+    """A newcomer forgets `sudo -u`."""
+    with tempfile.TemporaryDirectory() as state:  # where other accounts may enter
+        (Path(state) / "membership").mkdir()
+        os.chown(state, pwd.getpwnam("daemon").pw_uid, -1)
+        os.seteuid(65534)
+        try:
+            code, output = run(*words.format(state, state).split())
+        finally:
+            os.seteuid(0)
+    assert code != 0
+    (line,) = output.splitlines()
+    assert line.startswith(f"hermesd: {state}")
+    whose = f"{state} belongs to daemon: run this as that user (sudo -u daemon)"
+    assert line.endswith(f": Permission denied for nobody; {whose}")
 
 
 def test_a_second_head_is_in_the_way_for_a_while(tmp_path: Path) -> None:

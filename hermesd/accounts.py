@@ -1,0 +1,33 @@
+"""The accounts of this machine: who an id is, and who should have run what was not permitted."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from pathlib import Path
+
+
+def account(number: int) -> str:
+    """The name of a user id, or the id where it has none."""
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
+
+
+def not_permitted(error: PermissionError) -> str:
+    """What the system refused, for people: which file, to which account, and whose it is."""
+    if not isinstance(error.filename, str | bytes):
+        return str(error)
+    path, ours = Path(os.fsdecode(error.filename)).absolute(), os.geteuid()
+    said = f"{path}: {error.strerror} for {account(ours)}"
+    for there in (path, *path.parents):
+        try:
+            owner = there.lstat().st_uid
+        except OSError:
+            continue
+        if owner == ours:
+            return said
+        run = f"run this as that user (sudo -u {account(owner)})"
+        return f"{said}; {there} belongs to {account(owner)}: {run}"
+    return said
