@@ -25,13 +25,15 @@ from trainer_shim.sight import is_blind
 from trainer_shim.trainee import Trainee
 from trainer_shim.worker import Launch
 
+# The variable that names the cores of the slot, with commas between them.
+CORES = "HERMES_CPU_CORES"
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def run_program(launch: Launch) -> None:
     """Run the trial's program; returns or exits as the program does."""
     _take_environment(launch)
-    _take_cores(launch.cores, os.environ.get("HERMES_CPU_CORES"))
+    take_cores(launch.cores, os.environ.get(CORES))
     python = python_arguments(launch.spec.argv, os.environ.get("PATH"))
     if python is None:
         _exec(launch)
@@ -70,7 +72,7 @@ def _take_environment(launch: Launch) -> None:
     time.tzset()
 
 
-def _take_cores(cores: list[int] | None, named: str | None) -> None:
+def take_cores(cores: list[int] | None, named: str | None) -> None:
     """Stay on the slot's cores; frameworks size their thread pools by the affinity."""
     if cores is None and named:
         cores = [int(core) for core in named.split(",")]

@@ -1,8 +1,10 @@
 """A process with the framework imported, forked in milliseconds into hosts.
 
 Rule: imports only. No framework operation, no thread of its own, no grpc: a fork after the
-first operation hangs. It belongs to the node daemon and ends with its connection; the hosts
-it forked are sessions of their own, adopted by init, and live on.
+first operation hangs. It imports on as many cores as its forks will have, because OpenMP and the
+BLAS libraries count them when they are loaded, and keeps no fork there. It belongs to the node
+daemon and ends with its connection; the hosts it forked are sessions of their own, adopted by
+init, and live on.
 
 `python -m trainer_shim.zygote <socket> [--preload tensorflow|keras|torch]`
 """
@@ -18,7 +20,7 @@ from collections.abc import Mapping
 
 from trainer_shim.cold import FRAMEWORK, cold_program
 from trainer_shim.host import serve_trial
-from trainer_shim.launch import python_arguments, run_program
+from trainer_shim.launch import CORES, python_arguments, run_program, take_cores
 from trainer_shim.spec import Spec
 from trainer_shim.wire import Message, receive, send
 
@@ -40,7 +42,14 @@ def unfit(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str | None:
             continue
         if name not in _HARMLESS and _meant(name, ours) != _meant(name, theirs):
             return f"the environment differs in {name}"
-    return None
+    here, there = _core_count(ours), _core_count(theirs)
+    return f"it has {here or 'all'} of the cores, not {there or 'all'}" if here != there else None
+
+
+def _core_count(environment: Mapping[str, str]) -> int:
+    """How many cores a slot has; 0 where it has none of its own."""
+    named = environment.get(CORES)
+    return len(named.split(",")) if named else 0
 
 
 def _meant(name: str, environment: Mapping[str, str]) -> str | None:
@@ -127,11 +136,14 @@ def main(argv: list[str]) -> None:
         os.execve(sys.executable, command, environment)
     if "--preload" in argv:
         name = argv[argv.index("--preload") + 1]
+        usable = os.sched_getaffinity(0)
+        take_cores(None, os.environ.get(CORES))
         for module in (name, *_LATER.get(name, ())):
             try:
                 importlib.import_module(module)
             except ImportError:
                 print(f"zygote: {module} cannot be imported here", file=sys.stderr)
+        os.sched_setaffinity(0, usable)
     gc.freeze()  # a collection in a child would write to, and so copy, every imported page
     spec_path = _serve(argv[0])
     if spec_path is None:

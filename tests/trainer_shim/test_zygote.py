@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -38,6 +39,9 @@ SHIM = str(ROOT)
         ({}, {"PYTHONPATH": "/lib"}, "PYTHONPATH"),
         ({"PYTHONHASHSEED": "1"}, {}, "PYTHONHASHSEED"),
         ({"LD_LIBRARY_PATH": "/one"}, {"LD_LIBRARY_PATH": "/other"}, "LD_LIBRARY_PATH"),
+        ({"HERMES_CPU_CORES": "0,1"}, {"HERMES_CPU_CORES": "2,3"}, None),
+        ({"HERMES_CPU_CORES": "0,1"}, {"HERMES_CPU_CORES": "2"}, "2 of the cores, not 1"),
+        ({"HERMES_CPU_CORES": "0"}, {}, "1 of the cores, not all"),
     ],
 )
 def test_what_is_read_at_the_start_must_be_the_same(
@@ -195,3 +199,37 @@ json.dump([seen, context.context()._context_handle is None], open("seen", "w"))
     trial.until("completed")
     zygote.close()
     assert (trial.directory / "work" / "seen").read_text() == '[["keras"], true]'
+
+
+THREADS = """
+import json, os
+import numpy, torch
+many = numpy.ones((600, 600))
+counts = [torch.get_num_threads(), torch.get_num_interop_threads()]
+for work in (lambda: many @ many, lambda: torch.from_numpy(many) @ torch.from_numpy(many)):
+    work()
+    counts.append(len(os.listdir("/proc/self/task")))
+json.dump(counts, open("threads", "w"))
+"""
+
+
+@pytest.mark.torch
+def test_a_program_has_the_threads_that_its_cores_give_it_by_hand(
+    make_trial: MakeTrial, tmp_path: Path
+) -> None:
+    usable = sorted(os.sched_getaffinity(0))
+    first, last = str(usable[0]), str(usable[-1])
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+            patch.delenv(name, raising=False)
+        patch.setenv("HERMES_CPU_CORES", first)
+        zygote = Zygote(tmp_path / "z.sock", "torch")
+    trial = make_trial(THREADS, env=environment(HERMES_CPU_CORES=last)).launch(zygote)
+    trial.start()
+    trial.until("completed")
+    assert os.sched_getaffinity(trial.host_pid) == set(usable)
+    zygote.close()
+    by_hand = ["taskset", "-c", last, sys.executable, "-c", THREADS]
+    subprocess.run(by_hand, cwd=tmp_path, env=environment(), check=True)
+    found = trial.directory / "work" / "threads"
+    assert found.read_text() == (tmp_path / "threads").read_text()
