@@ -170,7 +170,8 @@ class Zygote:
         if preload:
             command += ["--preload", preload]
         orphan = ["/bin/sh", "-c", '"$@" >&2 & echo $!', "sh", *command]
-        self.pid = int(subprocess.check_output(orphan, cwd=ROOT, start_new_session=True))
+        shim = _linked(path.parent / "shim")
+        self.pid = int(subprocess.check_output(orphan, cwd=shim, start_new_session=True))
         self._end = open(  # noqa: SIM115
             os.pidfd_open(self.pid), "rb", buffering=0
         )
@@ -195,6 +196,15 @@ class Zygote:
         if not self._end.closed:
             select.select([self._end], [], [])
             self._end.close()
+
+
+def _linked(folder: Path) -> Path:
+    """A folder in which the package is found through a link, as a node daemon has it."""
+    folder.mkdir(exist_ok=True)
+    for package in ("trainer_shim", "tests"):
+        with suppress(FileExistsError):
+            (folder / package).symlink_to(ROOT / package)
+    return folder
 
 
 @contextmanager

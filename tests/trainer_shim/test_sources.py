@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.trainer_shim.conftest import MakeTrial
-from tests.trainer_shim.driving import environment
+from tests.trainer_shim.driving import ROOT, environment
 from tests.trainer_shim.suspending import suspend
 from trainer_shim.sources import is_programs_own, packages_of
 
@@ -65,6 +66,16 @@ def test_which_packages_are_a_program(
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     assert packages_of(module, script and str(tmp_path / script)) == packages
+
+
+def test_what_is_ours_is_none_of_it_where_it_is_imported_through_a_link(tmp_path: Path) -> None:
+    """As a node has its hosts do."""
+    (tmp_path / "trainer_shim").symlink_to(ROOT / "trainer_shim")
+    asked = (
+        "from trainer_shim import agent, sources; print(sources.is_programs_own(agent.__file__))"
+    )
+    command = [sys.executable, "-c", asked]
+    assert subprocess.check_output(command, cwd=tmp_path, env=environment()) == b"False\n"
 
 
 def test_other_packages_are_none_of_it() -> None:
