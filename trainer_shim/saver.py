@@ -91,6 +91,8 @@ class Saver:
     def _failed(self, id: str, error: BaseException) -> None:
         # The same words each time: a path would have the checkpoint's own name in it.
         said = error.strerror if isinstance(error, OSError) else None
+        if isinstance(error, snapshot.SnapshotError):
+            said = str(error)
         reason = said or f"{type(error).__name__}: {error}".splitlines()[0]
         self._lacks(reason)
         self.cannot(id, reason)

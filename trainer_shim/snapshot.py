@@ -98,14 +98,32 @@ class Builder:
         return self._linked[path]
 
     def adopt(self) -> None:
-        """Take over the files that somebody else wrote into `partial`."""
+        """Take over the files that somebody else wrote into `partial`.
+
+        Raises SnapshotError for what would not be there, or not be the same, afterwards.
+        """
         for folder, _, names in os.walk(self.partial):
             for file_name in names:
                 path = os.path.join(folder, file_name)
                 name = os.path.relpath(path, self.partial)
                 if name not in self._sums:
+                    self._see_to(name, path)
                     _fsync(path)
                     self._sums[name] = _measure(path)
+
+    def _see_to(self, name: str, path: str) -> None:
+        found = os.path.realpath(path)
+        if name == MANIFEST:
+            raise SnapshotError(
+                f"the program saves a file {MANIFEST}, which the checkpoint's own is"
+            )
+        if not os.path.isfile(found):
+            raise SnapshotError(f"the program saves {name}, which is no file")
+        if os.path.islink(path) and (
+            os.path.isabs(os.readlink(path))
+            or not found.startswith(os.path.realpath(self.partial) + os.sep)
+        ):
+            raise SnapshotError(f"the program saves {name}, a link that leads out of its folder")
 
     def finish(self, fields: Mapping[str, Any]) -> Fields:
         """Write the manifest, make everything durable, rename.

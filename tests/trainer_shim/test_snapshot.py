@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -104,6 +105,35 @@ def test_files_of_the_program_are_taken_over_with_their_folders(tmp_path: Path) 
     builder.adopt()
     summary = builder.finish({**FIELDS, "step": 1, "seeds": {}})
     assert list(snapshot.verify(summary["path"])["files"]) == ["sub/w"]
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [("manifest.json", ""), ("out", "/etc/hostname"), ("gone", "nothing"), ("pipe", None)],
+)
+def test_what_would_not_be_the_same_afterwards_is_not_taken_over(
+    tmp_path: Path, name: str, target: str | None
+) -> None:
+    """The manifest's place, links out of the checkpoint, and what is no file: said by name."""
+    builder = snapshot.Builder(str(tmp_path), "c")
+    path = Path(builder.partial, name)
+    if target:
+        path.symlink_to(target)
+    elif target is None:
+        os.mkfifo(path)
+    else:
+        path.write_text("mine")
+    with pytest.raises(snapshot.SnapshotError, match=name):
+        builder.adopt()
+
+
+def test_a_link_within_a_checkpoint_is_taken_over(tmp_path: Path) -> None:
+    builder = snapshot.Builder(str(tmp_path), "c")
+    Path(builder.partial, "step-3").write_text("state")
+    Path(builder.partial, "last").symlink_to("step-3")
+    builder.adopt()
+    path = builder.finish({**FIELDS, "step": 3, "seeds": {}})["path"]
+    assert set(snapshot.verify(path)["files"]) == {"step-3", "last"}
 
 
 def test_a_file_is_shared_with_the_checkpoint_before_and_outlives_it(tmp_path: Path) -> None:
