@@ -210,3 +210,45 @@ def test_what_decides_about_data_and_changes_in_the_loop_goes_on(
     runs = Runs(zygote, tmp_path, programs.program(body, seeded=False))
     undisturbed = runs.undisturbed()
     assert runs.suspended(2, 4, 6, 8, 13, 17) == undisturbed
+
+
+# The same in the step of a framework's loop, where the iterator is made when it is needed.
+DRIVEN = """
+import lightning.pytorch as pl
+class Step(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net, self.batches, self.seen = nn.Linear(6, 2), None, []
+        self.unlabelled = DataLoader(TensorDataset(x[:23]), batch_size=4, shuffle=True)
+    def take(self):
+        if self.batches is None:
+            self.batches = {made}
+        more = next(self.batches, None)
+        if more is None:
+            self.batches = None
+            return self.take()
+        return more[0]
+    def training_step(self, batch, index):
+        more = self.take()
+        loss = nn.functional.cross_entropy(self.net(batch[0]), batch[1])
+        self.seen.append([loss.item(), more.sum().item()])
+        return loss + self.net(more).softmax(1).square().mean()
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+model = Step()
+quiet = dict(accelerator="cpu", logger=False, enable_checkpointing=False)
+quiet.update(enable_progress_bar=False, enable_model_summary=False)
+pl.Trainer(max_epochs=2, **quiet).fit(model, DataLoader(data, batch_size=8, shuffle=True))
+final(digest(model), model.seen)
+"""
+
+
+@pytest.mark.lightning
+def test_a_frameworks_step_goes_on_with_what_it_reads_by_next(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    body = DRIVEN.replace("{made}", "iter(self.unlabelled)")
+    runs = Runs(zygote, tmp_path, programs.program(body))
+    undisturbed = runs.undisturbed()
+    assert runs.suspended(3, 8) == undisturbed
