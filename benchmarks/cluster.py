@@ -2,11 +2,12 @@
 
 `cluster`: one real head, TLS as between machines, and simulated nodes (`benchmarks/swarm.py`), each
 with a trial that reports once a second. The head's processor time and memory, and what nodes wait:
-for the lease that answers a heartbeat, for a report to be on the head's disk, and for the command
-that answers the end of a quantum. `late` is by how much the nodes' own process falls behind, which
-is in all of these. `moves`: two real node daemons. A checkpoint's copy, by the head's journal from
-the order to the word that it is there and verified; and from the kill -9 of all of a node until its
-trial runs at the other one, by which time a lease of that length has to be over 1.3 times.
+for a lease since what it answers was sent, to hear that a report is on the head's disk (which is
+said every few seconds), and for the command that answers the end of a quantum. `late` is by how
+much the nodes' own process falls behind, which is in all of these. `moves`: two real node daemons.
+A checkpoint's copy, by the head's journal from the order to the word that it is there and verified;
+and from the kill -9 of all of a node until its trial runs at the other one, by which time a lease
+of that length has to be over 1.3 times.
 `python -m benchmarks.cluster [--nodes N ...] [--seconds S] [--megabytes M] [--copies N]
 [--leases S ...] [--quick]`.
 """
