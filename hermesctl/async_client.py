@@ -120,7 +120,8 @@ class AsyncClient(AsyncUpkeep):
         spec = StudySpec()
         spec.CopyFrom(prepared.spec)
         if not spec.conda:  # whose interpreter is each node's own
-            spec.python = interpreter(spec.python, prepared.directory)
+            here = self.connection.address.embedded
+            spec.python = interpreter(spec.python, prepared.directory, here=here)
         request = pb.SubmitStudyRequest(
             request_id=new_request_id(),
             spec=spec,

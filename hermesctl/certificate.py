@@ -56,7 +56,7 @@ def _write_request(folder: Path, prepared: Prepared) -> None:
     if spec.conda:
         words = "its interpreter as `python` in its place: this machine is verified on, not a node"
         raise UsageError(f"conda: {printable(spec.conda)}: expected {words}")
-    spec.python = interpreter(spec.python, prepared.directory)
+    spec.python = interpreter(spec.python, prepared.directory, here=True)
     environment = inherited_environment(spec, os.environ)
     request = pb.SubmitStudyRequest(
         spec=spec,

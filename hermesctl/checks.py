@@ -149,7 +149,7 @@ def _studies(studies: Sequence[Study]) -> list[Check]:
 
 async def _framework(python: str) -> Check:
     try:
-        chosen = interpreter(python, Path.cwd())
+        chosen = interpreter(python, Path.cwd(), here=True)
     except UsageError as error:
         return Check("trials' python", Verdict.FAILED, str(error))
     process = await asyncio.create_subprocess_exec(

@@ -151,16 +151,16 @@ def from_data(data: Mapping[str, object], directory: Path) -> Prepared:
     return from_document(Document(tree_of(data, "study"), ()), directory)
 
 
-def interpreter(python: str, directory: Path) -> str:
+def interpreter(python: str, directory: Path, *, here: bool) -> str:
     """The absolute path of a study's `python`, a name on PATH or a path; default: the
-    submitter's.
+    submitter's. What lies at an absolute path is for the nodes to say, unless they are all `here`.
 
     Raises UsageError when there is no such program.
     """
     if not python:
         return _submitters_python()
     found = _found_interpreter(python, directory)
-    if found is None:
+    if found is None or (here and shutil.which(found) is None):
         raise UsageError(f"python: {printable(python)}: expected {_AN_INTERPRETER}")
     return os.path.abspath(found)
 
@@ -179,8 +179,10 @@ def inherited_environment(spec: StudySpec, environment: Mapping[str, str]) -> di
 
 
 def _found_interpreter(python: str, directory: Path) -> str | None:
-    has_folder = "/" in python
-    return shutil.which(str(directory / Path(python).expanduser()) if has_folder else python)
+    path = os.path.expanduser(python)
+    if os.path.isabs(path):
+        return path
+    return shutil.which(str(directory / path) if "/" in python else python)
 
 
 def _submitters_python() -> str:

@@ -24,9 +24,11 @@ from hermesd.core.retrying import RetryAction
 
 # What a run was to go on from was with other nodes, and none of those that were asked gave it.
 NOT_FETCHED = "not_fetched"
+# What its study needs of a node, its interpreter for example, was not there.
+UNMET = "unmet"
 # Failures for which the program cannot be blamed: its process could not be made, or went with its
 # machine.
-MACHINES_FAULT = frozenset({"lost", "not_started", "killed", NOT_FETCHED})
+MACHINES_FAULT = frozenset({"lost", "not_started", "killed", NOT_FETCHED, UNMET})
 # Its processes were killed for the memory of their machine, or of their share of it.
 OUT_OF_MEMORY = "out_of_memory"
 # The cause that a node gives of what is parked when it was asked to write that down, and could not.

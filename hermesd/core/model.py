@@ -184,7 +184,7 @@ class Study:
 
     `identity` tells it from any other that ever bears or bore its name, here or at another head.
     So many `replicas` of each durable checkpoint are to lie on other nodes. Its trials run where
-    there are all `required_paths`. `program_sha256` is of the file that they run, "" if unknown.
+    there are all `paths`. `program_sha256` is of the file that they run, "" if unknown.
     """
 
     id: StudyId
@@ -218,9 +218,15 @@ class Study:
     program_sha256: str = ""
 
     @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths that nodes must have: those that it requires, and its interpreter's."""
+        return (*self.required_paths, *self.program.interpreter)
+
+    @property
     def needs(self) -> tuple[str, ...]:
         """What nodes must have: paths, and the name of its environment."""
-        return (*self.required_paths, *self.program.needs)
+        environment = self.program.environment_need
+        return (*self.paths, environment) if environment else self.paths
 
 
 class Stage(NamedTuple):

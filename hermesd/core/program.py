@@ -40,11 +40,16 @@ class Program:
     conda: str = ""
 
     @property
-    def needs(self) -> tuple[str, ...]:
-        """The environment that nodes must have, by what it is called among what studies need."""
+    def interpreter(self) -> tuple[str, ...]:
+        """The path of the interpreter that nodes must have; none where each finds its own."""
+        return (self.python,) if self.python.startswith("/") and not self.conda else ()
+
+    @property
+    def environment_need(self) -> str:
+        """What the environment is called that nodes must have; empty without one."""
         if self.conda:
-            return (conda_need(self.conda),)
-        return () if self.venv is None else (self.venv.name,)
+            return conda_need(self.conda)
+        return "" if self.venv is None else self.venv.name
 
     @property
     def venv(self) -> Venv | None:

@@ -41,7 +41,15 @@ def release(state: State, now: Time, issue: Issue) -> None:
 
 
 def _words(strikes: dict[TrialId, Strike]) -> str:
-    trials = list(strikes)
+    """Who failed there, and of what, the latest last."""
+    alike: dict[str, list[TrialId]] = {}
+    for trial, strike in sorted(strikes.items(), key=lambda item: item[1].at):
+        alike.setdefault(strike.detail or strike.error_kind, []).append(trial)
+    return "; ".join(
+        f"{_named(trials)} failed there: {error}" for error, trials in list(alike.items())[-NAMED:]
+    )
+
+
+def _named(trials: list[TrialId]) -> str:
     more = f" and {len(trials) - NAMED} more" if len(trials) > NAMED else ""
-    last = max(strikes.values(), key=lambda strike: strike.at)
-    return f"{', '.join(trials[:NAMED])}{more} failed there: {last.detail or last.error_kind}"
+    return f"{', '.join(trials[:NAMED])}{more}"

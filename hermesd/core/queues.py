@@ -12,6 +12,7 @@ from hermesd.core.placement import Placement, avoided, cramped, fits
 from hermesd.core.plugins import raised_where
 from hermesd.core.policy import Policy
 from hermesd.core.queue import Choice, StudyQueue
+from hermesd.core.sights import lacking
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 
@@ -153,7 +154,7 @@ class Queues:
         if not self.state.serves(there, study) or not fits(trial, study, there, node):
             return False
         state = self.state
-        plain = not (trial.failures or state.quarantined or state.excluded or study.needs)
-        if plain and not cramped(trial, there):
+        plain = not (trial.failures or state.quarantined or state.excluded)
+        if plain and not cramped(trial, there) and not lacking(state, study, there.node):
             return True
         return not avoided(state, trial, device)

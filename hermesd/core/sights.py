@@ -1,4 +1,4 @@
-"""Whether nodes have the paths and environments that studies require.
+"""Whether nodes have the paths, interpreters and environments that studies require.
 
 Rule: nodes are asked once for each life of theirs, and say by themselves when something changes;
 until a node has answered it lacks what it was asked for, and what it looks at no more it says to be
@@ -63,10 +63,9 @@ def _required(state: Tables, pool: PoolId) -> dict[str, Venv | str | None]:
     needy = [study for study in going_on if study.needs and study.pool == pool]
     required: dict[str, Venv | str | None] = {}
     for study in needy:
-        required.update(dict.fromkeys(study.required_paths))
-        required.update(
-            dict.fromkeys(study.program.needs, study.program.conda or study.program.venv)
-        )
+        required.update(dict.fromkeys(study.paths))
+        if name := study.program.environment_need:
+            required[name] = study.program.conda or study.program.venv
     return required
 
 
@@ -86,7 +85,3 @@ def fold_look(state: Tables, entry: Look | Looked) -> None:
     state.sights[node] = (known if len(before | fresh) > PATHS_LIMIT else before) | fresh
     for name in gone:
         del state.sights[node][name]
-    changed = {path for path, reason in fresh.items() if before.get(path) != reason}
-    for study_id, active in state.active.items():
-        if not changed.isdisjoint(state.studies[study_id].needs):
-            state.touch_all(list(active))

@@ -14,7 +14,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import TypeAlias
 
-from hermesd.core.history import NOT_FETCHED, Failure, Strike
+from hermesd.core.history import NOT_FETCHED, UNMET, Failure, Strike
 from hermesd.core.model import DeviceId, Phase, Place, StudyId, Time, TrialId
 from hermesd.core.retrying import RetryAction
 from hermesd.core.tables import Tables
@@ -34,12 +34,13 @@ def note(state: Tables, trial: Trial) -> None:
 
     Those of a trial that has failed for good on two devices were its own fault. Of one that ends
     for another reason nothing can be told, nor of an error for which its study has a rule that is
-    about the trial, nor of a checkpoint that was not to be had where it should have been.
+    about the trial, nor of a checkpoint that was not to be had where it should have been, nor of
+    what its study needs of a node and does not find there.
     """
     failure = trial.failures[-1]
     if failure.ruled in _ABOUT_THE_TRIAL or failure.restores:
         return
-    if failure.error_kind == NOT_FETCHED:
+    if failure.error_kind in (NOT_FETCHED, UNMET):
         return
     if trial.phase.final and trial.phase is not Phase.FAILED:
         return

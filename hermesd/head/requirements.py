@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Iterable
 from dataclasses import replace
 
 from hermesd import wire
@@ -33,7 +34,7 @@ async def wanting(
         if session.node not in _serving(head.state, study):
             continue
         seen = head.state.sights.get(session.node, {})
-        paths = tuple(path for path in study.required_paths if path not in seen)
+        paths = tuple(path for path in study.paths if path not in seen)
         conda = study.program.conda
         condas = (conda,) if conda and conda_need(conda) not in seen else ()
         if paths or condas:
@@ -77,5 +78,14 @@ def _words(state: State, study: Study) -> list[str]:
     reasons = {node: lacking(state, study, node) for node in sorted(nodes)}
     lacks = [f"node {node} lacks {reason}" for node, reason in reasons.items() if reason]
     more = [f"and {len(lacks) - NAMED} nodes more"] if len(lacks) > NAMED else []
-    none = ["no node has all that the study requires: its trials wait"]
-    return [*lacks[:NAMED], *more, *(none if len(lacks) == len(nodes) else ())]
+    if not nodes or len(lacks) < len(nodes):
+        return [*lacks[:NAMED], *more]
+    none = "no node has all that the study requires: its trials wait"
+    return [*lacks[:NAMED], *more, *_own_interpreter(reasons.values(), study), none]
+
+
+def _own_interpreter(reasons: Iterable[str], study: Study) -> list[str]:
+    """Where one is missed, it is the submitter's more often than not."""
+    paths = tuple(f"{path}: " for path in study.program.interpreter)
+    missed = any(each.startswith(paths) for each in reasons)
+    return ["nodes run their own interpreters: name theirs with `python:`"] if missed else []

@@ -11,9 +11,12 @@ import sys
 def main() -> None:
     """Start the program in a session of its own and leave it to init."""
     errors_too = [(os.POSIX_SPAWN_DUP2, 2, 1)]
-    print(
-        os.posix_spawnp(sys.argv[1], sys.argv[1:], os.environ, file_actions=errors_too, setsid=True)
-    )
+    command = sys.argv[1:]
+    try:
+        pid = os.posix_spawnp(command[0], command, os.environ, file_actions=errors_too, setsid=True)
+    except OSError as error:
+        sys.exit(error.strerror)
+    print(pid)
 
 
 if __name__ == "__main__":

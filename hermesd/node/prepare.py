@@ -35,6 +35,10 @@ class NotGiven(NotStarted):
     """Nodes that were asked for what the run was to go on from do not have it, or not whole."""
 
 
+class Unmet(NotStarted):
+    """What the study needs of a node, such as its interpreter, is not there, or not any more."""
+
+
 class Superseded(NotStarted):
     """The trial has been run here under this number or a later one, `newest`."""
 

@@ -19,7 +19,8 @@ from hermesd.node.condas import NoConda
 from hermesd.node.fetching import NotFetched
 from hermesd.node.folder import TrialFolder
 from hermesd.node.hostlink import HostLink
-from hermesd.node.prepare import NotGiven, NotStarted, Ready, Superseded, prepare
+from hermesd.node.prepare import NotGiven, NotStarted, Ready, Superseded, Unmet, prepare
+from hermesd.node.sights import reason_against
 from hermesd.node.site import Site
 from hermesd.node.venvs import NotMade
 
@@ -42,9 +43,15 @@ async def start(site: Site, folder: TrialFolder, order: Spawn | Rebuild) -> tupl
     ready = await asyncio.to_thread(prepare, site, folder, order, snapshot)
     if isinstance(order, Rebuild) and ready.restore is None:
         raise NotStarted("no checkpoint is left to rebuild it from")
-    link = await hostlink.start(
-        folder, program.python, ready.preload, ready.environment, site.shim, site.zygotes
-    )
+    try:
+        link = await hostlink.start(
+            folder, program.python, ready.preload, ready.environment, site.shim, site.zygotes
+        )
+    except OSError:
+        for path in program.interpreter:
+            if reason := await asyncio.to_thread(reason_against, path):
+                raise Unmet(f"{path}: {reason}") from None
+        raise
     devices = order.assignment.launch.devices if isinstance(order, Spawn) else ()
     site.quotas.hold(folder.cgroup, devices, {link.host_pid})
     return link, ready
@@ -56,7 +63,7 @@ async def _in_its_environment(site: Site, order: Spawn | Rebuild) -> Spawn | Reb
     try:
         program = await _found(site, work.program)
     except (NotMade, NoConda) as error:
-        raise NotStarted(f"{', '.join(work.program.needs)}: {error}") from None
+        raise Unmet(f"{work.program.environment_need}: {error}") from None
     return replace(order, assignment=replace(order.assignment, work=replace(work, program=program)))
 
 

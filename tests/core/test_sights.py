@@ -109,10 +109,22 @@ def test_an_environment_is_required_like_a_path() -> None:
     name = program.venv.name
     book = play(program=program)
     (asked,) = (each for each, _ in book.entries if isinstance(each, Look))
-    assert (asked.paths, asked.venvs) == ((), (program.venv,))
+    assert (asked.paths, asked.venvs) == (("/usr/bin/python3",), (program.venv,))
     book.heard()
+    book.tell(looked(path="/usr/bin/python3")).expect()
     book.tell(looked(reason="it is being made", path=name)).expect()
     book.tell(looked(path=name)).expect("launch s/0#1 on n/0")
+
+
+def test_an_interpreter_is_required_like_a_path() -> None:
+    """It is the submitter's, who may be of another machine."""
+    path = "/home/alice/bin/python3"
+    book = play(program=Program(("train.py",), path, "c0de", "/")).expect(f"look on n at {path}")
+    book.tell(joined(1, node="m")).expect(f"look on m at {path}")
+    book.tell(looked(reason=GONE, path=path)).expect()
+    (_, left) = book.scheduler.explain("s/0", 0.0).left_out
+    assert left.reason == f"it lacks what the study requires: {path}: {GONE}"
+    book.tell(looked("m", path=path)).expect("launch s/0#1 on m/0")
 
 
 def test_a_conda_environment_is_required_like_a_path() -> None:

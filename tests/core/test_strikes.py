@@ -123,13 +123,28 @@ def test_a_device_where_different_trials_failed_is_left_out() -> None:
     assert mine == "it failed there: it broke"
 
 
-def test_a_checkpoint_that_was_not_to_be_had_elsewhere_makes_nothing_suspect() -> None:
+@pytest.mark.parametrize(
+    ("kind", "detail"),
+    [
+        ("not_fetched", "s/2@5: m has no such checkpoint"),
+        ("unmet", "/home/alice/bin/python3: No such file or directory"),
+    ],
+)
+def test_what_was_not_to_be_had_for_the_trial_makes_nothing_suspect(kind: str, detail: str) -> None:
     book = two_nodes(3, 1)
     book.tell(failed("s/0#1", "A")).expect("launch s/2#1 on n/0")
-    not_had = RunFailed(run("s/2#1"), "not_fetched", "s/2@5: m has no such checkpoint", "", 0)
+    not_had = RunFailed(run("s/2#1"), kind, detail, "", 0)
     assert not any("quarantine" in each for each in book.at(60).tell(not_had).heard())
     assert book.trial("s/2").misfortunes == 1, "and is not the program's fault"
     assert list(book.state.strikes) == ["n/0"]
+
+
+def test_a_quarantine_tells_each_trial_s_own_error() -> None:
+    book = two_nodes(3, 1).tell(failed("s/0#1", "A"))
+    gone = RunFailed(run("s/2#1"), "lost", "the trial's host is gone", "", 0)
+    book.at(60).tell(gone)
+    said = "s/0 failed there: it broke; s/2 failed there: the trial's host is gone"
+    assert book.state.quarantined["n/0"].reason == said
 
 
 def test_one_trial_that_fails_often_makes_nothing_suspect() -> None:

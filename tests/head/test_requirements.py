@@ -38,6 +38,26 @@ async def test_a_preview_names_the_nodes_that_lack_a_path(tmp_path: Path) -> Non
             each.call.cancel()
 
 
+async def test_a_preview_says_that_no_node_has_the_submitters_interpreter(tmp_path: Path) -> None:
+    path = "/home/alice/bin/python3"
+    async with world(tmp_path) as head:
+        node = Node(head, "a")
+        await node.hello()
+        request = pb.SubmitStudyRequest(
+            request_id=request_id(), spec=spec(python=path), validate_only=True
+        )
+        call = head.control.SubmitStudy(request)
+        assert list((await node.expect("look")).look.paths) == [path]
+        sight = node_pb2.Sight(path=path, reason="No such file or directory")
+        await node.say(looked=node_pb2.Looked(node="a", sights=[sight]))
+        assert list((await call).notes)[-3:] == [
+            f"node a lacks {path}: No such file or directory",
+            "nodes run their own interpreters: name theirs with `python:`",
+            "no node has all that the study requires: its trials wait",
+        ]
+        node.call.cancel()
+
+
 async def test_a_node_is_asked_at_the_preview_and_waited_for(tmp_path: Path) -> None:
     async with world(tmp_path) as head:
         node = Node(head, "a")

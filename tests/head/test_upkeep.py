@@ -156,7 +156,9 @@ async def test_a_suspect_device_is_shown_with_its_evidence_and_released(head: Wo
     assert (first, second) == ("digits/1", "digits/3")
     shown = (await head.control.ListNodes(pb.ListNodesRequest())).nodes[0]
     (device,) = shown.devices
-    assert device.quarantine.reason == "digits/1, digits/3 failed there: ECC error 2"
+    assert device.quarantine.reason == (
+        "digits/1 failed there: ECC error 1; digits/3 failed there: ECC error 2"
+    )
     assert device.quarantine.until_unix_seconds > head.running.head.clock()
     assert [(strike.trial, strike.detail) for strike in device.strikes] == [
         ("digits/1", "ECC error 1"),

@@ -129,7 +129,7 @@ def test_a_flag_that_is_wrong_is_named(
         ("study.yaml", "metirc: loss\nprogram: train.py", "did you mean metric?"),
         ("study.yaml", "program: trian.py", "did you mean train.py?"),
         ("study.yaml", "program: train.py\ndata: [gone]", "data[0]: gone: expected something"),
-        ("study.yaml", "program: train.py\npython: /no/such/python", "expected an interpreter"),
+        ("study.yaml", "program: train.py\npython: no/such/python", "expected an interpreter"),
         ("study.toml", "", "expected a study file"),
         ("none.py", None, "there is no such script"),
     ],

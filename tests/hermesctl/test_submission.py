@@ -52,10 +52,22 @@ def test_a_path_with_dots_or_a_link_is_the_directory_that_it_leads_to(
 
 def test_an_interpreter_that_is_not_there_has_its_line(project: Path) -> None:
     file = project / "study.yaml"
-    file.write_text("program: train.py\npython: /no/such/python\n")
-    words = f"{file}:2:1: python: /no/such/python: expected an interpreter that can be run"
-    with pytest.raises(StudyFileError, match=words):
-        from_document(open_study(file), project)
+    for python in ("no-such-python", "./no/such/python"):
+        file.write_text(f"program: train.py\npython: {python}\n")
+        words = f"{file}:2:1: python: {python}: expected an interpreter that can be run"
+        with pytest.raises(StudyFileError, match=words):
+            from_document(open_study(file), project)
+
+
+def test_what_lies_at_the_path_of_an_interpreter_is_for_the_nodes_to_say(project: Path) -> None:
+    """They may have one that this machine has not."""
+    file = project / "study.yaml"
+    file.write_text("program: train.py\npython: /data/envs/x/bin/python\n")
+    prepared = from_document(open_study(file), project)
+    theirs = prepared.spec.python
+    assert interpreter(theirs, project, here=False) == "/data/envs/x/bin/python"
+    with pytest.raises(UsageError, match="/data/envs/x/bin/python: expected an interpreter that"):
+        interpreter(theirs, project, here=True)
 
 
 def test_a_command_without_a_program_is_run_where_its_script_is(project: Path) -> None:
@@ -94,12 +106,12 @@ def test_a_program_may_not_leave_its_directory(project: Path) -> None:
 
 
 def test_interpreters(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert interpreter("", project) == sys.executable
-    assert Path(interpreter("sh", project)).is_absolute()
+    assert interpreter("", project, here=True) == sys.executable
+    assert Path(interpreter("sh", project, here=True)).is_absolute()
     (project / "py").symlink_to(sys.executable)
-    assert interpreter("./py", project) == str(project / "py")
+    assert interpreter("./py", project, here=True) == str(project / "py")
     with pytest.raises(UsageError, match="expected an interpreter"):
-        interpreter("./train.py", project)
+        interpreter("./train.py", project, here=True)
 
 
 def test_a_dict_may_hold_numpys_numbers_and_nothing_stranger() -> None:

@@ -173,5 +173,5 @@ async def test_a_trial_runs_in_the_environment_that_its_study_names(
     output = (node.config.state_dir / "trials" / "digits" / "1" / "output.log").read_text()
     assert f"{with_conda}/bin/python {with_conda} vision ['train.py', '--lr=1']" in output
     failed = await head.hears(RunFailed, launched(head, 2, "speech"))
-    assert failed.error_kind == "not_started"
+    assert failed.error_kind == "unmet"
     assert failed.detail.startswith("conda environment speech: it is not here; there are vision")

@@ -56,6 +56,14 @@ async def test_a_full_disk_at_a_start_fails_that_run_and_no_other(
     await head.hears(RunCompleted, launch(attempt=2, argv=SHORT))
 
 
+async def test_an_interpreter_that_is_not_there_is_said_in_a_line(
+    head: Head, node: Node, launch: Launch
+) -> None:
+    failed = await head.hears(RunFailed, launch(python="/no/such/python3"))
+    assert failed.error_kind == "unmet"
+    assert failed.detail == "/no/such/python3: No such file or directory"
+
+
 async def test_a_full_disk_when_a_parked_trial_goes_on_costs_that_trial_alone(
     head: Head, node: Node, launch: Launch, running: Running, suspended: Suspended
 ) -> None:

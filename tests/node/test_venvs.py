@@ -237,5 +237,5 @@ async def test_a_trial_runs_with_what_its_study_requires(
     assert "made for it ['train.py', '--lr=1']" in output.read_text()
     shutil.rmtree(node.config.state_dir / "venvs")
     failed = await head.hears(RunFailed, launched(head, 2, "/no/such.whl"))
-    assert failed.error_kind == "not_started"
+    assert failed.error_kind == "unmet"
     assert "such.whl" in failed.detail
