@@ -44,13 +44,14 @@ class Address:
 
 def find_head(head: str | None, environment: Mapping[str, str]) -> Address:
     """The head named by `head`, else by HERMES_HEAD, else that of the current context, else this
-    user's own, embedded or not. The name of a context stands for its head.
+    user's own, embedded or not. The name of a context stands for its head, and the address of a
+    head beyond loopback for the login to it.
 
     Raises UsageError for what is neither.
     """
     for text, origin in ((head, "--head"), (environment.get(HEAD_VARIABLE) or None, HEAD_VARIABLE)):
         if text is not None:
-            named = contexts.find(environment, text)
+            named = contexts.find(environment, text) or _login_to(text, environment)
             return _of_context(named) if named is not None else parse_address(text, origin)
     if chosen := contexts.current(environment):
         return _of_context(chosen)
@@ -60,6 +61,15 @@ def find_head(head: str | None, environment: Mapping[str, str]) -> Address:
     if _made(alone) > _made(embedded.socket):
         return Address(f"unix:{alone}", "your own hermesd head", alone)
     return embedded
+
+
+def _login_to(address: str, environment: Mapping[str, str]) -> contexts.Context | None:
+    """The only login to the head of this address, or the current one of several."""
+    if _is_loopback(address.rpartition(":")[0].strip("[]")):
+        return None  # the end of a tunnel: what answers there may speak in plain text
+    known = [one for one in contexts.contexts(environment) if one.membership.head == address]
+    current = contexts.current(environment)
+    return known[0] if len(known) == 1 else current if current in known else None
 
 
 def _of_context(context: contexts.Context) -> Address:
@@ -89,10 +99,12 @@ def parse_address(text: str, origin: str) -> Address:
             "unix:PATH, or a name that `hermesctl context` lists"
         )
     if not _is_loopback(host.strip("[]")):
+        tunnel = f"ssh -N -L {port}:/run/hermes/head.sock {printable(host)}"
         raise UsageError(
-            f"{origin}: {printable(text)}: expected a loopback address or a Unix socket, because "
-            f"the connection is not encrypted; log in to it (`hermesctl login`), or tunnel it: "
-            f"ssh -N -L {port}:127.0.0.1:{port} {printable(host)}, then --head 127.0.0.1:{port}"
+            f"{origin}: {printable(text)}: expected a head that you are logged in to, or a loopback"
+            f" address or a Unix socket, because the connection is not encrypted; log in"
+            f" (hermesctl login {printable(text)} TOKEN), or tunnel its socket:"
+            f" {tunnel}, then --head 127.0.0.1:{port}"
         )
     return Address(text, origin)
 

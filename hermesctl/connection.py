@@ -190,7 +190,8 @@ class Connection:
         if self.address.embedded:
             lines += [
                 f"start one for yourself:   {command('local start')}   (or add --local)",
-                "or name another:          --head HOST:PORT, or HERMES_HEAD",
+                f"or log in to another's:   {command('login HOST:PORT TOKEN')}",
+                "or name a socket of here: --head unix:PATH, or HERMES_HEAD",
             ]
         elif self.address.socket is not None:
             lines.append("is `hermesd head` running, and may you open its socket?")

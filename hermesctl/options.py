@@ -86,7 +86,8 @@ HeadOption: TypeAlias = Annotated[
     typer.Option(
         "--head",
         metavar="ADDRESS",
-        help=f"HOST:PORT or unix:PATH. Default: {HEAD_VARIABLE}, else your own local head.",
+        help="HOST:PORT or name of a login (`hermesctl login`), unix:PATH, or the end of a tunnel."
+        f" Default: {HEAD_VARIABLE}, else your current login, else your own local head.",
         show_default=False,
         rich_help_panel="Connection",
     ),

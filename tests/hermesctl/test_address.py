@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hermesctl import contexts
 from hermesctl.address import (
     SOCKET_PATH_BYTES_MAX,
     embedded_head,
@@ -55,7 +56,7 @@ def test_addresses(text: str, target: str) -> None:
         ("localhost:٣", "expected HOST:PORT"),
         (":7411", "expected HOST:PORT"),
         ("0.0.0.0:7411", "not encrypted"),
-        ("10.0.0.1:7411", "ssh -N -L 7411:127.0.0.1:7411 10.0.0.1"),
+        ("10.0.0.1:7411", "ssh -N -L 7411:/run/hermes/head.sock 10.0.0.1"),
         ("/" + "x" * 107, "at most 107 bytes"),
     ],
 )
@@ -146,6 +147,31 @@ def test_of_ones_own_two_heads_the_last_to_start_is_found(tmp_path: Path) -> Non
     assert find_head(None, environment).socket == alone
     os.utime(alone, (0.5, 0.5))
     assert find_head(None, environment).embedded
+
+
+def test_the_address_of_a_head_is_the_login_to_it(tmp_path: Path) -> None:
+    environment = {"XDG_CONFIG_HOME": str(tmp_path)}
+    folder = tmp_path / "hermes" / "contexts"
+
+    def login(name: str, head: str) -> None:
+        (folder / name).mkdir(parents=True)
+        (folder / name / "membership.json").write_text(
+            json.dumps({"head": head, "role": "user", "name": "alice"})
+        )
+
+    login("lab", "10.0.0.1:7411")
+    login("tunnel", "127.0.0.1:7411")
+    address = find_head("10.0.0.1:7411", environment)
+    assert address.membership is not None
+    assert address.origin == "context lab"
+    assert find_head("127.0.0.1:7411", environment).membership is None
+    with pytest.raises(UsageError, match="expected a head that you are logged in to"):
+        find_head("10.0.0.2:7411", environment)
+    login("again", "10.0.0.1:7411")
+    with pytest.raises(UsageError, match="expected a head that you are logged in to"):
+        find_head("10.0.0.1:7411", environment)
+    contexts.use(environment, "again")
+    assert find_head("10.0.0.1:7411", environment).origin == "context again"
 
 
 @pytest.mark.root
