@@ -37,9 +37,9 @@ def _user_name(name: str) -> str:
     return name
 
 
-def _address(address: str) -> str:
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+def _address(address: object) -> str:
+    host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
+    if not isinstance(address, str) or not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise ValueError("host:port, for example 127.0.0.1:7411")
     return address
 
@@ -69,7 +69,7 @@ def _hours(value: object) -> object:
 NodeName = Annotated[str, AfterValidator(_node_name)]
 UserName = Annotated[str, AfterValidator(_user_name)]
 Bytes = Annotated[int, BeforeValidator(_size), Field(ge=0, le=2**62)]
-Address = Annotated[str, AfterValidator(_address)]
+Address = Annotated[str, BeforeValidator(_address)]
 Target = Annotated[str, AfterValidator(_target)]
 GpuList = Annotated[tuple[str, ...], BeforeValidator(_gpu_list)]
 ServiceHours = Annotated[Hours | None, BeforeValidator(_hours)]

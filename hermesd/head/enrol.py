@@ -16,7 +16,7 @@ from hermesd.head.access import asker
 from hermesd.head.authority import Authority, key_mark
 from hermesd.head.guard import LOCAL, caller, certified
 from hermesd.head.invitations import Invitations, Invited
-from hermesd.head.listen import reached_at
+from hermesd.head.listen import loopback, reached_at
 from hermesd.head.refusals import NotFound, NotNow, TooMuch
 from hermesd.head.sessions import Sessions
 from hermesd.identity import ROLES, Identity, Invitation, Role
@@ -168,11 +168,20 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
 
     def _needed(self) -> Authority:
         if self._authority is None:
-            raise NotNow(
-                "this head gives out no certificates: start it with listen = HOST:PORT, and"
-                " without tls_ files"
-            )
+            raise NotNow(f"this head gives out no certificates: {_why_none(self._address)}")
         return self._authority
+
+
+def _why_none(listen_address: str) -> str:
+    if not listen_address:
+        return "start it with listen = HOST:PORT, an address that other machines reach"
+    if loopback(listen_address):
+        host, _, port = listen_address.rpartition(":")
+        return (
+            f"no other machine reaches listen = {listen_address}: give it an address that they do,"
+            f' or, to try it on this one, enrol = "{host}:{int(port) + 1}" beside it'
+        )
+    return "its own is from elsewhere; start it without tls_ files to have it make them"
 
 
 def _role(number: pb.IdentityRole) -> Role:

@@ -25,6 +25,7 @@ from hermesd.config import NodeConfig
 from hermesd.enrolment import Membership, channel_options, enrol
 from hermesd.head import authority
 from hermesd.head.authority import Authority
+from hermesd.head.guard import token
 from hermesd.head.listen import reached_at
 from hermesd.identity import Identity, Invitation, NotEnrolled, Role, identity_of, uri_of
 from hermesd.node import link
@@ -511,6 +512,19 @@ async def test_a_head_without_other_machines_invites_nobody(tmp_path: Path) -> N
         code, words = await status(stub.Invite(pb.InviteRequest(role=pb.IDENTITY_ROLE_NODE)))
         assert code is CODE.FAILED_PRECONDITION
         assert "listen = HOST:PORT" in words
+
+
+async def test_a_head_on_loopback_says_what_there_is_to_set(tmp_path: Path) -> None:
+    """Whoever tries things out on one machine meets it first."""
+    port = free_port()
+    async with world(tmp_path, embedded=False, listen=f"127.0.0.1:{port}") as up:
+        stub: Any = enrol_pb2_grpc.EnrolServiceStub(up.channel)
+        admin = (("authorization", f"Bearer {token(tmp_path / 'token')}"),)
+        invite = stub.Invite(pb.InviteRequest(role=pb.IDENTITY_ROLE_NODE), metadata=admin)
+        code, words = await status(invite)
+        assert code is CODE.FAILED_PRECONDITION
+        assert f"no other machine reaches listen = 127.0.0.1:{port}: give it an address" in words
+        assert f'enrol = "127.0.0.1:{port + 1}" beside it' in words
 
 
 @pytest.mark.parametrize("role", list(Role))
