@@ -239,6 +239,11 @@ class NodeConfig(_Daemon):
         return membership if is_ours else None
 
     @property
+    def knows_its_head(self) -> bool:
+        """Whether one was named or joined: else it is this user's own, if that runs."""
+        return "head" in self.model_fields_set
+
+    @property
     def token_path(self) -> Path | None:
         """None where a certificate says who this is: a token beside it would outlive that."""
         if self.membership is not None:

@@ -74,6 +74,9 @@ async def run_node(
         slots = CpuSlots(config.cpu_slots)
         rack = Rack([slots, Gpus(config.visible_gpus)] if config.gpus else [slots])
         await rack.find(config.name)
+        if not config.knows_its_head:
+            remedy = "`hermesd node join HOST:PORT TOKEN`, or head in [node]"
+            log.warning("no head was joined or set", tries=config.head, remedy=remedy)
         name = group_name(config)
         groups = cgroups.detect(name)
         held = quotas.detect(name, slots.percents, groups)

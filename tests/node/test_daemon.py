@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+import structlog
 
 from hermesd.config import NodeConfig
 from hermesd.core.commands import Kill, Release, Renew, Stop
@@ -467,3 +468,16 @@ async def test_a_program_stays_on_its_slots_cores_wherever_it_goes_on(
         third = launch(attempt=3, parked=second, device=CPU0, program=THREADED)
         await head.hears(RunStarted, third)
         assert cores_of_threads(worker) == [{one}, {one}]
+
+
+async def test_a_node_that_joined_nobody_and_names_nobody_says_so(tmp_path: Path) -> None:
+    stop = asyncio.Event()
+    stop.set()
+    for head in (None, "unix:/nowhere"):
+        known = {} if head is None else {"head": head}
+        config = NodeConfig(state_dir=tmp_path, cpu_slots=[], gpus=False, **known)
+        with structlog.testing.capture_logs() as said:
+            await run_node(config, os.environ, stop, lambda: None)
+        warned = [line for line in said if line["event"] == "no head was joined or set"]
+        assert bool(warned) is (head is None)
+        assert all("hermesd node join" in line["remedy"] for line in warned)
