@@ -145,6 +145,7 @@ def test_what_cannot_be_rebuilt_only_parks(
         level, reason = fidelity(trial)
         assert level == "park-only"
         assert word in reason
+        assert "trainer_shim.attach()" in reason
         # What is known from the first batch on is said at once.
         assert len(promised(trial)) == (1 if name not in ("RETURNED", "MADE_INSIDE") else 2)
         trial.suspend("checkpoint")

@@ -20,7 +20,8 @@ import os, random, sys
 from collections import Counter, OrderedDict, defaultdict, deque
 import numpy as np
 import torch
-from trainer_shim.adapters.torch_pack import Packer, Unplain
+from trainer_shim.adapters.torch_pack import Packer
+from trainer_shim.adapters.torch_raw import Unplain
 from trainer_shim.adapters.torch_random import copy_random, set_random
 from trainer_shim.adapters.torch_state import OtherProgram, Snapshot, load
 from trainer_shim.adapters.torch_unpack import Unpacker
@@ -171,7 +172,11 @@ made = {"data": data, "array": array, "names": names, "grows": grows, "late": 0}
 functions, gathered, chain = {"print": print}, [], ["deep"]
 for _ in range(15):
     chain = [chain]
-made.update(functions=functions, gathered=gathered, chain=chain)
+class Log:
+    def __init__(self, lines):
+        self.lines = lines
+log = Log(Log(Log(Log(gathered))))
+made.update(functions=functions, gathered=gathered, chain=chain, self=log)
 packer(large).pack_some(made.items())
 large.noting = False
 assert packer(large).pack_some([("chain", [chain]), *made.items()]).keys() >= {"chain"}
@@ -181,6 +186,11 @@ try:
     raise SystemExit("what cannot be copied was dropped without a word")
 except torch_pack.TooMuch as error:
     assert "gathered, which has changed and holds a builtin_function" in str(error), error
+try:
+    packer(large).pack_some([("self", log)])
+    raise SystemExit("what cannot be copied was dropped without a word")
+except torch_pack.TooMuch as error:
+    assert str(error).startswith("self.lines.….lines, which has changed and"), error
 gathered.clear()
 try:
     packer(large).pack_some([("chain", [[chain]])])

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from trainer_shim.adapters import torch_private as private
-from trainer_shim.adapters.torch_pack import Packer, Unplain
+from trainer_shim.adapters.torch_pack import Packer
+from trainer_shim.adapters.torch_raw import Unplain
 from trainer_shim.adapters.torch_state import State
 from trainer_shim.adapters.torch_unpack import Unpacker
 

@@ -11,7 +11,7 @@ from typing import Any, Callable
 
 from trainer_shim.adapters.torch_classes import class_name
 from trainer_shim.adapters.torch_objects import Objects, tensors_of
-from trainer_shim.adapters.torch_pack import Raw, Unplain
+from trainer_shim.adapters.torch_raw import Raw, Unplain
 from trainer_shim.adapters.torch_state import OtherProgram, State
 
 _MOST = 256 << 20

@@ -17,8 +17,9 @@ from typing import Any, Callable
 
 from trainer_shim import sown
 from trainer_shim.adapters import seeds
-from trainer_shim.adapters.torch_pack import Unplain, pack_generator
+from trainer_shim.adapters.torch_pack import pack_generator
 from trainer_shim.adapters.torch_program import of_program
+from trainer_shim.adapters.torch_raw import Unplain
 from trainer_shim.adapters.torch_state import State
 from trainer_shim.adapters.torch_unpack import Unpacker
 from trainer_shim.sources import is_programs_own

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable
 
-from trainer_shim.adapters.torch_pack import Packer, TooMuch, Tree, Unplain
+from trainer_shim.adapters.torch_pack import Packer, TooMuch, Tree
 from trainer_shim.adapters.torch_random import copy_random
+from trainer_shim.adapters.torch_raw import Unplain
 from trainer_shim.adapters.torch_unpack import Unpacker
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from trainer_shim.adapters.torch_classes import class_name
 from trainer_shim.adapters.torch_large import Large
 from trainer_shim.adapters.torch_loaders import copy_loader, put_back_loader
-from trainer_shim.adapters.torch_pack import Packer, Raw, TooMuch, Tree, Unplain
+from trainer_shim.adapters.torch_pack import Packer, TooMuch, Tree
+from trainer_shim.adapters.torch_raw import Raw, Unplain
 from trainer_shim.adapters.torch_state import OtherProgram, State
 from trainer_shim.adapters.torch_unpack import Unpacker
 from trainer_shim.agent import CannotCapture

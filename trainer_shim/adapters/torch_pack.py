@@ -8,7 +8,6 @@ is not packed: `Unplain` says so, and whoever packs decides what that means. The
 
 from __future__ import annotations
 
-import ctypes
 import enum
 import random
 import sys
@@ -17,6 +16,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from trainer_shim.adapters.torch_classes import HOLDING, class_name, is_walked, slots_of
+from trainer_shim.adapters.torch_raw import Raw, Unplain, check
 
 if TYPE_CHECKING:
     from trainer_shim.adapters.torch_beside import Beside
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Tree = Any
 
 _DEPTH = 16
+_NAMES = 3  # that lead to a value are said: those it begins with, and its own
 _COLLECTIONS = 64
 _MOST_BYTES, _MOST_ITEMS = 2 << 30, 1 << 21
 PLAIN = (type(None), bool, int, float, str)
@@ -34,93 +35,27 @@ LISTS: dict[str, type] = {"tuple": tuple, "set": set, "frozenset": frozenset, "d
 _LONG = (*HOLDING, tuple, frozenset)
 
 
-class Unplain(Exception):
-    """A value that cannot be packed, or not be put back where it was; the message names it."""
-
-
 class TooMuch(Unplain):
     """A value that could be packed but for its size or depth, and that the program does not make
-    again; or one that has changed since the first pass and cannot be packed."""
+    again; or one that has changed since the first pass and cannot be packed.
 
-
-class Raw:
-    """A tensor's values: in the processor's memory, one after the other, nobody else's.
-
-    `stride` and `device` are how the program had them.
+    The message says where it is: a variable, with the attributes that lead from there.
     """
 
-    __slots__ = ("data", "device", "stride")
+    def __init__(self, said: str, *names: str) -> None:
+        super().__init__(said)
+        self._said = said
+        self._names = names
 
-    def __init__(self, data: Any, stride: list[int], device: str) -> None:
-        self.data = data
-        self.stride = stride
-        self.device = device
+    def __str__(self) -> str:
+        names = self._names
+        if len(names) > _NAMES:
+            names = (*names[: _NAMES - 1], "…", names[-1])
+        return ", ".join(filter(None, (".".join(names), self._said)))
 
-    @classmethod
-    def of(cls, tensor: Any) -> Raw:
-        """Copy a tensor. Raises Unplain as `check` does."""
-        import torch
-
-        check(tensor)
-        data = torch.empty(tensor.shape, dtype=tensor.dtype)
-        data.copy_(tensor.detach())
-        return cls(data, list(tensor.stride()), str(tensor.device))
-
-    @classmethod
-    def of_bytes(cls, content: bytes) -> Raw:
-        """Bytes, as a tensor of them."""
-        import torch
-
-        data = torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else None
-        return cls(torch.empty(0, dtype=torch.uint8) if data is None else data, [1], "cpu")
-
-    def bytes(self) -> bytes:
-        """What `of_bytes` was given."""
-        return ctypes.string_at(self.data.data_ptr(), self.data.numel())
-
-    def __eq__(self, other: object) -> bool:
-        import torch
-
-        if not isinstance(other, Raw) or self.data.dtype != other.data.dtype:
-            return False
-        alike = (self.stride, self.device) == (other.stride, other.device)
-        return alike and torch.equal(self.data, other.data)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def tensor(self) -> Any:
-        """A new tensor that is like the one that was copied."""
-        import torch
-
-        shape = self.data.shape
-        made = torch.empty(shape, dtype=self.data.dtype, device=self.device)
-        if self.stride != list(made.stride()) and _is_dense(list(shape), self.stride):
-            made = torch.empty_strided(
-                tuple(shape), tuple(self.stride), dtype=self.data.dtype, device=self.device
-            )
-        return made.copy_(self.data)
-
-
-def check(tensor: Any) -> None:
-    """Raise Unplain for a tensor that is more, or less, than values in memory."""
-    import torch
-
-    kind = type(tensor)
-    if kind not in (torch.Tensor, torch.nn.Parameter):
-        raise Unplain(f"a tensor of type {kind.__name__}")
-    if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type == "meta":
-        raise Unplain(f"a tensor of {tensor.dtype}, {tensor.layout}, on {tensor.device}")
-
-
-def _is_dense(shape: list[int], stride: list[int]) -> bool:
-    """Whether the strides address each element once and leave no gap."""
-    expected = 1
-    for step, size in sorted(zip(stride, shape)):
-        if size > 1:
-            if step != expected:
-                return False
-            expected *= size
-    return True
+    def of(self, name: str) -> TooMuch:
+        """The same of an attribute of what has this name."""
+        return TooMuch(self._said, name, *self._names)
 
 
 class Packer:
@@ -188,12 +123,11 @@ class Packer:
                 if said is not None:
                     packed[name] = {"made": said}
                 elif not self._large.noting:
-                    is_far_inside = len(self._path) > 1
-                    raise TooMuch(str(error) if is_far_inside else f"{name}, {error}") from None
+                    raise error.of(name) from None
             except Unplain as error:
                 large = self._large if self.finds_changes else None
                 if large is not None and large.has_changed(name, value):
-                    raise TooMuch(f"{name}, which has changed and holds {error}") from None
+                    raise TooMuch(f"which has changed and holds {error}", name) from None
         return packed
 
     def _pack(self, kind: type, value: Any) -> Tree:

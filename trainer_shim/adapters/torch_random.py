@@ -10,7 +10,8 @@ import random
 import sys
 
 from trainer_shim.adapters import seeds, torch_generators
-from trainer_shim.adapters.torch_pack import Packer, Raw
+from trainer_shim.adapters.torch_pack import Packer
+from trainer_shim.adapters.torch_raw import Raw
 from trainer_shim.adapters.torch_state import State
 from trainer_shim.adapters.torch_unpack import Unpacker
 

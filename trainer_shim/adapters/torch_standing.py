@@ -25,6 +25,8 @@ _DRIVEN = (
     "its callbacks count and log are brought back; other objects that the program keeps in Python "
     "are not: trainer_shim.attach() and report(step, loss=..., save=...) would save them too"
 )
+# Said with what is in the way of Hermes, and not of the program's own say.
+_WAY_OUT = "trainer_shim.attach() and report(step, loss=..., save=...) let it say what to save"
 
 
 class Standing:
@@ -47,10 +49,13 @@ class Standing:
         """The program trains by this framework's own loop."""
         self._promise = _DRIVEN.format(framework)
         if untested is not None:
-            self.obstacle(untested)
+            self._keep_parked(untested)
 
     def obstacle(self, reason: str) -> None:
         """From here on this program can only be parked."""
+        self._keep_parked(f"{reason}; {_WAY_OUT}")
+
+    def _keep_parked(self, reason: str) -> None:
         if reason not in self._obstacles:
             self._obstacles.append(reason)
         self._judge()
@@ -65,9 +70,9 @@ class Standing:
         import torch
 
         if self._agent.seed is None and torch.initial_seed() == self._first_seed:
-            self.obstacle("neither the program nor the trial has a seed")
+            self._keep_parked("neither the program nor the trial has a seed: set one of them")
         if torch.distributed.is_available() and torch.distributed.is_initialized():
-            self.obstacle("torch.distributed: the processes would have to be saved together")
+            self._keep_parked("torch.distributed: the processes would have to be saved together")
         self._judge()
 
     def _judge(self) -> None:

@@ -12,7 +12,8 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from trainer_shim.adapters.torch_pack import Raw, Tree
+from trainer_shim.adapters.torch_pack import Tree
+from trainer_shim.adapters.torch_raw import Raw
 from trainer_shim.snapshot import Builder
 
 _VERSION = 3

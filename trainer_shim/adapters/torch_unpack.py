@@ -15,15 +15,8 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from trainer_shim.adapters.torch_classes import HOLDING, class_name, class_of, slots_of
 from trainer_shim.adapters.torch_large import digest
-from trainer_shim.adapters.torch_pack import (
-    DICTS,
-    LISTS,
-    PLAIN,
-    PLAINS,
-    Raw,
-    Tree,
-    Unplain,
-)
+from trainer_shim.adapters.torch_pack import DICTS, LISTS, PLAIN, PLAINS, Tree
+from trainer_shim.adapters.torch_raw import Raw, Unplain
 from trainer_shim.adapters.torch_state import OtherProgram
 
 if TYPE_CHECKING:
