@@ -1,6 +1,9 @@
 """What is seen of one iteration: its loss, its gradients, and which optimizers stepped.
 
-Rule: the loss stays the tensor it is until a report is due; nothing here waits for a device.
+Rule: the loss of a step is what its gradients are of: the sum over the backward calls since they
+were forgotten, or used. So a loss that is divided among several batches, as gradients that
+accumulate ask for, has the scale of one over a batch. It stays the tensor it is until a report is
+due; nothing here waits for a device.
 """
 
 from __future__ import annotations
@@ -15,11 +18,11 @@ class Iteration:
     """The iteration under way."""
 
     def __init__(self) -> None:
-        self.loss: Any = float("nan")  # of the last backward before the last step
+        self.loss: Any = float("nan")  # of the backward calls before the last step
         self.needs_gradients = False  # some were added to, not forgotten, before a step
         self.leaves_gradients = True  # the same, once the last iteration of a pass is done
         self.tellings = 0
-        self._newest_loss = self.loss
+        self._gathered: Any = None  # by the backward calls of a step to come
         self._scaled: tuple[Any, Any] | None = None
         self._zeroed: set[int] = set()
         self._leader: Any = _nobody
@@ -34,8 +37,14 @@ class Iteration:
         if self._scaled is not None and self._scaled[0]() is tensor:
             tensor = self._scaled[1]
         if tensor is not None and tensor.numel() == 1 and tensor.is_floating_point():
-            self._newest_loss = tensor.detach()
+            self._gather(tensor.detach())
         self._scaled = None
+
+    def _gather(self, loss: Any) -> None:
+        """Add to what the next step is of; what is on another device cannot be without a wait."""
+        before = self._gathered
+        is_one_more = before is not None and before.device == loss.device
+        self._gathered = before + loss if is_one_more else loss
 
     def scaled(self, loss: Any, scaled: Any) -> None:
         """A GradScaler has made `scaled` of the loss."""
@@ -43,18 +52,21 @@ class Iteration:
 
     def zeroed(self, optimizer: Any) -> None:
         """An optimizer's gradients were forgotten; with None a module's."""
+        self._gathered = None
         self._zeroed.add(id(optimizer))
 
     def stepped(self, optimizer: Any) -> None:
         """An optimizer has used its gradients."""
         self.tellings += 1
-        self.loss = self._newest_loss
+        if self._gathered is not None:
+            self.loss, self._gathered = self._gathered, None
         if not self._zeroed & {id(optimizer), _EVERY}:
             self.needs_gradients = True
 
     def done(self) -> None:
         """The next one begins."""
         self._zeroed.clear()
+        self._gathered = None  # a resume would not know it
         self.leaves_gradients, self.needs_gradients = self.needs_gradients, False
 
     def is_counted_by(self, optimizer: Any) -> bool:
