@@ -24,7 +24,7 @@ from hermesctl.node_views import quarantined
 from hermesctl.records import Study
 from hermesctl.submission import interpreter
 from hermesctl.tables import moment
-from hermesctl.text import one_line, size
+from hermesctl.text import count, one_line, size
 from hermesctl.versions import check_skew, client_version
 from hermesctl.waiting import progress
 
@@ -115,7 +115,7 @@ async def _nodes(client: AsyncClient) -> list[Check]:
             checks.append(Check(name, Verdict.FAILED, words, remedy))
             continue
         broken = [d for d in node.devices if not d.healthy]
-        found = f"{len(node.devices)} devices"
+        found = count(len(node.devices), "device")
         if node.draining:
             remedy = command(f"node undrain {node.id}")
             checks.append(Check(name, Verdict.NOTE, f"{found}, {node.state}", remedy))

@@ -26,9 +26,11 @@ from hermesd.core.retrying import RetryAction
 NOT_FETCHED = "not_fetched"
 # What its study needs of a node, its interpreter for example, was not there.
 UNMET = "unmet"
+# Its host was gone when the node looked for it.
+LOST = "lost"
 # Failures for which the program cannot be blamed: its process could not be made, or went with its
 # machine.
-MACHINES_FAULT = frozenset({"lost", "not_started", "killed", NOT_FETCHED, UNMET})
+MACHINES_FAULT = frozenset({LOST, "not_started", "killed", NOT_FETCHED, UNMET})
 # Its processes were killed for the memory of their machine, or of their share of it.
 OUT_OF_MEMORY = "out_of_memory"
 # The cause that a node gives of what is parked when it was asked to write that down, and could not.
@@ -91,6 +93,7 @@ class Strike(NamedTuple):
     """A trial's failure on a device after `step`; `mark` tells its error from others.
 
     `further` is the other device on which the trial has trained past that since; empty: on none.
+    `together` says that what ran on other devices of the node went with it.
     """
 
     trial: TrialId
@@ -101,6 +104,7 @@ class Strike(NamedTuple):
     at: Time
     step: int
     further: DeviceId = ""
+    together: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ node, is one against the node. A place with strikes of several trials is suspect
 half as much after every half-life. What the same study met with elsewhere in the same way tells
 nothing of a place, and a trial whose failures proved to be its own takes its strikes back. The same
 error of several trials of a study counts once, until one of them has trained past it elsewhere: so
-far it may be the study's own.
+far it may be the study's own. Runs of several devices that are gone at once went with their node.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import TypeAlias
 
-from hermesd.core.history import NOT_FETCHED, UNMET, Failure, Strike
+from hermesd.core.history import LOST, NOT_FETCHED, UNMET, Failure, Strike
 from hermesd.core.model import DeviceId, Phase, Place, StudyId, Time, TrialId
 from hermesd.core.retrying import RetryAction
 from hermesd.core.tables import Tables
@@ -27,6 +27,8 @@ STRIKES_KEPT = 32
 DETAIL_LETTERS = 200
 _ABOUT_THE_TRIAL = (RetryAction.NOT_HERE, RetryAction.MORE_MEMORY, RetryAction.NO_RETRY)
 HALF_LIFE_SECONDS = 3600.0
+# A node whose runs are all gone says so of one after the other.
+TOGETHER_SECONDS = 60.0
 
 
 def note(state: Tables, trial: Trial) -> None:
@@ -48,13 +50,33 @@ def note(state: Tables, trial: Trial) -> None:
     if trial.phase is Phase.FAILED and len(places) > 1:
         kept = {place: _without(state, place, trial.id) for place in places}
     else:
-        strikes = (*state.strikes.get(failure.device, ()), _strike(trial, failure))
-        kept = {failure.device: strikes[-STRIKES_KEPT:]}
+        strike = _strike(trial, failure)
+        kept = _with_it(state, failure.device, strike) if strike.error_kind == LOST else {}
+        strike = strike._replace(together=bool(kept))
+        strikes = (*state.strikes.get(failure.device, ()), strike)
+        kept[failure.device] = strikes[-STRIKES_KEPT:]
     state.strikes = {place: each for place, each in {**state.strikes, **kept}.items() if each}
 
 
 def _without(state: Tables, device: DeviceId, trial: TrialId) -> tuple[Strike, ...]:
     return tuple(strike for strike in state.strikes.get(device, ()) if strike.trial != trial)
+
+
+def _with_it(state: Tables, device: DeviceId, strike: Strike) -> dict[DeviceId, tuple[Strike, ...]]:
+    """The other devices of its node that lost another trial at that time, with what that is now
+    known to be: the death of a machine, or of all that ran on it, and of no device."""
+    node = state.nodes[state.slots[device].device.node]
+
+    def alike(old: Strike) -> bool:
+        at_once = strike.at - old.at <= TOGETHER_SECONDS
+        return old.error_kind == LOST and old.trial != strike.trial and at_once
+
+    found = {other: state.strikes.get(other, ()) for other in node.devices if other != device}
+    return {
+        other: tuple(old._replace(together=True) if alike(old) else old for old in strikes)
+        for other, strikes in found.items()
+        if any(map(alike, strikes))
+    }
 
 
 def _strike(trial: Trial, failure: Failure) -> Strike:
@@ -104,7 +126,8 @@ def met(state: Tables) -> Met:
     found: dict[tuple[StudyId, str], dict[DeviceId, None]] = {}
     for device, strikes in state.strikes.items():
         for strike in strikes:
-            found.setdefault((strike.study, strike.mark), {})[device] = None
+            if not strike.together:
+                found.setdefault((strike.study, strike.mark), {})[device] = None
     return found
 
 
@@ -115,6 +138,7 @@ def against(state: Tables, place: Place, where_met: Met) -> dict[TrialId, Strike
     else:
         devices = (d for d in state.strikes if state.slots[d].device.node == place)
         here = [(device, strike) for device in devices for strike in state.strikes[device]]
+    here = [(device, strike) for device, strike in here if not strike.together]
     latest: dict[TrialId, Strike] = {}
     where: dict[TrialId, set[DeviceId]] = {}
     for device, strike in here:

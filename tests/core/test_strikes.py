@@ -147,6 +147,21 @@ def test_a_quarantine_tells_each_trial_s_own_error() -> None:
     assert book.state.quarantined["n/0"].reason == said
 
 
+def test_the_death_of_a_whole_node_is_held_against_none_of_its_devices() -> None:
+    """A power cut soon after another failure is no reason to leave a device idle."""
+    book = play(6, devices=3).tell(failed("s/1#1", "A")).at(600)
+    running = [book.busy(f"n/{slot}") for slot in range(3)]
+    for name in running:
+        assert name is not None
+        book.at(book.now + 20).tell(crashed_host(name))
+    assert book.state.quarantined == {}
+    assert [strike.together for strike in book.state.strikes["n/1"]] == [False, True]
+    alone = book.at(1200).busy("n/1")
+    assert alone is not None
+    book.tell(crashed_host(alone))
+    assert list(book.state.quarantined) == ["n/1"]
+
+
 def test_one_trial_that_fails_often_makes_nothing_suspect() -> None:
     book = play(max_failures=9)
     for attempt in range(1, 9):

@@ -306,6 +306,12 @@ def test_a_node_that_is_lost_is_waited_for_no_more(head: FakeHead) -> None:
     assert "hermesctl node lost box --for-good" in said
 
 
+def test_one_device_is_one(head: FakeHead) -> None:
+    head.nodes = [busy_box()]
+    del head.nodes[0].devices[1]
+    assert "node box 1 device " in " ".join(hermesctl("doctor").output.split())
+
+
 def test_what_is_wrong_with_a_daemon_is_said_where_people_look(head: FakeHead) -> None:
     wrong = "another machine answers as this node, from ipv4:10.0.0.9:5, and is refused: end it"
     head.nodes = [busy_box(warnings=[wrong])]
