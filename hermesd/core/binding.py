@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from hermesd.core.assignment import Issue
 from hermesd.core.commands import Bind
 from hermesd.core.homes import Homesteads
-from hermesd.core.model import DeviceId, Phase, Slot, StudyId
+from hermesd.core.model import DeviceId, Phase, StudyId
+from hermesd.core.nodes import Slot
 from hermesd.core.placement import Placement, avoided
 from hermesd.core.queues import Queues
 from hermesd.core.state import State

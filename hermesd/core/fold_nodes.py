@@ -12,7 +12,8 @@ from hermesd.core.copies import node_changed
 from hermesd.core.events import DeviceFailed, NodeJoined, NodeLost, NodeSilent, RunFailed
 from hermesd.core.fold_copies import disk_lost
 from hermesd.core.fold_yields import fold_yields
-from hermesd.core.model import LiveRun, Node, NodeId, Phase, RunId, Slot, Time
+from hermesd.core.model import LiveRun, NodeId, Phase, RunId, Time
+from hermesd.core.nodes import Node, Slot
 from hermesd.core.placement import prospects
 from hermesd.core.pools import pool_of
 from hermesd.core.recovery import fallen_back

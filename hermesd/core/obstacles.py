@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hermesd.core.model import DEFAULT_POOL, Device, Node, NodeId, Phase, Slot, Study, Time
+from hermesd.core.model import DEFAULT_POOL, Device, NodeId, Phase, Study, Time
+from hermesd.core.nodes import Node, Slot
 from hermesd.core.placement import asked_for
 from hermesd.core.state import State
 from hermesd.core.trial import Trial

@@ -13,13 +13,11 @@ from hermesd.core.history import Exclusion, Quarantined, Strike
 from hermesd.core.model import (
     Device,
     DeviceId,
-    Node,
     NodeId,
     Phase,
     Place,
     Plugin,
     RunId,
-    Slot,
     Study,
     StudyId,
     Tier,
@@ -27,6 +25,7 @@ from hermesd.core.model import (
     TrialId,
     UserId,
 )
+from hermesd.core.nodes import Node, Slot
 from hermesd.core.policy import Facts
 from hermesd.core.pools import Pool, PoolId
 from hermesd.core.sharing import HALF_LIFE_SECONDS, USUAL, Account, Terms

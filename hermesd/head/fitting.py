@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hermesd.core.model import Node, Study
+from hermesd.core.model import Study
+from hermesd.core.nodes import Node
 from hermesd.core.obstacles import unfit
 from hermesd.core.placement import asked_for
 from hermesd.core.sights import UNSEEN

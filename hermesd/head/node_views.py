@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hermesd import wire
-from hermesd.core.model import Node, Place
+from hermesd.core.model import Place
+from hermesd.core.nodes import Node
 from hermesd.core.sights import lacks
 from hermesd.core.state import State
 from hermesd.pb.hermes.v1 import control_pb2 as pb

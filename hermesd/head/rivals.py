@@ -12,7 +12,8 @@ from typing import NoReturn
 import structlog
 
 from hermesd.core.events import NodeJoined
-from hermesd.core.model import Node, NodeId
+from hermesd.core.model import NodeId
+from hermesd.core.nodes import Node
 from hermesd.core.state import State
 from hermesd.head.clock import boottime
 from hermesd.head.refusals import Doubled, NotNow

@@ -15,19 +15,8 @@ from typing import Any, NamedTuple
 import hermesd
 from hermesd.core.copies import rebuilt
 from hermesd.core.history import Exclusion, Quarantined, Strike
-from hermesd.core.model import (
-    DeviceId,
-    Node,
-    NodeId,
-    Place,
-    RunId,
-    Slot,
-    Study,
-    StudyId,
-    Time,
-    TrialId,
-    UserId,
-)
+from hermesd.core.model import DeviceId, NodeId, Place, RunId, Study, StudyId, Time, TrialId, UserId
+from hermesd.core.nodes import Node, Slot
 from hermesd.core.policy import Facts
 from hermesd.core.pools import Pool, PoolId
 from hermesd.core.sharing import Account, Terms

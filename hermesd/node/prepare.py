@@ -8,6 +8,7 @@ from pathlib import Path
 
 import structlog
 
+from hermesd.core.history import NOT_FETCHED, RESTORE, UNMET
 from hermesd.core.model import Checkpoint
 from hermesd.core.node_actions import Rebuild, Spawn
 from hermesd.core.node_messages import Assignment
@@ -24,19 +25,27 @@ log = structlog.get_logger()
 
 
 class NotStarted(Exception):
-    """A run that can't be started here; says why."""
+    """A run that can't be started here; says why, and what `kind` of failure it is, if known."""
+
+    kind = ""
 
 
 class NotRestored(NotStarted):
     """Nothing is left of what the run was to go on from, and it may not begin anew."""
 
+    kind = RESTORE
+
 
 class NotGiven(NotStarted):
     """Nodes that were asked for what the run was to go on from do not have it, or not whole."""
 
+    kind = NOT_FETCHED
+
 
 class Unmet(NotStarted):
     """What the study needs of a node, such as its interpreter, is not there, or not any more."""
+
+    kind = UNMET
 
 
 class Superseded(NotStarted):

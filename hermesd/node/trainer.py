@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from hermesd.core.history import NOT_FETCHED, RESTORE, UNMET
 from hermesd.core.model import RunId, Tier, Time
 from hermesd.core.node_actions import (
     AskReport,
@@ -33,7 +32,7 @@ from hermesd.node.burial import BURIAL_SECONDS, bury
 from hermesd.node.folder import TrialFolder
 from hermesd.node.hearing import Hearing
 from hermesd.node.hostlink import HostLink
-from hermesd.node.prepare import NotGiven, NotRestored, Superseded, Unmet, cores_of
+from hermesd.node.prepare import NotStarted, Superseded, cores_of
 from hermesd.node.reasons import FORESEEN, words_of
 from hermesd.node.site import Site
 
@@ -304,9 +303,7 @@ class Trainer:
         """End the trial's run here and say why; whatever it is costs nobody else."""
         run, devices = hearing.assignment.run, hearing.assignment.launch.devices
         unforeseen = None if isinstance(error, FORESEEN) else error
-        kind = RESTORE if isinstance(error, NotRestored) else kind
-        kind = NOT_FETCHED if isinstance(error, NotGiven) else kind
-        kind = UNMET if isinstance(error, Unmet) else kind
+        kind = (isinstance(error, NotStarted) and error.kind) or kind
         log.error("given up", run=str(run), error=words_of(error), exc_info=unforeseen)
         self._dismissed = True
         try:

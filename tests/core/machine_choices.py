@@ -11,7 +11,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from hermesd.core.change import replace
-from hermesd.core.model import Plugin, Slot
+from hermesd.core.model import Plugin
+from hermesd.core.nodes import Slot
 from hermesd.core.placement import avoided, fits
 from hermesd.core.policy import Policy, Score
 from hermesd.core.pools import Pool

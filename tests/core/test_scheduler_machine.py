@@ -59,11 +59,11 @@ from hermesd.core.model import (
     Phase,
     Plugin,
     RunId,
-    Slot,
     StopRule,
     Tier,
     TrialId,
 )
+from hermesd.core.nodes import Slot
 from hermesd.core.placement import avoided, fits, make_placement, untried
 from hermesd.core.policy import Planning, Policy
 from hermesd.core.pools import Pool
