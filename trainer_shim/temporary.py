@@ -22,6 +22,7 @@ Names = dict[str, list[str]]  # of each line, in the order of its turns
 
 MOST = 1_000
 _SEGMENTS = "/dev/shm"
+_ADAPTERS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "adapters") + os.sep
 
 _told: Names = {}
 _given: Names = {}
@@ -65,8 +66,10 @@ class _Candidates:
         is_main = threading.current_thread() is threading.main_thread()
         if _process != os.getpid() or not is_main or _count >= MOST:
             return
-        _count += 1
         line = _line()
+        if line is None:
+            return
+        _count += 1
         self._names = _given.setdefault(line, [])
         self._turn = len(self._names)
         self._before = _told.get(line, [])[self._turn : self._turn + 1]
@@ -83,10 +86,12 @@ class _Candidates:
         return name
 
 
-def _line() -> str:
-    """The program's own line that asks, by whatever way."""
+def _line() -> str | None:
+    """The program's own line that asks, by whatever way; None if an adapter does, for itself."""
     frame = sys._getframe(2)
     while frame.f_back is not None and not is_programs_own(frame.f_code.co_filename):
+        if frame.f_code.co_filename.startswith(_ADAPTERS):
+            return None
         frame = frame.f_back
     return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
 

@@ -13,6 +13,8 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, Callable
 
+from trainer_shim.moving import opening
+
 _SAMPLED_ROWS = 64
 Files = dict[str, bytes]
 
@@ -109,6 +111,6 @@ def _set_iterator(iterator: Any, files: Files) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         for name, content in files.items():
-            with open(os.path.join(folder, name), "wb") as file:
+            with opening(os.path.join(folder, name), "wb") as file:  # none of the program's
                 file.write(content)
         tf.train.Checkpoint(iterator=iterator).read(os.path.join(folder, "it"))
