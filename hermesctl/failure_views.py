@@ -59,9 +59,11 @@ def _failed(trials: Sequence[Trial], said: Mapping[str, str]) -> Iterator[Render
     table = grid("failed", "error", "|see it whole", spared=_SPARED)
     for trial in failed[:_FAILED_SHOWN]:
         error = one_line(trial.failures[-1].detail) if trial.failures else one_line(trial.reason)
+        last = said.get(trial.id, "")
+        told = error if last in error else f"{error}: {last}"
         table.add_row(
             cell(trial.id, "red"),
-            cell(cut(said.get(trial.id) or error, _ERROR_LENGTH) or "-"),
+            cell(cut(told, _ERROR_LENGTH) or "-"),
             cell(command(f"trial show {trial.id}"), "cyan"),
         )
     yield table

@@ -283,8 +283,11 @@ def test_an_ending_tells_the_last_words_of_a_program_that_only_exited(
         error_kind="exit", detail="the program called sys.exit(2)"
     )
     head.output = b"usage: train.py\ntrain.py: error: unrecognized arguments: --wrong=1\n\n"
-    row = "digits/2  train.py: error: unrecognized arguments: --wrong=1  hermesctl trial show"
+    words = "the program called sys.exit(2): train.py: error: unrecognized arguments: --wrong=1"
+    row = f"digits/2  {words}  hermesctl trial show"
     assert row in hermesctl("submit", str(project / "study.yaml"), "--wait").stdout
+    assert row in hermesctl("status").stdout
+    head.trials["digits"][1].failures[0].detail = words
     assert row in hermesctl("status").stdout
     head.output = b""
     assert "digits/2  the program called sys.exit(2)" in hermesctl("status").stdout
