@@ -13,6 +13,7 @@ import typer
 from hermesctl import contexts
 from hermesctl.async_client import AsyncClient
 from hermesctl.errors import NotFound, UsageError
+from hermesctl.invocation import command
 from hermesctl.members import invite, members, revoke, users
 from hermesctl.options import HeadOption, OutputOption, YesOption
 from hermesctl.output import Format, emit, row
@@ -206,8 +207,11 @@ def logout(
     if gone is None:
         say("not logged in anywhere")
         return
+    was = contexts.context(os.environ, gone).membership
+    head, user = was.head, was.identity.name
     contexts.logout(os.environ, gone)
-    say(f"forgot {printable(gone)}")
+    again = command(f"login {head} TOKEN --user {user} --name {gone}")
+    say(f"forgot {printable(gone)}, with its key; back by a new token of an admin's: {again}")
 
 
 def context(

@@ -110,6 +110,8 @@ def _turns(state: State, trial: Trial, asked: Question) -> str:
     owner = state.owner_of(trial)
     used = {each: state.used_by(each, asked.now) / state.terms_of(each).weight for each in owners}
     ahead = sum(use < used[owner] for use in used.values())
+    if not ahead:
+        return ""  # it is their turn
     whose = "you" if asked.asker == owner else owner
     return f"; users take turns: {ahead} of {len(owners)} used less for their weight than {whose}"
 

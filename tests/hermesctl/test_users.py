@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,18 @@ def test_what_a_user_may_have_is_told_beside_what_they_have() -> None:
     assert "fair share 66.7 %, by a weight of 2 beside" in words
     assert "certificate user, until 2023-11-14 22:13:20Z; admin, until" in words
     assert "certificate none" in " ".join(shown(facts_table(user_facts(BOB, MEMBERS))).split())
+
+
+def test_a_logout_says_the_way_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    folder = tmp_path / "hermes" / "contexts" / "lab"
+    folder.mkdir(parents=True)
+    about = {"head": "10.0.0.1:7411", "role": "user", "name": "alice"}
+    (folder / "membership.json").write_text(json.dumps(about))
+    said = " ".join(CliRunner().invoke(app, ["logout", "lab"]).output.split())
+    assert "back by a new token of an admin's: " in said
+    assert said.endswith("login 10.0.0.1:7411 TOKEN --user alice --name lab")
+    assert not folder.exists()
 
 
 def test_a_token_need_not_stand_on_the_command_line(
