@@ -65,6 +65,12 @@ async def invite(
     return Invited(answer.token, answer.address)
 
 
+async def take_back(connection: Connection, invited: Invited) -> None:
+    """Have an invitation redeemed no more. Raises NotFound where it is not open."""
+    request = enrol_pb2.RevokeRequest(token=invited.token)
+    await connection.call(connection.enrol_stub.Revoke, request)
+
+
 async def revoke(connection: Connection, roles: Sequence[Role], name: str) -> None:
     """End what was issued to it in these roles, and the tokens that are for it. Raises NotFound
     where there is nothing in any of them."""

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +18,7 @@ from hermesctl.async_client import AsyncClient
 from hermesctl.commands.user import DAY_SECONDS
 from hermesctl.errors import HermesError, UsageError
 from hermesctl.invocation import command
-from hermesctl.members import Invited, invite
+from hermesctl.members import Invited, invite, take_back
 from hermesctl.options import HeadOption, OutputOption
 from hermesctl.output import Format, emit, write
 from hermesctl.running import run
@@ -133,6 +134,8 @@ def launch(
             job = await slurm.submit(folder / slurm.SCRIPT)
         except HermesError:
             shutil.rmtree(folder)
+            with suppress(HermesError):  # a head that is older ends it by its time alone
+                await take_back(client.connection, invited)
             raise
         _told(job, wish, folder, output)
 

@@ -19,7 +19,7 @@ from hermesd.head.invitations import Invitations, Invited
 from hermesd.head.listen import loopback, reached_at
 from hermesd.head.refusals import NotFound, NotNow, TooMuch
 from hermesd.head.sessions import Sessions
-from hermesd.identity import ROLES, Identity, Invitation, Role
+from hermesd.identity import ROLES, Identity, Invitation, NotEnrolled, Role
 from hermesd.pb.hermes.v1 import enrol_pb2 as pb
 from hermesd.pb.hermes.v1 import enrol_pb2_grpc
 from hermesd.refusal import FieldError, Refused, one_of, shown
@@ -136,6 +136,9 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         return pb.RenewResponse(certificate=certificate)
 
     async def Revoke(self, request: pb.RevokeRequest, context: Any) -> pb.RevokeResponse:
+        if request.token:
+            self._take_back(request.token)
+            return pb.RevokeResponse()
         identity = Identity(_role(request.role), request.name)
         if not request.name:
             raise Refused(FieldError("name", "", "whose certificate is to end"))
@@ -148,6 +151,15 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
             session.close("its certificate was revoked")
         log.info("revoked", role=identity.role, name=identity.name)
         return pb.RevokeResponse()
+
+    def _take_back(self, token: str) -> None:
+        try:
+            secret = Invitation.of(token).secret
+        except NotEnrolled as error:
+            raise Refused(FieldError("token", "", str(error))) from None
+        if not self._invitations.take_back(secret):
+            raise NotFound("no such token is open")
+        log.info("invitation taken back")
 
     async def ListIdentities(
         self, request: pb.ListIdentitiesRequest, context: Any

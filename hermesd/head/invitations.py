@@ -76,6 +76,14 @@ class Invitations:
         self._write()
         return True
 
+    def take_back(self, secret: bytes) -> bool:
+        """Have this one redeemed no more; False if it is unknown or too old."""
+        known = self.find(secret) is not None
+        if known:
+            del self._open[_digest(secret)]
+            self._write()
+        return known
+
     def _forget_ended(self) -> None:
         now = self._now()
         self._open = {d: invited for d, invited in self._open.items() if invited.expires > now}

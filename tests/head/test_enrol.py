@@ -305,6 +305,21 @@ async def test_who_is_revoked_does_not_come_by_a_token_that_was_not_redeemed(
     assert (code, words[:4]) == (CODE.INVALID_ARGUMENT, "name")
 
 
+async def test_a_token_can_be_taken_back(head: Open, tmp_path: Path) -> None:
+    """It is for nodes of any name, so that no name would find it."""
+    token = await head.invite(pb.IDENTITY_ROLE_NODE, "")
+    other = await head.invite(pb.IDENTITY_ROLE_NODE, "")
+    stub: Any = enrol_pb2_grpc.EnrolServiceStub(head.channel)
+    await stub.Revoke(pb.RevokeRequest(token=token), metadata=head.admin)
+    with pytest.raises(NotEnrolled, match="was used, or is too old"):
+        await asyncio.to_thread(enrol, head.address, token, "box", tmp_path / "box")
+    again = await status(stub.Revoke(pb.RevokeRequest(token=token), metadata=head.admin))
+    assert again == (CODE.NOT_FOUND, "no such token is open")
+    code, words = await status(stub.Revoke(pb.RevokeRequest(token="x"), metadata=head.admin))
+    assert (code, words[:5]) == (CODE.INVALID_ARGUMENT, "token")
+    await asyncio.to_thread(enrol, head.address, other, "box", tmp_path / "box")
+
+
 async def test_who_is_revoked_hears_nothing_more_by_a_stream_that_is_open(
     head: Open, tmp_path: Path
 ) -> None:

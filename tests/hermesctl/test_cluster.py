@@ -134,12 +134,20 @@ def test_what_sbatch_refuses_is_said_and_nothing_stays(
     sbatch: Callable[[str], None],
     invited: list[tuple[object, ...]],
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    taken_back = []
+
+    async def take_back(connection: object, unused: Invited) -> None:
+        taken_back.append(unused.token)
+
+    monkeypatch.setattr(cluster, "take_back", take_back)
     sbatch("echo 'sbatch: error: invalid partition specified: gpux' >&2; exit 1")
     done = hermesctl(*ASK, "--share", str(tmp_path / "s"))
     assert done.exit_code == ExitCode.REFUSED
     assert "Slurm took no job: error: invalid partition specified: gpux" in done.stderr
     assert list((tmp_path / "s").iterdir()) == []
+    assert taken_back == [SECRET]
 
 
 def test_without_sbatch_it_says_where_to_go(

@@ -75,12 +75,14 @@ class RenewResponse(_message.Message):
     def __init__(self, certificate: _Optional[bytes] = ...) -> None: ...
 
 class RevokeRequest(_message.Message):
-    __slots__ = ("role", "name")
+    __slots__ = ("role", "name", "token")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
     role: IdentityRole
     name: str
-    def __init__(self, role: _Optional[_Union[IdentityRole, str]] = ..., name: _Optional[str] = ...) -> None: ...
+    token: str
+    def __init__(self, role: _Optional[_Union[IdentityRole, str]] = ..., name: _Optional[str] = ..., token: _Optional[str] = ...) -> None: ...
 
 class RevokeResponse(_message.Message):
     __slots__ = ()
