@@ -187,7 +187,9 @@ def _make_folder(folder: Path) -> None:
             f" that user (sudo -u {account(owner)})"
         )
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for path in reversed([folder, *folder.parents]):
+            if not path.is_dir():  # `parents` would leave those above open to everybody
+                path.mkdir(exist_ok=True, mode=0o700)
     except OSError as error:
         raise NotEnrolled(
             f"{folder} cannot be made ({error.strerror}): run this as the user that its daemon runs"

@@ -6,6 +6,7 @@ import asyncio
 import datetime
 import os
 import socket
+import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -303,6 +304,13 @@ async def test_who_is_revoked_does_not_come_by_a_token_that_was_not_redeemed(
     anybody = pb.RevokeRequest(role=pb.IDENTITY_ROLE_NODE)
     code, words = await status(stub.Revoke(anybody, metadata=head.admin))
     assert (code, words[:4]) == (CODE.INVALID_ARGUMENT, "name")
+
+
+async def test_what_a_join_makes_is_its_own_account_s(head: Open, tmp_path: Path) -> None:
+    """The daemon keeps its trials' files there, too."""
+    await head.member(pb.IDENTITY_ROLE_NODE, "box", tmp_path / "var" / "node" / "membership")
+    made = ("var", "var/node", "var/node/membership")
+    assert {stat.S_IMODE((tmp_path / each).stat().st_mode) for each in made} == {0o700}
 
 
 async def test_a_token_can_be_taken_back(head: Open, tmp_path: Path) -> None:
