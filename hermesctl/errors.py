@@ -38,7 +38,7 @@ _MEANINGS = {
     ExitCode.NOT_FOUND: "no such study, trial, node, metric or checkpoint",
     ExitCode.REFUSED: "understood and refused; of doctor: something needs mending",
     ExitCode.UNREACHABLE: "no head answers",
-    ExitCode.TRIALS_FAILED: "waited (--wait, --follow) for a study of which trials failed",
+    ExitCode.TRIALS_FAILED: "waited (--wait, --follow) for trials that failed or were cancelled",
     ExitCode.INTERRUPTED: "interrupted by Ctrl-C; the trials go on",
 }
 

@@ -186,5 +186,6 @@ async def chosen_study(client: AsyncClient, study: str | None) -> str:
 
 def outcome(detail: StudyDetail) -> ExitCode:
     """The exit code of a study that was waited for."""
-    failed = detail.study.counts.get(TrialState.FAILED, 0)
-    return ExitCode.TRIALS_FAILED if failed else ExitCode.OK
+    counts = detail.study.counts
+    lost = any(counts.get(state) for state in (TrialState.FAILED, TrialState.CANCELLED))
+    return ExitCode.TRIALS_FAILED if lost else ExitCode.OK

@@ -51,7 +51,7 @@ def status(
     """Show how a study is doing; without STUDY the newest, and which others are unfinished.
 
     The exit code is 0 when the study could be shown. With --wait it tells how the study ended:
-    0 if no trial failed, 6 if some did.
+    0 if no trial failed or was cancelled (study stop, trial stop), 6 if some did or were.
 
     Example: hermesctl status digits --wait && hermesctl best digits
     """
