@@ -238,7 +238,8 @@ def _unmeasured(detail: StudyDetail) -> list[RenderableType]:
     if reported:
         words = (
             f"{detail.study.metric} was never reported; {', '.join(reported)} "
-            f"{'was' if len(reported) == 1 else 'were'}: name one with `metric:`, or --metric"
+            f"{'was' if len(reported) == 1 else 'were'}: name one with `metric:`, or --metric;"
+            " or have the program report it: trainer_shim.attach().report(step, ..., save=...)"
         )
     else:
         words = (

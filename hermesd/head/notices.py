@@ -11,10 +11,13 @@ from hermesd.core.model import DeviceId, Phase, Study, StudyId, Time, UserId
 from hermesd.core.scheduler import Scheduler
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
+from hermesd.head.ranking import measure
 from hermesd.refusal import nearest
 from hermesd.spelling import label_of
 
 NAMED = 3
+# A program that trains has said something by then.
+SOON_SECONDS = 60.0
 
 
 def notices(scheduler: Scheduler, study: Study, now: Time) -> list[str]:
@@ -22,7 +25,12 @@ def notices(scheduler: Scheduler, study: Study, now: Time) -> list[str]:
     state = scheduler.state
     trials = [state.trials[trial] for trial in state.members[study.id]]
     idle = scheduler.left_idle(study.id, now)
-    found = (_silent_signal(study, trials), _failed(state, study), _idle(state, study, idle))
+    found = (
+        _silent_signal(study, trials),
+        _silent_metric(study, trials, now),
+        _failed(state, study),
+        _idle(state, study, idle),
+    )
     return [words for words in found if words]
 
 
@@ -58,6 +66,25 @@ def _silent_signal(study: Study, trials: Sequence[Trial]) -> str:
     ended = any(trial.phase is Phase.COMPLETED for trial in trials)
     when = "was never reported" if ended else "was not reported so far"
     return f"signal {study.signal} {when}; {_instead(study, names)}"
+
+
+def _silent_metric(study: Study, trials: Sequence[Trial], now: Time) -> str:
+    """That a minute of training has not brought what the study ranks; else empty."""
+    names, wanted = reported(trials), measure(study, trials).metric
+    if wanted in names or (names and wanted == study.signal):
+        return ""
+    trained = [trial for trial in trials if _served_seconds(trial, now) >= SOON_SECONDS]
+    if not trained:
+        return ""
+    ended = any(trial.phase is Phase.COMPLETED for trial in trained)
+    when = "was never reported" if ended else "was not reported so far"
+    others = f"; reported: {', '.join(names)}" if names else ""
+    call = f"trainer_shim.attach().report(step, {wanted}=..., save=...)"
+    return f"metric {wanted} {when}{others}; what a program prints is none: it reports by {call}"
+
+
+def _served_seconds(trial: Trial, now: Time) -> float:
+    return trial.served_seconds + (now - trial.run.since if trial.run else 0.0)
 
 
 def policy_words(state: State, study_id: StudyId, deciding: str) -> str:

@@ -7,6 +7,7 @@ import re
 import traceback
 from pathlib import Path
 
+import pytest
 from structlog.testing import capture_logs
 
 from hermesd.pb.hermes.v1 import control_pb2 as pb
@@ -56,6 +57,28 @@ async def test_a_signal_that_is_reported_is_no_news(tmp_path: Path) -> None:
         await node.settle()
         study = await shown(head)
         assert (study.notices, study.reported) == ([], ["loss"])
+        node.call.cancel()
+
+
+async def test_a_metric_that_a_minute_has_not_brought_is_told_with_what_brings_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world(tmp_path / "head") as head:
+        node = Node(head)
+        await node.hello()
+        await head.submit(spec(ONE, metric=types.Metric(name="val_loss")))
+        launch = await node.start()
+        await node.report(launch, 1, [3.0, 2.0])
+        await node.settle()
+        assert (await shown(head)).notices == [], "it may come with the first epoch"
+        monkeypatch.setattr("hermesd.head.notices.SOON_SECONDS", 0.0)
+        (notice,) = (await shown(head)).notices
+        assert notice.startswith("metric val_loss was not reported so far; reported: loss; ")
+        assert "trainer_shim.attach().report(step, val_loss=..., save=...)" in notice
+        assert list((await why(head)).notices) == [notice]
+        await node.report(launch, 3, [2.0], val_loss=1.0)
+        await node.settle()
+        assert (await shown(head)).notices == []
         node.call.cancel()
 
 
