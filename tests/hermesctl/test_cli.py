@@ -25,7 +25,6 @@ from hermesd.study import Submission, draft
 from tests.hermesctl.fake_head import FakeHead, event, trial
 
 COMPLETED, FAILED = types.TRIAL_STATE_COMPLETED, types.TRIAL_STATE_FAILED
-CANCELLED, STOPPED = types.TRIAL_STATE_CANCELLED, types.TRIAL_STATE_STOPPED
 RUNNING = types.TRIAL_STATE_RUNNING
 
 
@@ -273,12 +272,6 @@ def test_waiting_tells_whether_trials_failed(head: FakeHead, project: Path) -> N
         assert document["best"][0]["id"] == "digits/1"
     assert hermesctl("status", "--wait").exit_code == ExitCode.TRIALS_FAILED
     assert hermesctl("status").exit_code == 0
-
-
-def test_waiting_tells_that_a_person_has_stopped_it(head: FakeHead) -> None:
-    for state, code in ((CANCELLED, ExitCode.TRIALS_FAILED), (STOPPED, ExitCode.OK)):
-        finish(head, trial(1, state=COMPLETED), trial(2, state=state))
-        assert hermesctl("status", "--wait").exit_code == code
 
 
 def test_an_ending_tells_the_last_words_of_a_program_that_only_exited(

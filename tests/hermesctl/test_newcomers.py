@@ -10,11 +10,13 @@ from pathlib import Path
 
 from hermesctl.async_client import AsyncClient
 from hermesctl.client import Client
+from hermesctl.errors import ExitCode
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from tests.hermesctl.fake_head import FakeHead, event, trial
 from tests.hermesctl.test_cli import COMPLETED, FAILED, RUNNING, finish, hermesctl
 
+CANCELLED, STOPPED = types.TRIAL_STATE_CANCELLED, types.TRIAL_STATE_STOPPED
 SIXTEEN = "… 6 more: hermesctl best digits -n 16"
 
 
@@ -129,3 +131,9 @@ def test_a_clone_says_what_was_begun_where_submit_does(head: FakeHead) -> None:
     told = hermesctl("study", "clone", "digits")
     assert told.stdout.startswith("digits: 2 trials\n")
     assert json.loads(hermesctl("study", "clone", "digits", "-o", "json").stdout)["trials"]
+
+
+def test_waiting_tells_that_a_person_has_stopped_it(head: FakeHead) -> None:
+    for state, code in ((CANCELLED, ExitCode.TRIALS_FAILED), (STOPPED, ExitCode.OK)):
+        finish(head, trial(1, state=COMPLETED), trial(2, state=state))
+        assert hermesctl("status", "--wait").exit_code == code
