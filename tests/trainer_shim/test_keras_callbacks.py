@@ -177,8 +177,9 @@ def test_what_callbacks_keep_is_there_again(zygote: Zygote, tmp_path: Path, body
     [
         (_SCHEDULES, "exact", "arrays"),
         (_UNSEEN, "exact-if-deterministic", "rates cannot be copied"),
+        (_CONSTANT, "exact-if-deterministic", "Constant is no callback of Keras' own"),
     ],
-    ids=["copied", "unseen"],
+    ids=["copied", "unseen", "own"],
 )
 def test_what_functions_keep_is_copied_or_doubted(
     zygote: Zygote, tmp_path: Path, body: str, level: str, word: str

@@ -163,7 +163,10 @@ class Fit:
             module = type(callback).__module__
             if not module.startswith("keras.") or type(callback).__name__ == "LambdaCallback":
                 name = type(callback).__name__
-                self._session.doubt(f"what {name} keeps outside of its attributes is not seen")
+                self._session.doubt(
+                    f"{name} is no callback of Keras' own: its attributes come back, and whether"
+                    " it keeps anything elsewhere is not seen; `hermesctl verify-resume` shows it"
+                )
         self._kept = Kept(callbacks.callbacks, self.model, self._session.doubt)
         past = self.ended or self.position
         if past is None:
