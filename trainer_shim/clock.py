@@ -1,11 +1,11 @@
 """The time of day as a program's beginning has read it, told to it again when it is run again.
 
-Rule: what a program names by the clock before it trains (the folder of its run, a log in it) has
-the same name when it is run again. Only its own lines are told, each by its file, its number and
-how often it has read; what a line reads beyond that goes on from what was told last, lest a program
-that waits for something thinks that it has waited for days. A library, which may sign by the clock
-or let things expire, reads the true time, and so does the program once it trains. The clocks that
-only measure (`perf_counter`, `monotonic`) are left alone.
+Rule: what a program names by the clock or by `uuid4` before it trains (the folder of its run, a log
+in it) has the same name when it is run again. Only its own lines are told, each by its file, its
+number and how often it has read; what a line reads beyond that goes on from what was told last,
+lest a program that waits for something thinks that it has waited for days. A library, which may
+sign by the clock or let things expire, reads the true time, and so does the program once it trains.
+The clocks that only measure (`perf_counter`, `monotonic`) are left alone.
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ import os
 import sys
 import threading
 import time
+import uuid
 from typing import Any, Callable
 
 from trainer_shim.sources import is_programs_own
 
-Readings = dict[str, list[int]]  # of each line, in nanoseconds since 1970
+# Of each line, in nanoseconds since 1970; of one that asks for a UUID, as numbers.
+Readings = dict[str, list[int]]
 
 MOST = 1_000
 _OWN = os.sep + os.path.join("trainer_shim", "clock.py")
 _true_time = time.time_ns
+_true_uuid = uuid.uuid4
 
 _given: Readings = {}
 _turns: dict[str, int] = {}
@@ -50,6 +53,7 @@ def begin(told: Readings, is_rerun: bool) -> None:
     _replace(time, "asctime", _at_a_time(time.asctime, 0))
     _replace(time, "time", _seconds)
     _replace(time, "time_ns", _nanoseconds)
+    _replace(uuid, "uuid4", _uuid4)
     for name, read in (("now", _now), ("utcnow", _utcnow)):
         _replace(datetime.datetime, name, classmethod(read))
 
@@ -79,26 +83,43 @@ def _end() -> None:
 
 def _read() -> int:
     """What the clock says to whoever has called what is replaced."""
-    global _count, _behind
-    if _process is None:
+    global _behind
+    line = _line()
+    if line is None:
         return _true_time()
+    told = _told(line)
+    if told is not None:
+        _behind = told - _true_time()
+        return told
+    return _keep(line, _true_time() + _behind)
+
+
+def _line() -> str | None:
+    """The program's own line that has called what is replaced; None for who is told nothing."""
+    if _process is None:
+        return None
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.endswith(_OWN):
         frame = frame.f_back
     is_main = threading.current_thread() is threading.main_thread()
     if _process != os.getpid() or not is_main or not is_programs_own(frame.f_code.co_filename):
-        return _true_time()
-    line = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+        return None
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+def _told(line: str) -> int | None:
+    """What a line was told when it first asked as often as now; None if it did not."""
     readings, turn = _given.setdefault(line, []), _turns.get(line, 0)
     _turns[line] = turn + 1
-    if turn < len(readings):
-        _behind = readings[turn] - _true_time()
-        return readings[turn]
-    now = _true_time() + _behind
+    return readings[turn] if turn < len(readings) else None
+
+
+def _keep(line: str, reading: int) -> int:
+    global _count
     if _count < MOST:
         _count += 1
-        readings.append(now)
-    return now
+        _given[line].append(reading)
+    return reading
 
 
 # -- in place of what there is ------------------------------------------------------------------
@@ -110,6 +131,15 @@ def _seconds() -> float:
 
 def _nanoseconds() -> int:
     return _read()
+
+
+def _uuid4() -> uuid.UUID:
+    line = _line()
+    if line is None:
+        return _true_uuid()
+    asks = f"{line} uuid4"  # it may read the time, too
+    told = _told(asks)
+    return uuid.UUID(int=_keep(asks, _true_uuid().int) if told is None else told)
 
 
 def _at_a_time(original: Callable[..., Any], place: int) -> Callable[..., Any]:

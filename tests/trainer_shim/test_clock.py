@@ -14,14 +14,14 @@ from tests.trainer_shim.suspending import QUIET, warm_zygote
 from tests.trainer_shim.test_kept import run
 
 READING = """
-import datetime, json, os, pathlib, sys, threading, time
+import datetime, json, os, pathlib, sys, threading, time, uuid
 from datetime import date, datetime as when
 from time import time as seconds
 import trainer_shim
 told = [time.time(), seconds(), time.time_ns(), time.strftime("%X"), time.ctime(), time.asctime(),
         time.localtime(), time.gmtime(None), when.now().isoformat(), str(when.today()),
         str(when.now(datetime.timezone.utc)), datetime.datetime.utcnow().isoformat("_", "auto"),
-        f"{date.today()}"]
+        f"{date.today()}", f"{time.time()} {uuid.uuid4()} {uuid.uuid4().hex[:8]}"]
 assert abs(told[0] - told[2] / 1e9) < 5 and when.fromtimestamp(told[0]) <= when.now()
 assert abs(time.mktime(time.strptime(told[4])) - told[0]) < 5
 assert time.strftime("%Y", time.gmtime(0)) == "1970" and time.ctime(0) != time.ctime()
@@ -44,11 +44,13 @@ thread = threading.Thread(target=lambda: true.append(time.time_ns()))
 thread.start()
 thread.join()
 trial = trainer_shim.attach()
-step = trial.resume.step if trial.resume else 0
+step, names = trial.resume.step if trial.resume else 0, set()
 while step < 3:
     step += 1
     trial.report(step, save=lambda path: None)
     true.append(seconds() * 1e9)
+    names.add(uuid.uuid4())
+assert len(names) == step - (trial.resume.step if trial.resume else 0)
 assert type(vars(datetime.datetime)["now"]).__name__ == "classmethod_descriptor"
 with open("../read", "a") as file:
     file.write(json.dumps([told, true]) + "\\n")
