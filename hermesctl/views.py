@@ -37,7 +37,6 @@ from hermesctl.tables import (
 from hermesctl.text import count, duration, one_line, percent, printable
 
 _NEXT_SHOWN = 5
-_EPOCHS = 20
 
 
 @dataclass(slots=True)
@@ -298,10 +297,10 @@ def next_commands(study: str, best: Trial | None = None, *, ended: bool = False)
     return table
 
 
-def _more_epochs(trial: Trial) -> int:
-    """Twice what it had, or a number for a person to change."""
+def _more_epochs(trial: Trial) -> int | str:
+    """Twice what it had; a letter for a number where that is the program's own."""
     epochs = trial.params.get("epochs")
-    return 2 * epochs if isinstance(epochs, int) else _EPOCHS
+    return 2 * epochs if isinstance(epochs, int) else "N"
 
 
 def _params(trial: Trial) -> RenderableType:
