@@ -66,6 +66,38 @@ history = model.fit(x, y, batch_size=20, epochs=3, verbose=0)
 final(model, history.history, [float(one.double().sum()) for one in model.buffers()])
 """
 
+# A step of the program's own, from a state to the next one.
+OWN_STEP = """
+import jax
+
+class Own(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.dense, self.tracker = layers.Dense(1), keras.metrics.Mean(name="loss")
+    def call(self, x):
+        return self.dense(x)
+    def compute(self, trainable, others, x, y):
+        predicted, others = self.stateless_call(trainable, others, x)
+        return keras.ops.mean(keras.ops.abs(predicted - y)), others
+    def train_step(self, state, data):
+        trainable, others, slots, metrics = state
+        differentiate = jax.value_and_grad(self.compute, has_aux=True)
+        (loss, others), gradients = differentiate(trainable, others, *data)
+        trainable, slots = self.optimizer.stateless_apply(slots, gradients, trainable)
+        metrics = self.tracker.stateless_update_state(metrics, loss)
+        logs = {"loss": self.tracker.stateless_result(metrics)}
+        return logs, (trainable, others, slots, metrics)
+    @property
+    def metrics(self):
+        return [self.tracker]
+
+model = Own()
+model.compile("adam")
+model(x[:1])
+history = model.fit(x, y, batch_size=20, epochs=3, verbose=0)
+final(model, history.history)
+"""
+
 # Averages of the weights: tensors made anew at each step, and tensors that change, which the script
 # looks at too.
 AVERAGES = """

@@ -65,7 +65,7 @@ def test_another_keras_only_parks_and_tells_its_losses(tmp_path: Path) -> None:
         assert line.startswith("FINAL torch")
 
 
-@pytest.mark.parametrize("backend", ["tensorflow", "torch"])
+@pytest.mark.parametrize("backend", ["tensorflow", "torch", "jax"])
 def test_a_name_that_is_gone_and_a_version_untested_are_named(backend: str) -> None:
     pytest.importorskip(backend)
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": backend}

@@ -12,7 +12,7 @@ import inspect
 from typing import Any
 
 from trainer_shim import sown
-from trainer_shim.adapters import keras_plain, seeds
+from trainer_shim.adapters import keras_plain, seeds, torch_fits
 from trainer_shim.adapters import keras_private as private
 from trainer_shim.adapters.around import around
 from trainer_shim.adapters.keras_backend import here
@@ -53,7 +53,7 @@ def _hook_fit(session: Session) -> None:
         arguments.apply_defaults()
         under_way = session.open(model, arguments)
         try:
-            with here().alone(session):
+            with torch_fits.aside(session.obstacle):
                 history = original(model, *args, **kwargs)
         except BaseException as error:
             session.abandon(error)

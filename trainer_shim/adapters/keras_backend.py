@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "tensorflow": "trainer_shim.adapters.keras_on_tensorflow",
     "torch": "trainer_shim.adapters.keras_on_torch",
+    "jax": "trainer_shim.adapters.keras_on_jax",
 }
 
 
@@ -58,8 +58,11 @@ class Source(Protocol):
     def all_again(self, ended: State) -> None:
         """Read what this fit has read, which had ended."""
 
-    def go_on(self, source: Iterator[Any], position: State, batches: int) -> None:
-        """Move to where it was: Keras' own `source` of this epoch, and the data behind it."""
+    def go_on(self, source: Iterator[Any], position: State, batches: int) -> Any:
+        """Move to where it was: Keras' own `source` of this epoch, and the data behind it.
+
+        The last that the source gave.
+        """
 
 
 class Watched:
@@ -69,6 +72,7 @@ class Watched:
         self.kind = kind
         self.losses: dict[str, Any] | None = None  # of the latest step
         self.logs: Any = None  # the very object that the latest step returned
+        self.past_logs: Any = None  # to be returned by the next step, in place of doing it
         self.variables: list[Any] = []  # that Keras does not list
         self.obstacle: str | None = None
         self.compiled: Any = None  # None for a function that the model makes itself
@@ -80,11 +84,10 @@ class Watched:
 class Backend(Protocol):
     """One of the frameworks that Keras computes with."""
 
+    needs_a_step: bool  # Keras fails in an epoch that does none, as there may be after a restore
+
     def hook(self, session: Session) -> None:
         """Watch the functions that models make for their steps, and what only it has."""
-
-    def alone(self, session: Session) -> AbstractContextManager[None]:
-        """While Keras trains: no adapter of the framework's own loops sees to that."""
 
     def is_seeded(self) -> bool:
         """Whether the program has given it a seed."""

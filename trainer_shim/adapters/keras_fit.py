@@ -74,7 +74,9 @@ class Fit:
         if position is None:
             self.source.epoch_begins()
         else:
-            self._go_on(source, position)
+            last = self._go_on(source, position)
+            if here().needs_a_step:
+                yield from self._done_before(last)
             if self._broke:
                 return
         total = self.source.iterator.num_batches
@@ -89,6 +91,17 @@ class Fit:
         self._broke = False
         if position is not None and self._is_last_epoch:
             self.end = position  # no batch was left: it is the last one's
+
+    def _done_before(self, last: Any) -> Iterator[Any]:
+        """The step before the checkpoint, of which nothing is done again but to give its logs."""
+        unseen = ("on_train_batch_begin", "on_train_batch_end")
+        self._watched.past_logs = self._logs
+        vars(self.callbacks).update((name, lambda *_, **__: None) for name in unseen)
+        try:
+            yield last
+        finally:
+            for name in unseen:
+                del vars(self.callbacks)[name]
 
     def _begin_loop(self, total: int | None) -> None:
         if self._watched.compiled is None:
@@ -244,19 +257,20 @@ class Fit:
         self._session.steps = past["steps"]
         set_random(past["random"], self.source.is_read_on)
 
-    def _go_on(self, source: Iterator[Any], position: state.State) -> None:
+    def _go_on(self, source: Iterator[Any], position: state.State) -> Any:
         with self._session.restoring():
             self.source.check(position)
         self._batch, self._broke = position["batch"], position["broke"]
         # First: where both draw from one shuffle, the position of the training data is of the two.
         self.validation.go_on(position["validations"])
-        self.source.go_on(source, position, self._batch)
+        last = self.source.go_on(source, position, self._batch)
         self._retrace(position)
         self.put_in_place(position)
         self._logs = position["logs"]
         self._session.restored()
         # A finished fit goes on from its last batch: its files are those of its end by now.
         self._kept.forget_rows(position["callbacks"])
+        return last
 
     def _retrace(self, past: state.State) -> None:
         """Trace in the order of then: shapes seen earlier decide what a graph looks like."""

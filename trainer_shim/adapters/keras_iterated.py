@@ -174,14 +174,16 @@ class Iterated:
             self._reading.all_again(ended["reading"], ended["seen"])
         self._set_drawn(ended["drawn"])
 
-    def go_on(self, source: Iterator[Any], position: State, batches: int) -> None:
+    def go_on(self, source: Iterator[Any], position: State, batches: int) -> Any:
         """Move to where it was: Keras' own `source` of this epoch, and the data behind it."""
         if self._reading is not None:
             self._reading.epochs_again(position["reading"])
         self._then = position["begun"]
         for _ in range(batches):
-            self._batches = next(source)[2]
+            last = next(source)
+        self._batches = last[2]
         self.iterator._steps_seen = position["seen"]
         seen = min(position["seen"], self.iterator.data_adapter.num_batches or position["seen"])
         self._batches.skip(seen, by_reading=self._reading is not None)
         self._set_drawn(position["drawn"])
+        return last

@@ -61,6 +61,11 @@ def capturing() -> Iterator[dict[str, Any]]:
         _found = before
 
 
+def under_way() -> dict[str, Any] | None:
+    """What was found by now of the step under way; None if there is none."""
+    return _found
+
+
 def choose(
     found: dict[str, Any], logs: Any, scalar: Callable[[Any], Any], unknown: Callable[[], Any]
 ) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import pickle
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from trainer_shim.adapters import keras_graph as graph
@@ -17,6 +16,8 @@ if TYPE_CHECKING:
 
 
 class _TensorFlow:
+    needs_a_step = False
+
     def hook(self, session: Session) -> None:
         def make_function(original: Any, model: Any, step: Any) -> Any:
             if step not in (model.train_step, model.test_step):
@@ -36,9 +37,6 @@ class _TensorFlow:
         around(private.trainer(), "_make_function", make_function)
         arrays = private.find(private.ARRAYS, "ArrayDataAdapter")
         around(arrays, "get_tf_dataset", get_tf_dataset)
-
-    def alone(self, session: Session) -> AbstractContextManager[None]:
-        return nullcontext()  # `tf_fits` does it
 
     def is_seeded(self) -> bool:
         return private.find(private.CONTEXT, "global_seed")() is not None

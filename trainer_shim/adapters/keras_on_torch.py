@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from trainer_shim.adapters import keras_losses as losses
 from trainer_shim.adapters import keras_private as private
-from trainer_shim.adapters import torch as loops
 from trainer_shim.adapters.around import around
 from trainer_shim.adapters.keras_backend import Watched
 from trainer_shim.adapters.keras_iterated import Iterated
@@ -18,11 +15,12 @@ from trainer_shim.adapters.keras_variables import KerasVariables
 if TYPE_CHECKING:
     from trainer_shim.adapters.keras_session import Session
 
-_BOTH = "the program trains by Keras' fit and by a loop of its own"
 _NAN = float("nan")
 
 
 class _Torch(KerasVariables):
+    needs_a_step = False
+
     def hook(self, session: Session) -> None:
         def make_train_function(original: Any, model: Any, force: bool = False) -> Any:
             before = model.train_function
@@ -33,21 +31,6 @@ class _Torch(KerasVariables):
             return made
 
         around(private.trainer(), "make_train_function", make_train_function)
-
-    @contextmanager
-    def alone(self, session: Session) -> Iterator[None]:
-        own = loops.session()
-        if own is None:
-            yield
-            return
-        if own.steps:
-            session.obstacle(_BOTH)
-        before, own.in_fit = own.in_fit, session.obstacle
-        try:
-            yield
-        finally:
-            own.in_fit = before
-            own.standing.other_trained(_BOTH)
 
     def is_seeded(self) -> bool:
         import keras

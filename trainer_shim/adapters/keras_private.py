@@ -12,7 +12,7 @@ from typing import Any
 from trainer_shim.adapters.private_names import find as find
 from trainer_shim.adapters.private_names import first_missing, first_untested, first_unused
 
-TESTED = {"keras": ("3.15",), "tensorflow": ("2.21",), "torch": ("2.13",)}
+TESTED = {"keras": ("3.15",), "tensorflow": ("2.21",), "torch": ("2.13",), "jax": ("0.10",)}
 
 TRAINER = "keras.src.backend.{}.trainer"
 BASE_TRAINER = "keras.src.trainers.trainer"
@@ -34,8 +34,12 @@ OP_REGISTRY = "tensorflow.python.framework.op_def_registry"
 TORCH_LOADER = "torch.utils.data.dataloader"
 
 # Of each backend: where it trains, and its iterator over epochs.
-TRAINERS = {"tensorflow": "TensorFlowTrainer", "torch": "TorchTrainer"}
-ITERATORS = {"tensorflow": "TFEpochIterator", "torch": "TorchEpochIterator"}
+TRAINERS = {"tensorflow": "TensorFlowTrainer", "torch": "TorchTrainer", "jax": "JAXTrainer"}
+ITERATORS = {
+    "tensorflow": "TFEpochIterator",
+    "torch": "TorchEpochIterator",
+    "jax": "JAXEpochIterator",
+}
 
 NAMES = (
     (BASE_TRAINER, "Trainer._compute_loss"),
@@ -76,6 +80,15 @@ NAMES_ON = {
         (TORCH_LOADER, "_BaseDataLoaderIter._next_index"),
         (TORCH_LOADER, "_SingleProcessDataLoaderIter._next_data"),
     ),
+    "jax": (
+        (TRAINER, "JAXTrainer.fit"),
+        (TRAINER, "JAXTrainer.make_train_function"),
+        (TRAINER, "JAXTrainer._update_metrics_variables"),
+        (TRAINER, "JAXTrainer.jax_state_sync"),
+        (TRAINER, "JAXEpochIterator._get_iterator"),
+        (TRAINER, "is_nnx_enabled"),
+        ("jax.core", "Tracer._trace"),
+    ),
 }
 # Attributes of objects and variables of functions, each by a function that has it.
 USES = (
@@ -96,6 +109,12 @@ USES_ON = {
         (TRAINER, "TorchTrainer.fit", "_initial_epoch"),
         (TORCH_LOADER, "_BaseDataLoaderIter.__init__", "_num_yielded"),
         (LOADERS, "TorchDataLoaderAdapter.__init__", "_dataloader"),
+    ),
+    "jax": (
+        (TRAINER, "JAXTrainer.fit", "_eval_epoch_iterator"),
+        (TRAINER, "JAXTrainer.fit", "_initial_epoch"),
+        (TRAINER, "JAXTrainer.fit", "_jax_state_synced"),
+        (TRAINER, "JAXTrainer.train_step", "_update_metrics_variables"),
     ),
 }
 

@@ -157,7 +157,7 @@ class Source:
             dataset = self.iterator.data_adapter.get_tf_dataset()
             draw_again(dataset, ended["iterators"], ended["read_iterators"])
 
-    def go_on(self, source: Iterator[Any], position: state.State, batches: int) -> None:
+    def go_on(self, source: Iterator[Any], position: state.State, batches: int) -> Any:
         """Move to where it was: Keras' own `source` of this epoch, and the data behind it."""
         self._iterators = position["iterators"] - 1
         self._read_iterators = position["read_iterators"]
@@ -165,7 +165,8 @@ class Source:
         if self.reading is not None:
             self.reading.epochs_again(position["reading"])
         for _ in range(batches):
-            self._data = next(source)[2]
+            last = next(source)
+        self._data = last[2]
         self.iterator._steps_seen = position["seen"]
         self._data_start = position["data_start"]
         seen = min(position["seen"], self.iterator.data_adapter.num_batches or position["seen"])
@@ -173,3 +174,4 @@ class Source:
             self.is_read_on = not self.reading.batches_again(seen)
         elif position["data"]:
             move_iterator(self._data, self._data_start, position["data"], seen)
+        return last
