@@ -102,7 +102,7 @@ def watch(make: Any, model: Any, step: Any, kind: str, seen: TraceSeen) -> Any:
         watched.fresh = not tf.executing_eagerly()
         if kind != "train":
             return step(data), {}
-        with losses.capturing() as found:
+        with losses.Capturing() as found:
             logs = step(data)
         return logs, losses.choose(found, logs, _scalar, lambda: tf.constant(float("nan")))
 

@@ -6,8 +6,6 @@ Rule: it is the very tensor that Keras differentiates, so rounding stays as it i
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Callable
 
 from trainer_shim.adapters import keras_private as private
@@ -49,16 +47,20 @@ def _saw_mean(found: dict[str, Any], mean: Any, _: Any, values: Any, *__: Any, *
         found["mean"] = values
 
 
-@contextmanager
-def capturing() -> Iterator[dict[str, Any]]:
-    """What is found of the losses of one step, by the time it is done."""
-    global _found
-    found: dict[str, Any] = {}
-    before, _found = _found, found
-    try:
-        yield found
-    finally:
-        _found = before
+class Capturing:
+    """What is found of the losses of one step, by the time it is done: not of one within it."""
+
+    __slots__ = ("_before",)
+
+    def __enter__(self) -> dict[str, Any]:
+        global _found
+        found: dict[str, Any] = {}
+        self._before, _found = _found, found
+        return found
+
+    def __exit__(self, *_: object) -> None:
+        global _found
+        _found = self._before
 
 
 def under_way() -> dict[str, Any] | None:
@@ -73,10 +75,12 @@ def choose(
 
     `scalar` is what can be told of a value, or None; `unknown` makes one that is not known.
     """
-    data, total, mean = (scalar(found.get(name)) for name in ("data", "total", "mean"))
-    loss = next((value for value in (data, total, mean) if value is not None), None)
+    data, total = scalar(found.get("data")), scalar(found.get("total"))
+    loss = data if data is not None else total
     if loss is None:
-        loss = scalar(logs.get("loss")) if isinstance(logs, dict) else None
+        loss = scalar(found.get("mean"))
+    if loss is None and isinstance(logs, dict):
+        loss = scalar(logs.get("loss"))
     if loss is None:
         loss = unknown()
     if total is None or data is None or found["total"] is found["data"]:

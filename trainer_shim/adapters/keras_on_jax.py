@@ -104,7 +104,7 @@ def _make_train_function(original: Any, model: Any, force: bool = False) -> None
     watched = Watched("train")
 
     def train_step(state: Any, data: Any) -> Any:
-        with losses.capturing() as found:
+        with losses.Capturing() as found:
             logs, state = step(state, data)
         told = {"total": found["out"]} if "out" in found else found
         return (logs, losses.choose(told, logs, _Reach(data).scalar, lambda: _NAN)), state

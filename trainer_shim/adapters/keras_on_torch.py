@@ -114,13 +114,23 @@ class _Torch(KerasVariables):
 
 def _watch(inner: Any) -> Any:
     """Keras' function over a batch, with the losses put aside."""
+    import torch
+
+    tensor = torch.Tensor
     watched = Watched("train")
     watched.compiled = inner
 
+    def is_tensor(value: Any) -> Any:
+        return value if isinstance(value, tensor) else None
+
+    def unknown() -> Any:
+        return _NAN
+
     def function(data: Any) -> Any:
-        with losses.capturing() as found:
+        with losses.Capturing() as found:
             logs = inner(data)
-        watched.losses = losses.choose(found, logs, _scalar, lambda: _NAN)
+        chosen = losses.choose(found, logs, is_tensor, unknown)
+        watched.losses = {name: _scalar(value) for name, value in chosen.items()}
         watched.logs = logs
         return logs
 
@@ -143,10 +153,8 @@ def _watch_compiled(inner: Any) -> Any:
 
 
 def _scalar(value: Any) -> Any:
-    import torch
-
-    if not isinstance(value, torch.Tensor):
-        return None
+    if value is _NAN:
+        return value
     value = value.detach()  # whoever holds it does not hold what it was computed from
     return value if not value.dim() else value.mean()
 
