@@ -36,7 +36,7 @@ COLUMNS = [
 ]  # fmt: skip
 
 
-def wanted(contender: Contender, slots: int, epochs: int, once_more: bool) -> Wanted:
+def wanted(contender: Contender, slots: int, epochs: int, once_more: bool = False) -> Wanted:
     """The example's study under a policy, for its first run or for its second."""
     spec = yaml.safe_load((EXAMPLE / "study.yaml").read_text())
     spec["parameters"]["epochs"] = {"value": epochs}

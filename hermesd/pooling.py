@@ -5,6 +5,7 @@ Rule: what a pool asks for is refused at the start of the head, never when it is
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -56,6 +57,9 @@ def _setting(value: Any) -> Any:
 
 
 def _made(plugin: Plugin, info: ValidationInfo) -> Plugin:
+    for key, value in plugin.settings:
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"a finite number for {key}, not {value}")
     try:
         make_policy(plugin) if info.field_name == "policy" else make_placement(plugin)
     except BadSetting as bad:

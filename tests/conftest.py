@@ -22,6 +22,7 @@ def _have(*packages: str) -> bool:
 
 _MISSING = {
     "tensorflow": lambda: importlib.util.find_spec("tensorflow") is None,
+    "jax": lambda: importlib.util.find_spec("jax") is None,
     "torch": lambda: importlib.util.find_spec("torch") is None,
     "lightning": lambda: not _have("lightning", "pytorch_lightning"),
     "transformers": lambda: not _have("transformers", "accelerate"),

@@ -233,6 +233,10 @@ BAD_FILES = [
     ("[pools.gold]\nnodes = ['a b']\n", r"pools\.gold\.nodes\.0 = a b: expected the name of a"),
     ("[pools.default]\nnodes = ['n']\n", r"pools: expected no nodes in default: it has all"),
     (
+        "[pools.gold]\nnodes = ['n']\npolicy = {name = 'best_first', target = -inf}\n",
+        r"pools\.gold\.policy: expected a finite number for target, not -inf",
+    ),
+    (
         "[pools.gold]\nnodes = ['n']\n[pools.red]\nnodes = ['m', 'n']\n",
         r"pools: expected n in one pool, not in gold and red",
     ),

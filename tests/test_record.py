@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from hermesd import record
 from hermesd.core.commands import Launch
-from hermesd.core.events import Extended, Paused, QuantumEnded, Reported, RunStarted, Submitted
+from hermesd.core.events import (
+    Extended,
+    Paused,
+    PoolsConfigured,
+    QuantumEnded,
+    Reported,
+    RunStarted,
+    Submitted,
+)
 from hermesd.core.losses import Chunk
 from hermesd.core.model import Quantum, RunId, Scalar
 
@@ -28,9 +36,13 @@ st.register_type_strategy(str, TEXT)
 ENTRIES = st.one_of([st.from_type(kind) for kind in record.KINDS.values()])
 
 
+WITH_SETTINGS = Submitted | Extended | PoolsConfigured
+
+
 def with_scalars(entry: Any) -> bool:
-    """Infinities are no values of hyper-parameters and settings: a study with one is refused."""
-    return "inf" not in repr(entry) or not isinstance(entry, Submitted | Extended)
+    """Infinities are no values of hyper-parameters and settings: a study or a pool with one is
+    refused."""
+    return "inf" not in repr(entry) or not isinstance(entry, WITH_SETTINGS)
 
 
 @given(ENTRIES.filter(with_scalars))

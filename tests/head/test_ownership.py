@@ -312,7 +312,8 @@ async def test_why_a_place_is_avoided_names_nobody_elses_trials(people: People) 
         events = [str(event) async for response in call for event in response.events]
         return f"{nodes} {events}"
 
-    assert "digits/1, digits/3 failed there" in await said(people.operator)
+    words = "digits/1 failed there: ECC error 1; digits/3 failed there: ECC error 2"
+    assert words in await said(people.operator)
     assert "ECC error 2" in await said(people.alice)
     assert FAILED_THERE in await said(people.bob)
     assert "digits" not in await said(people.bob)

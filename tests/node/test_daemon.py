@@ -182,7 +182,7 @@ async def test_a_program_that_says_nothing_and_ends_well(
 async def test_an_interpreter_that_is_not_there(head: Head, node: Node, launch: Launch) -> None:
     run = launch(python="/nowhere/python")
     failed = await head.hears(RunFailed, run)
-    assert failed.error_kind == "not_started"
+    assert failed.error_kind == "unmet"
     assert "/nowhere/python" in failed.detail
 
 

@@ -22,7 +22,6 @@ BACKEND = {"KERAS_BACKEND": "jax"}
 @pytest.fixture(scope="module")
 def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
     """A process that has imported Keras with JAX, and run nothing."""
-    pytest.importorskip("jax")
     with warm_zygote(tmp_path_factory.mktemp("zygote"), "keras", **BACKEND) as warm:
         yield warm
 

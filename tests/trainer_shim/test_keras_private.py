@@ -44,9 +44,9 @@ print(private.untested())
 """
 
 
+@pytest.mark.torch
 def test_another_keras_only_parks_and_tells_its_losses(tmp_path: Path) -> None:
     """By nothing but a callback; it is held at its boundaries, and computes what it would."""
-    pytest.importorskip("torch")
     backend = {"KERAS_BACKEND": "torch"}
     with warm_zygote(tmp_path, "torch", **backend) as zygote:
         runs = Runs(zygote, tmp_path, PLAIN, **backend)
@@ -65,9 +65,13 @@ def test_another_keras_only_parks_and_tells_its_losses(tmp_path: Path) -> None:
         assert line.startswith("FINAL torch")
 
 
-@pytest.mark.parametrize("backend", ["tensorflow", "torch", "jax"])
+BACKENDS = [
+    pytest.param(each, marks=getattr(pytest.mark, each)) for each in ("tensorflow", "torch", "jax")
+]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_name_that_is_gone_and_a_version_untested_are_named(backend: str) -> None:
-    pytest.importorskip(backend)
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": backend}
     env = environment(PYTHONPATH=str(ROOT), **quiet)
     run = subprocess.run(

@@ -165,7 +165,7 @@ def test_only_what_is_written_beside_the_training_goes_past_the_cache(
     ours, hosts = socket.socketpair()
     with ours, hosts:
         calls = Calls(monkeypatch)
-        saver = Saver(Mailbox(ours), str(tmp_path))
+        saver = Saver(Mailbox(ours), str(tmp_path), lambda why: None)
         saver.save("one", Body, {"step": 1}, wait)
         saver.join()
         assert snapshot.verify(str(tmp_path / "one"))["step"] == 1
