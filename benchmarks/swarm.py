@@ -92,6 +92,7 @@ class Node:
         self._sent: deque[tuple[int, float]] = deque()
         self._asked = 0.0
         self._due = 0.0
+        self._seen_paths: list[str] = []
 
     async def attach(self) -> None:
         """Keep a stream open, as a node does."""
@@ -133,6 +134,8 @@ class Node:
                 self._grant = answer.renew.grant
                 self.seen.command.append(now - self._asked)
                 self._due = now + QUANTUM_SECONDS
+            case "look":
+                self._seen_paths += answer.look.paths
             case _:
                 pass  # hints
 
@@ -155,6 +158,10 @@ class Node:
 
     def _second(self) -> Iterator[node_pb2.AttachRequest]:
         now = time.monotonic()
+        if self._seen_paths:
+            sights = [node_pb2.Sight(path=path) for path in self._seen_paths]
+            self._seen_paths.clear()
+            yield self._event(looked=node_pb2.Looked(node=self.name, sights=sights))
         if not self._run:
             yield node_pb2.AttachRequest(heartbeat=node_pb2.Heartbeat())
             return
