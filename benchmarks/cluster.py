@@ -38,6 +38,11 @@ from hermesd.identity import Identity, Role
 
 # Every quantum is over once.
 SETTLE_SECONDS = 12
+COLUMNS = [
+    "nodes", "connect_s", "events_per_s", "head_cores", "head_mb", "kib_per_node",
+    "lease_p50_ms", "lease_p99_ms", "safe_p50_ms", "safe_p99_ms",
+    "command_p50_ms", "command_p99_ms", "late_p99_ms", "streams_lost",
+]  # fmt: skip
 LONG = """
 import argparse, json, os, pathlib, time
 import trainer_shim
@@ -103,15 +108,14 @@ def enrol_all(head: Daemons, count: int) -> Path:
 @contextmanager
 def swarm(head: Daemons, members: Path) -> Iterator[subprocess.Popen[str]]:
     """The simulated nodes for the length of a block."""
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "benchmarks.swarm", head.address, str(members)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
+    ) as process:  # fmt: skip
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def told(process: subprocess.Popen[str], line: str = "") -> str:
@@ -221,14 +225,9 @@ def main() -> None:
     if options.quick:
         options.nodes, options.seconds, options.copies = [50], 10, 3
         options.leases = [10.0]
-    columns = [
-        "nodes", "connect_s", "events_per_s", "head_cores", "head_mb", "kib_per_node",
-        "lease_p50_ms", "lease_p99_ms", "safe_p50_ms", "safe_p99_ms",
-        "command_p50_ms", "command_p99_ms", "late_p99_ms", "streams_lost",
-    ]  # fmt: skip
     if options.nodes:
         rows = [under_nodes(count, options.seconds) for count in options.nodes]
-        publish("cluster", columns, rows)
+        publish("cluster", COLUMNS, rows)
     moves: list[list[str | float]] = []
     if options.copies:
         seconds = copies(options.megabytes, options.copies)

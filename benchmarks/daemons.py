@@ -26,7 +26,7 @@ class Daemons:
     def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
         self.folder = folder
         self.address = f"127.0.0.1:{_free_port()}"
-        self._pids: dict[str, int] = {}
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._environment = {
             **{k: v for k, v in os.environ.items() if not k.startswith("HERMES_")},
             "HERMES_HEAD_LISTEN": self.address,
@@ -61,8 +61,8 @@ class Daemons:
 
     def kill(self, name: str) -> None:
         """kill -9 of everything of a node, of its daemon first: nobody is left to tell."""
-        with suppress(ProcessLookupError):
-            os.kill(self._pids[name], signal.SIGKILL)
+        self._processes[name].kill()
+        self._processes[name].wait()
         mark = f"{self.folder / name}".encode()
 
         def is_its(pid: int) -> bool:
@@ -87,7 +87,7 @@ class Daemons:
                 [sys.executable, "-m", "hermesd.cli", *words],
                 env=self._environment, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
-        self._pids[name] = process.pid
+        self._processes[name] = process
         return process.pid
 
 
