@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import sys
 import types
@@ -18,11 +19,13 @@ class Source:
 
     def __init__(self) -> None:
         self.given = 0
+        self.since = 0
         self.said: str | None = None
         self.where: tuple[types.CodeType, int] | None = None
         self.counters: list[Any] = []
 
     def __iter__(self) -> Source:
+        self.since = statements.collections()
         return self
 
     def __next__(self) -> int:
@@ -35,7 +38,7 @@ class Source:
 
     def _look(self, frame: types.FrameType) -> None:
         try:
-            where, self.counters = statements.statement(frame, self)
+            where, self.counters = statements.statement(frame, self, self.since)
         except statements.OtherWay as error:
             self.said = str(error)
         else:
@@ -65,6 +68,42 @@ def test_a_for_statement_is_found(read: Callable[[Source], None], counters: int)
     assert source.where is not None
     assert source.where[0] is read.__code__
     assert len(source.counters) == counters
+
+
+def by_any(batches: Iterator[Any]) -> None:
+    for _ in batches:
+        pass
+
+
+def test_a_statement_that_is_known_is_looked_at_among_young_objects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To look at all of them takes long; it is done again where it reads in another way."""
+    walks: list[Any] = []
+    all_referrers = gc.get_referrers
+    monkeypatch.setattr(gc, "get_referrers", lambda one: walks.append(one) or all_referrers(one))
+
+    def counters_of(read: Callable[[Source], None]) -> int:
+        walks.clear()
+        source = Source()
+        read(source)
+        assert source.said is None
+        return len(source.counters)
+
+    gc.disable()  # a collection in between asks for a look at all
+    try:
+        plain, twice = (
+            [(counters_of(read), len(walks)) for _ in range(2)]
+            for read in (lambda one: by_any(iter(one)), lambda one: by_any(enumerate(one)))
+        )
+    finally:
+        gc.enable()
+    assert plain == [(0, 1), (0, 0)]
+    assert twice == [(1, 2), (1, 0)]
+    assert counters_of(counted) == 1
+    source = Source()
+    by_any(zip(source, strict=False))
+    assert source.said is not None
 
 
 def by_hand(source: Source) -> None:

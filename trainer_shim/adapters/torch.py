@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from trainer_shim.adapters import torch_generators
 from trainer_shim.adapters import torch_private as private
+from trainer_shim.adapters import torch_statement as statements
 from trainer_shim.adapters import torch_whole as whole
 from trainer_shim.adapters.ends import End
 from trainer_shim.adapters.torch_beside import Beside
@@ -114,6 +115,7 @@ class Session:
 
     def open(self, loader: Any, make: Any, frame: types.FrameType) -> Any:
         """An iterator over `loader`, where `make` would make one."""
+        since = statements.collections()
         if self.is_aside:
             return make(loader)
         if self.run is not None:
@@ -133,7 +135,7 @@ class Session:
             begin_again(loader, past["before"])
         else:
             past = None
-        opened = Pass(self, loader, number, past)
+        opened = Pass(self, loader, number, past, since)
         self._is_opening = True
         try:
             iterator = make(loader)  # workers are given their first batches here
@@ -159,6 +161,8 @@ class Session:
 
     def is_inside(self, asking: Pass) -> bool:
         """Whether this pass is under way; those inside of it are over and forgotten then."""
+        if self._inside and self._inside[-1] is asking and len(self._records) == asking.number + 1:
+            return True
         if asking not in self._inside:
             return False
         del self._inside[self._inside.index(asking) + 1 :]
@@ -202,7 +206,7 @@ class Session:
         if kind == "module" and isinstance(one, torch.nn.modules.lazy.LazyModuleMixin):
             self.obstacle(f"{type(one).__name__} has no parameters before its first batch")
 
-    def stepped(self, optimizer: Any) -> None:
+    def stepped(self, optimizer: Any, *_: Any) -> None:
         """An optimizer has changed its parameters (or a GradScaler has skipped that)."""
         if self.in_fit is not None:
             self.in_fit("an optimizer of PyTorch's own steps in Keras' fit")
@@ -218,7 +222,7 @@ class Session:
         for one in self._inside:
             if one.obstacle is not None:
                 self.obstacle(one.obstacle)
-        if not agent.page.looping:
+        if not (current and current.trained) and not agent.page.looping:
             self.standing.look()
             agent.page.step = self.steps
             agent.loop(True)
@@ -238,7 +242,7 @@ class Session:
         if self.beside.new:
             self.beside.look()
         examples = 0 if current is None else current.examples()
-        self.agent.record(self.steps, {"loss": self.iteration.loss}, examples)
+        self.iteration.tell(self.agent, self.steps, examples)
 
     def boundary(self, current: Pass, frame: types.FrameType) -> None:
         """Between two iterations of a pass."""

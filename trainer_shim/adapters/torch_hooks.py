@@ -63,9 +63,7 @@ def _hook_constructors(session: Session) -> None:
 def _hook_steps(session: Session) -> None:
     import torch
 
-    private.find("torch.optim.optimizer", "register_optimizer_step_post_hook")(
-        lambda optimizer, args, kwargs: session.stepped(optimizer)
-    )
+    private.find("torch.optim.optimizer", "register_optimizer_step_post_hook")(session.stepped)
     iteration, step = session.iteration, torch.amp.GradScaler.step
 
     @functools.wraps(step)
@@ -77,7 +75,7 @@ def _hook_steps(session: Session) -> None:
         return result
 
     torch.amp.GradScaler.step = scaler_step
-    _after(torch.optim.Optimizer, "zero_grad", lambda one, *_: iteration.zeroed(one))
+    _after(torch.optim.Optimizer, "zero_grad", iteration.zeroed)
     _after(torch.nn.Module, "zero_grad", lambda *_: iteration.zeroed(None))
 
 

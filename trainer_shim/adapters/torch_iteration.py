@@ -9,7 +9,10 @@ due; nothing here waits for a device.
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trainer_shim.agent import Agent
 
 _EVERY = id(None)
 
@@ -18,6 +21,9 @@ class Iteration:
     """The iteration under way."""
 
     def __init__(self) -> None:
+        import torch
+
+        self._kind = torch.Tensor
         self.loss: Any = float("nan")  # of the backward calls before the last step
         self.needs_gradients = False  # some were added to, not forgotten, before a step
         self.leaves_gradients = True  # the same, once the last iteration of a pass is done
@@ -30,15 +36,14 @@ class Iteration:
 
     def backward(self, tensors: Any) -> None:
         """Gradients of these were computed: a loss, if it is one number."""
-        import torch
-
         self.leaves_gradients = True
-        tensor = tensors if isinstance(tensors, torch.Tensor) else None
-        if self._scaled is not None and self._scaled[0]() is tensor:
-            tensor = self._scaled[1]
+        tensor = tensors if isinstance(tensors, self._kind) else None
+        if self._scaled is not None:
+            if self._scaled[0]() is tensor:
+                tensor = self._scaled[1]
+            self._scaled = None
         if tensor is not None and tensor.numel() == 1 and tensor.is_floating_point():
             self._gather(tensor.detach())
-        self._scaled = None
 
     def _gather(self, loss: Any) -> None:
         """Add to what the next step is of; what is on another device cannot be without a wait."""
@@ -50,7 +55,7 @@ class Iteration:
         """A GradScaler has made `scaled` of the loss."""
         self._scaled = (weakref.ref(scaled), loss.detach())
 
-    def zeroed(self, optimizer: Any) -> None:
+    def zeroed(self, optimizer: Any, *_: Any) -> None:
         """An optimizer's gradients were forgotten; with None a module's."""
         self._gathered = None
         self._zeroed.add(id(optimizer))
@@ -60,8 +65,15 @@ class Iteration:
         self.tellings += 1
         if self._gathered is not None:
             self.loss, self._gathered = self._gathered, None
-        if not self._zeroed & {id(optimizer), _EVERY}:
+        if id(optimizer) not in self._zeroed and _EVERY not in self._zeroed:
             self.needs_gradients = True
+
+    def tell(self, agent: Agent, step: int, examples: int) -> None:
+        """Have the loss of this step kept for the next report."""
+        if agent.signal == "loss":
+            agent.record_signal(step, self.loss, examples)
+        else:
+            agent.record(step, {"loss": self.loss}, examples)
 
     def done(self) -> None:
         """The next one begins."""

@@ -32,13 +32,16 @@ LEFT_UNSEEN = "a for statement over a DataLoader was left by return or an except
 
 
 class Pass:
-    """The `number`-th pass; `past` is where it was at the checkpoint, None if it is new.
+    """The `number`-th pass; `past` is where it was at the checkpoint, None if it is new. When it
+    was opened, the collector of garbage had run `since` times.
 
     It turns out with the first batch whether a `for` statement reads it. A pass read in any
     other way is left alone, and read again from its start when the program is run again.
     """
 
-    def __init__(self, session: Session, loader: Any, number: int, past: State | None) -> None:
+    def __init__(
+        self, session: Session, loader: Any, number: int, past: State | None, since: int
+    ) -> None:
         self.number = number
         self.taken = 0
         self.stepped = False  # an optimizer has stepped since the last boundary
@@ -55,6 +58,7 @@ class Pass:
         self.has_ended = False
         self.loader = weakref.ref(loader)
         self._past = past
+        self._since = since
         self._code: Any = None
         self._at = 0
         self._gone: Any = None
@@ -103,7 +107,7 @@ class Pass:
 
     def _begin(self, iterator: Any, frame: types.FrameType) -> None:
         try:
-            where, counters = statements.statement(frame, iterator)
+            where, counters = statements.statement(frame, iterator, self._since)
         except statements.OtherWay as error:
             self.is_statement = False
             self._session.other_way = str(error)

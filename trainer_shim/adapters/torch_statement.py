@@ -29,6 +29,9 @@ _INDEX_AT = object.__basicsize__
 _BAR = {"n", "last_print_n"}
 Loop = tuple[types.FrameType, list[Any]]
 
+# By its code and place how many enumerates a for statement read through when it was last looked at.
+_found_at: dict[tuple[types.CodeType, int], int] = {}
+
 
 class OtherWay(Exception):
     """The batches are not read by a plain `for` statement; the message says how they are."""
@@ -38,11 +41,12 @@ class ByHand(OtherWay):
     """They are taken one by one, as by `next`."""
 
 
-def statement(frame: types.FrameType, iterator: Any) -> Loop:
+def statement(frame: types.FrameType, iterator: Any, since: int | None = None) -> Loop:
     """The frame whose `for` statement asks for a batch, and the enumerates, and frames of tqdm's
     bars, that it asks through.
 
-    `frame` is the one that called the iterator. Raises OtherWay.
+    `frame` is the one that called the iterator, and `since` what `collections()` was when that was
+    asked for. Raises OtherWay.
     """
     if threading.current_thread() is not threading.main_thread():
         raise OtherWay("the batches are taken by another thread")
@@ -51,7 +55,7 @@ def statement(frame: types.FrameType, iterator: Any) -> Loop:
         code = frame.f_code
         is_suspendable = bool(code.co_flags & _SUSPENDABLE)
         if is_suspendable and f"{os.sep}tqdm{os.sep}" in code.co_filename and frame.f_back:
-            sources += [one for one in gc.get_objects() if _is_run_in(one, frame)]
+            sources += _run_in(frame)
             bars.append(frame)
             frame = frame.f_back
             continue
@@ -63,22 +67,54 @@ def statement(frame: types.FrameType, iterator: Any) -> Loop:
             raise OtherWay("the batches are taken in a comprehension")
         if is_suspendable:
             raise OtherWay(f"the batches pass through the generator {code.co_name}")
-        return frame, [*_counters(sources), *bars]
+        return frame, [*_counters(sources, (code, frame.f_lasti), since), *bars]
 
 
-def _is_run_in(one: Any, frame: types.FrameType) -> bool:
-    return type(one) is types.GeneratorType and one.gi_frame is frame
+def collections() -> int:
+    """How often Python's collector of garbage has run."""
+    return sum(generation["collections"] for generation in gc.get_stats())
 
 
-def _counters(sources: list[Any]) -> list[Any]:
-    """The enumerates that read from any of these."""
+def _run_in(frame: types.FrameType) -> list[Any]:
+    """The generator that is run in this frame."""
+    for generation in range(3):
+        for one in gc.get_objects(generation):
+            if type(one) is types.GeneratorType and one.gi_frame is frame:
+                return [one]
+    return []
+
+
+def _counters(sources: list[Any], site: tuple[types.CodeType, int], since: int | None) -> list[Any]:
+    """The enumerates that read from any of these, at this place.
+
+    To look at all objects of a process takes a tenth of a second. What reads from an iterator was
+    made when that was, or later, so it is among the youngest if none have been collected since.
+    That is believed of a place where all objects said the same before.
+    """
+    if since == collections() and site in _found_at:
+        young = [one for one in gc.get_objects(0) if _is_between(one)]
+        found = _reading(sources, young)
+        if len(found) == _found_at[site]:
+            return found
+    found = _reading(sources)
+    _found_at[site] = len(found)
+    return found
+
+
+def _is_between(one: Any) -> bool:
+    return type(one) in (enumerate, tuple) or _is_passage(type(one))
+
+
+def _reading(sources: list[Any], among: list[Any] | None = None) -> list[Any]:
+    """The enumerates `among` these objects, or all, that read from any of the sources."""
     found: list[Any] = []
+    sources = list(sources)
     for source in sources:
-        for holder in gc.get_referrers(source):
+        for holder in _holders(source, among):
             if type(holder) is enumerate:
                 sources.append(holder)
                 found.append(holder)
-            through = _passing(holder)
+            through = _passing(holder, among)
             if through:
                 raise OtherWay(f"the batches pass through {through[0]}()")
     for counter in found:
@@ -94,9 +130,15 @@ def passages(iterator: Any) -> list[str]:
     return [*counting, *(name for one in holders for name in _passing(one))]
 
 
-def _passing(holder: Any) -> list[str]:
+def _holders(held: Any, among: list[Any] | None) -> list[Any]:
+    if among is None:
+        return gc.get_referrers(held)
+    return [one for one in among if any(other is held for other in gc.get_referents(one))]
+
+
+def _passing(holder: Any, among: list[Any] | None = None) -> list[str]:
     # A zip holds what it reads from in a tuple.
-    outer = gc.get_referrers(holder) if type(holder) is tuple else [holder]
+    outer = _holders(holder, among) if type(holder) is tuple else [holder]
     return [type(one).__name__ for one in outer if _is_passage(type(one))]
 
 
