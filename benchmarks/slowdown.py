@@ -1,10 +1,12 @@
-"""What Hermes costs a training that it leaves alone: 1,000 iterations of a Keras fit.
+"""What Hermes costs a training that it leaves alone: epochs of Keras fits and of a PyTorch loop.
 
 The same script runs twice at the same time, plain and under a host; both wait, and the benchmark
 lets one of them do one epoch, then the other: pairs seconds apart, in alternating order, on the
 same noisy machine. The script times its own epochs, by the wall and by the CPU time of its process;
-tracing happens in an epoch before the first pair. What is saved at the fit's end is not in it: that
-is once a training. `python -m benchmarks.slowdown [--pairs N]`.
+tracing happens in an epoch before the first pair. What is saved at the end is not in it: that is
+once a training. What a step takes more is the difference of a pair's CPU times; steps of PyTorch
+are so short that it shows. Its rows are there where PyTorch is installed.
+`python -m benchmarks.slowdown [--pairs N]`.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TextIO
 
@@ -36,15 +39,13 @@ QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONHASHSEED": "0"}
 AGENT_BUDGET_US = 5.0
 SLOWDOWN_BUDGET = 1.01  # the upper end of the interval, from 200 pairs on
 
-PROGRAM = """
+TURNS = """
 import sys, time
-import keras
-import numpy as np
 
 turns, times = open(sys.argv[1]), open(sys.argv[2], "w")
 width, iterations, epochs = map(int, sys.argv[3:])
 
-class Clock(keras.callbacks.Callback):
+class Clock:
     def on_epoch_begin(self, epoch, logs=None):
         turns.readline()
         self.begun = time.perf_counter(), time.process_time()
@@ -52,6 +53,16 @@ class Clock(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         wall, cpu = time.perf_counter() - self.begun[0], time.process_time() - self.begun[1]
         print(wall, cpu, file=times, flush=True)
+"""
+
+KERAS = (
+    TURNS
+    + """
+import keras
+import numpy as np
+
+class Told(Clock, keras.callbacks.Callback):
+    pass
 
 keras.utils.set_random_seed(3)
 x = np.random.default_rng(1).normal(size=(iterations * 128, 64)).astype("float32")
@@ -61,8 +72,35 @@ model = keras.Sequential([
     keras.layers.Dense(width, "relu"), keras.layers.Dense(1),
 ])
 model.compile("adam", "mse")
-model.fit(x, y, batch_size=128, epochs=epochs, verbose=0, callbacks=[Clock()])
+model.fit(x, y, batch_size=128, epochs=epochs, verbose=0, callbacks=[Told()])
 """
+)
+
+TORCH = (
+    TURNS
+    + """
+import torch
+
+torch.manual_seed(3)
+torch.set_num_threads(1)
+x = torch.randn(iterations * 8, 64)
+data = torch.utils.data.TensorDataset(x, x.sum(1, keepdim=True))
+loader = torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)
+model = torch.nn.Sequential(
+    torch.nn.Linear(64, width), torch.nn.ReLU(), torch.nn.Linear(width, 1),
+)
+optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+clock = Clock()
+for epoch in range(epochs):
+    clock.on_epoch_begin(epoch)
+    for inputs, targets in loader:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(inputs), targets)
+        loss.backward()
+        optimizer.step()
+    clock.on_epoch_end(epoch)
+"""
+)
 
 
 @dataclass(frozen=True)
@@ -72,9 +110,11 @@ class Size:
     name: str
     width: int
     iterations: int
+    program: str = KERAS
 
 
 SIZES = (Size("small steps", 256, 1_000), Size("medium steps", 1_024, 200))
+SHORT = Size("PyTorch", 32, 2_000, TORCH)
 
 
 class Runner:
@@ -103,7 +143,7 @@ def command(folder: Path, size: Size, epochs: int) -> list[str]:
     """The script with its pipes; it ends after so many epochs."""
     folder.mkdir()
     script = folder / "train.py"
-    script.write_text(PROGRAM)
+    script.write_text(size.program)
     for name in ("turns", "times"):
         os.mkfifo(folder / name)
     pipes = (str(folder / "turns"), str(folder / "times"))
@@ -144,9 +184,40 @@ def interval(ratios: list[float]) -> tuple[float, float]:
     return quantile(medians, 0.025), quantile(medians, 0.975)
 
 
-def compare(size: Size, pairs: int) -> list[list[str | float]]:
-    """Ratios of Hermes to plain over interleaved pairs."""
-    walls, cpus, steps = [], [], []
+@dataclass
+class Pairs:
+    """Wall and CPU seconds of epochs, of the script under Hermes and of the plain one."""
+
+    size: Size
+    ours: list[tuple[float, float]] = field(default_factory=list)
+    theirs: list[tuple[float, float]] = field(default_factory=list)
+
+    def ratios(self) -> list[list[str | float]]:
+        """Rows: how many times as long an epoch takes under Hermes, with 95 % intervals."""
+        rows: list[list[str | float]] = []
+        for place, kind in enumerate(("wall", "CPU")):
+            values = [a[place] / b[place] for a, b in zip(self.ours, self.theirs, strict=True)]
+            what = f"{kind} time, Hermes / plain ({self._steps()})"
+            rows.append([what, len(values), median(values), *interval(values), SLOWDOWN_BUDGET])
+        return rows
+
+    def difference(self) -> list[str | float]:
+        """A row: the CPU microseconds that a step takes more under Hermes."""
+        more = [
+            (a[1] - b[1]) / self.size.iterations * 1e6
+            for a, b in zip(self.ours, self.theirs, strict=True)
+        ]
+        what = f"CPU time more under Hermes, us a step ({self._steps()})"
+        return [what, len(more), median(more), *interval(more), AGENT_BUDGET_US]
+
+    def _steps(self) -> str:
+        plain = median([wall for wall, _ in self.theirs]) / self.size.iterations * 1e3
+        return f"{self.size.name}, {plain:.2f} ms plain, {self.size.iterations} an epoch"
+
+
+def compare(size: Size, pairs: int) -> Pairs:
+    """Interleaved epochs of the script, plain and under Hermes."""
+    seen = Pairs(size)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         epochs = pairs + 1
@@ -157,19 +228,10 @@ def compare(size: Size, pairs: int) -> list[list[str | float]]:
             alone.epoch()
             under.epoch()
             for number in range(pairs):
-                if number % 2:
-                    theirs, ours = alone.epoch(), under.epoch()
-                else:
-                    ours, theirs = under.epoch(), alone.epoch()
-                walls.append(ours[0] / theirs[0])
-                cpus.append(ours[1] / theirs[1])
-                steps.append(theirs[0] / size.iterations * 1e3)
-    length = f"{size.name}, {median(steps):.2f} ms plain, {size.iterations} an epoch"
-    return [
-        [f"{kind} time, Hermes / plain ({length})", pairs, median(ratios), *interval(ratios),
-         SLOWDOWN_BUDGET]
-        for kind, ratios in (("wall", walls), ("CPU", cpus))
-    ]  # fmt: skip
+                both = [(seen.ours, under), (seen.theirs, alone)]
+                for times, runner in both[::-1] if number % 2 else both:
+                    times.append(runner.epoch())
+    return seen
 
 
 def per_step() -> tuple[float, float]:
@@ -202,7 +264,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=10, help="epochs of each kind and size (10)")
     options = parser.parse_args()
-    rows = [row for size in SIZES for row in compare(size, options.pairs)]
+    rows = [row for size in SIZES for row in compare(size, options.pairs).ratios()]
+    if find_spec("torch"):
+        rows.append(compare(SHORT, options.pairs).difference())
     steps = [per_step() for _ in range(5)]
     for kind, values in zip(("CPU", "wall"), zip(*steps, strict=True), strict=True):
         name = f"agent's own {kind} time, us a step ({CALLS} steps, 5 rounds; lowest, highest)"
