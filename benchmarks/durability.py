@@ -12,7 +12,6 @@ the size of ResNet50's state. `python -m benchmarks.durability [--pairs N] [--qu
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import sys
 import tempfile
@@ -22,8 +21,7 @@ from pathlib import Path
 
 from benchmarks import goodput
 from benchmarks.report import median, publish, quantile
-from benchmarks.turns import QUIET, Hosted, end_well_when_told_to
-from tests.trainer_shim.driving import Zygote
+from benchmarks.turns import Hosted, end_well_when_told_to, warm
 
 SCHEDULE_SECONDS = 60.0
 BUDGET_PERCENT = 1.0
@@ -96,8 +94,7 @@ def rows(pairs: int, seconds: float) -> list[list[str | float]]:
     found: list[list[str | float]] = []
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        zygote = Zygote(folder / "zygote.sock", "keras")
-        stack.callback(zygote.close)
+        zygote = stack.enter_context(warm(folder))
         for name, (text, *arguments) in FITS.items():
             program = Hosted(folder / name.replace(" ", ""), zygote, stack, text, *arguments)
             program.enter()
@@ -137,7 +134,6 @@ def main() -> None:
     if options.quick:
         options.pairs, options.seconds = 3, 1
     end_well_when_told_to()
-    os.environ.update(QUIET)  # a zygote serves trials of its own environment only
     columns = [
         "fit", "state_MB", "pairs", "stretch_s", "cost_s", "cost_p25_s", "cost_p75_s", "stall_s",
         "percent_of_60_s", "cpu_cost_s", "cpu_percent_of_60_s", "budget_percent", "suspend_ms",

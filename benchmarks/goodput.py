@@ -14,7 +14,6 @@ All run the network of examples/digits.
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import shutil
 import signal
@@ -27,8 +26,8 @@ from itertools import cycle
 from pathlib import Path
 
 from benchmarks.report import median, publish
-from benchmarks.turns import CORES, QUIET, SLOT, Hosted, Plain, Program, end_well_when_told_to
-from tests.trainer_shim.driving import ROOT, Zygote
+from benchmarks.turns import CORES, SLOT, Hosted, Plain, Program, end_well_when_told_to, warm
+from tests.trainer_shim.driving import ROOT
 
 PLAIN_SECONDS = 1.5
 
@@ -89,8 +88,7 @@ class Turns:
 
 def arms(folder: Path, stack: ExitStack, trials: int) -> dict[str, Turns]:
     """Everything that is compared, ready to go on from what one trial had saved."""
-    zygote = Zygote(folder / "zygote.sock", "keras")
-    stack.callback(zygote.close)
+    zygote = stack.enter_context(warm(folder))
 
     def hosted(name: str) -> list[Hosted]:
         return [
@@ -187,7 +185,6 @@ def main() -> None:
     if options.quick:
         options.quanta, options.rounds, options.seconds, options.trials = [2], 1, 4, 3
     end_well_when_told_to()
-    os.environ.update(QUIET)  # a zygote serves trials of its own environment only
     columns = ["arm", "quantum_s", "blocks", "goodput", "low", "high", "cost_s_per_turn", "pace"]
     rows = measure(options.quanta, options.rounds, options.seconds, options.trials)
     publish("goodput", columns, rows)

@@ -9,7 +9,6 @@ first step itself takes is listed apart. The programs note when their iterations
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import struct
 import sys
@@ -22,10 +21,9 @@ from itertools import pairwise
 from pathlib import Path
 
 from benchmarks.report import median, publish, quantile
+from benchmarks.turns import QUIET, SLOT, warm
 from tests.trainer_shim.driving import Trial, Zygote, ending, environment
 
-QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
-CORE = min(os.sched_getaffinity(0))
 NOTE = struct.Struct("=cd")  # b(egin) or e(nd), CLOCK_MONOTONIC
 PARK_BUDGET = "20 p50, 100 p99"
 SAVE_BUDGET = "1000 p50"  # for a state of the size of ResNet50's
@@ -74,7 +72,7 @@ class Fit:
         """A host forked from the zygote, and in it the program, from its checkpoint if any."""
         self.hosts += 1
         argv = [sys.executable, str(self.folder / "train.py"), str(self.notes)]
-        env = environment(**QUIET, HERMES_CPU_CORES=str(CORE))
+        env = environment(**QUIET, HERMES_CPU_CORES=str(SLOT))
         trial = Trial(self.folder / f"host{self.hosts}", argv, env=env)
         self.trial = self.stack.enter_context(ending(trial))
         trial.launch(self.zygote).start(restore=self.saved)
@@ -86,7 +84,7 @@ class Fit:
 
     def resume(self) -> None:
         self.trial.attempt += 1
-        self.trial.send("resume", limit_step=None, cores=[CORE])
+        self.trial.send("resume", limit_step=None, cores=[SLOT])
         self.trial.until("resumed")
 
     def save(self) -> None:
@@ -179,8 +177,7 @@ def rows(parks: int, saves: int) -> list[Row]:
     """Everything measured, in milliseconds."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        zygote = Zygote(folder / "zygote.sock", "keras")
-        stack.callback(zygote.close)
+        zygote = stack.enter_context(warm(folder))
         turns = Turns(folder, zygote, stack)
         cold = turns.first_starts(Fit.save)
         saved = turns.alternate(saves, Fit.start, Fit.save)
@@ -218,7 +215,6 @@ def main() -> None:
     parser.add_argument("--park", type=int, default=200, help="park switches (200)")
     parser.add_argument("--checkpoint", type=int, default=20, help="checkpoint switches (20)")
     options = parser.parse_args()
-    os.environ.update(QUIET)  # a zygote serves trials of its own environment only
     columns = ["what", "count", "p50_ms", "p99_ms", "max_ms", "budget_ms"]
     publish("switches", columns, rows(options.park, options.checkpoint))
 

@@ -22,8 +22,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.report import median, publish
-from benchmarks.turns import QUIET, Hosted, Plain, Program, end_well_when_told_to
-from tests.trainer_shim.driving import Zygote
+from benchmarks.turns import Hosted, Plain, Program, end_well_when_told_to, warm
 
 MODELS = ("googlenet", "resnet50", "vgg16", "vgg19")
 # What must be free of memory for a network and its copies, in bytes.
@@ -118,8 +117,7 @@ def rows(model: str, pairs: int, iterations: int) -> list[list[str | float]]:
     """A row for each tier of one network."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        zygote = Zygote(folder / "zygote.sock", "keras")
-        stack.callback(zygote.close)
+        zygote = stack.enter_context(warm(folder))
         hosted = Hosted(folder / "hosted", zygote, stack, PROGRAM, model)
         old = Plain(folder / "old", PROGRAM, model)
         stack.callback(old.end)
@@ -162,7 +160,6 @@ def main() -> None:
     if options.quick:
         options.models, options.pairs, options.iterations = ["googlenet"], 1, 5
     end_well_when_told_to()
-    os.environ.update(QUIET)  # a zygote serves trials of its own environment only
     share = f"share_{options.iterations}_percent"
     columns = ["network", "tier", "pairs", "iteration_s", "suspend_s", "resume_s", share]
     columns.append("share_1000_percent_computed")

@@ -10,10 +10,11 @@ import struct
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 from tests.trainer_shim.driving import Trial, Zygote, ending, environment
+from tests.trainer_shim.suspending import warm_zygote
 
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
 CORES = sorted(os.sched_getaffinity(0))
@@ -131,6 +132,11 @@ class Plain(Program):
         if self.process is not None:
             self.process.kill()
             self.process.wait()
+
+
+def warm(folder: Path) -> AbstractContextManager[Zygote]:
+    """An interpreter that has imported Keras on the slot's one core, for hosts there."""
+    return warm_zygote(folder, "keras", HERMES_CPU_CORES=str(SLOT))
 
 
 class Hosted(Program):
