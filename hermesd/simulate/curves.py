@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,17 @@ FURTHEST_LOSS = 1e100
 MOST_SECONDS = 1e9
 # Of the seconds of a switch, what is paid when a trial is suspended, and at every start.
 LEAVING, STARTING = 0.36, 0.64
+
+
+class Passes(NamedTuple):
+    """Every so many steps the last of them takes `seconds` more: for what a program does after a
+    pass over its data, such as validation."""
+
+    steps: int
+    seconds: float
+
+
+NO_PASSES = Passes(1, 0.0)
 
 
 @dataclass(frozen=True)
@@ -47,6 +58,7 @@ class Job:
     opening_seconds: float = 0.0
     diverges: bool = False
     points: tuple[int, ...] | None = None
+    passes: Passes = NO_PASSES
 
     @property
     def steps(self) -> int:
@@ -60,6 +72,7 @@ class Job:
             self,
             step_seconds=self.step_seconds / speed,
             opening_seconds=self.opening_seconds / speed,
+            passes=self.passes._replace(seconds=self.passes.seconds / speed),
         )
 
     def told(self, before: int, step: int) -> tuple[Chunk, ...]:
@@ -77,6 +90,16 @@ class Job:
         silent = self.points[0] - 1 if self.points else 0
         means = smoothed(np.array(self.losses[silent:]), self.smoothing)
         return np.concatenate((np.full(silent, np.inf), means)) if silent else means
+
+
+@overload
+def elapsed(first: int, step: int, step_seconds: float, passes: Passes) -> float: ...
+@overload
+def elapsed(first: int, step: Floats, step_seconds: float, passes: Passes) -> Floats: ...
+def elapsed(first: int, step: int | Floats, step_seconds: float, passes: Passes) -> float | Floats:
+    """Seconds of the steps after `first` up to `step`, or up to each of several."""
+    ended = step // passes.steps - first // passes.steps
+    return (step - first) * step_seconds + ended * passes.seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,7 @@ from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.policy import make_policy
 from hermesd.sim.agenda import Agenda
+from hermesd.simulate.curves import elapsed
 from hermesd.simulate.opening import joined, place_of, submitted
 from hermesd.simulate.orders import Order
 from hermesd.simulate.stay import Live, Stay
@@ -235,7 +236,8 @@ class Drive:
             step,
             chunks,
             (("loss", job.losses[step - 1]),) if chunks else (),
-            busy_seconds=(step - before) * job.step_seconds + (0.0 if before else live.opening),
+            busy_seconds=elapsed(before, step, job.step_seconds, job.passes)
+            + (0.0 if before else live.opening),
             not_finite=job.diverges and step == job.steps,
         )
         return (report,)

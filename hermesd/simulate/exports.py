@@ -229,7 +229,8 @@ def _jobs(
     """The trials as jobs at their measured paces."""
     longest = max((curve.length for _, curve in trained), default=0)
     smoothing = max(1, round(SMOOTHED_SHARE * longest))
-    measured = paces([trial for trial, _ in trained], entries)
+    passes = [_pass_steps(curve) for _, curve in trained]
+    measured = paces([trial for trial, _ in trained], entries, passes)
     return tuple(
         Job(
             curve.losses(),
@@ -240,9 +241,16 @@ def _jobs(
             pace.opening_seconds,
             curve.broken,
             None if len(curve.steps) == curve.length else curve.steps,
+            pace.passes,
         )
         for (trial, curve), pace in zip(trained, measured, strict=True)
     )
+
+
+def _pass_steps(curve: _Curve) -> int:
+    """The iterations of a pass over the data, if the signal was told once in each; else 1."""
+    each = curve.steps[0]
+    return each if curve.steps == tuple(range(each, each * len(curve.steps) + 1, each)) else 1
 
 
 def _switch(lines: _Lines) -> Switch:

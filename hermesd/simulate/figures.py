@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hermesd.core.model import Time
-from hermesd.simulate.curves import Floats, Job
+from hermesd.simulate.curves import Floats, Job, elapsed
 from hermesd.simulate.drive import Outcome
 from hermesd.simulate.orders import Order
 
@@ -110,7 +110,13 @@ def time_of(outcome: Outcome, trial: int, step: int) -> Time:
 def incumbent(order: Order, outcome: Outcome) -> tuple[Floats, Floats]:
     """The times at which smoothed losses were seen, and the lowest of all up to each."""
     times = [
-        stay.begun + np.arange(1, stay.last - stay.first + 1) * stay.step_seconds
+        stay.begun
+        + elapsed(
+            stay.first,
+            np.arange(stay.first + 1.0, stay.last + 1),
+            stay.step_seconds,
+            stay.passes,
+        )
         for stay in outcome.stays
     ]
     losses = [order.jobs[stay.trial].smoothed[stay.first : stay.last] for stay in outcome.stays]

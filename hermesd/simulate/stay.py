@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from hermesd.core.model import Quantum, RunId, Time
-from hermesd.simulate.curves import Job
+from hermesd.simulate.curves import NO_PASSES, Job, Passes, elapsed
 
 REPORT_SECONDS = 1.0
 # An iteration that ends within this share of its length after a limit ends at the limit.
@@ -31,10 +32,11 @@ class Stay:
     first: int
     last: int
     step_seconds: float
+    passes: Passes = NO_PASSES
 
     def time_of(self, step: int) -> Time:
         """When a step of this stay was done."""
-        return self.begun + (step - self.first) * self.step_seconds
+        return self.begun + elapsed(self.first, step, self.step_seconds, self.passes)
 
 
 @dataclass(slots=True)
@@ -98,18 +100,28 @@ class Live:
             self.first,
             self.told,
             self.job.step_seconds,
+            self.job.passes,
         )
 
     def time_of(self, step: int) -> Time:
         """When a step is done."""
-        return self.begun + (step - self.first) * self.job.step_seconds
+        return self.begun + self._elapsed(step)
 
     def boundary(self, at: Time) -> int:
         """The first step that is done at a time or after it; the job's last if none is."""
-        # A limit may be further away than a whole number of steps can say.
-        done = min((at - self.begun) / self.job.step_seconds, self.job.steps)
         least = 1 if self.started < at < self.begun else 0
-        return min(self.first + max(least, math.ceil(done - ROUNDING)), self.job.steps)
+        if self.job.passes.seconds:
+            until = at - self.begun - ROUNDING * self.job.step_seconds
+            steps = range(self.first, self.job.steps)
+            done = bisect_left(steps, until, key=self._elapsed)
+        else:
+            # A limit may be further away than a whole number of steps can say.
+            iterations = min((at - self.begun) / self.job.step_seconds, self.job.steps)
+            done = math.ceil(iterations - ROUNDING)
+        return min(self.first + max(least, done), self.job.steps)
+
+    def _elapsed(self, step: int) -> float:
+        return elapsed(self.first, step, self.job.step_seconds, self.job.passes)
 
     def next_step(self) -> int:
         """The step at which the job ends, a limit or a milestone is met, or a report is due."""

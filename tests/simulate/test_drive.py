@@ -10,7 +10,10 @@ import pytest
 from hermesd.core.model import Plugin, Quantum
 from hermesd.core.policy import Claim, Policy
 from hermesd.policy.fifo import Fifo
+from hermesd.simulate.bound import bound_of, check
+from hermesd.simulate.curves import Passes
 from hermesd.simulate.drive import Drive, Outcome, Stalled
+from hermesd.simulate.figures import figures_of
 from tests.simulate.small import EXAMPLE, SLOW, STEEP, job, order, play
 
 
@@ -60,6 +63,21 @@ def test_a_first_iteration_may_take_longer_and_an_end_its_time() -> None:
     ]
     assert outcome.stays[0].time_of(1) == pytest.approx(3.64)
     assert outcome.finished == pytest.approx((16.14, 18.28))
+
+
+def test_what_follows_a_pass_is_waited_for() -> None:
+    """Turns of 2 s, that end within the second and a half after each trial's second iteration."""
+    passing = tuple(replace(each, passes=Passes(2, 1.5)) for each in EXAMPLE.jobs)
+    slow = replace(EXAMPLE, jobs=passing)
+    outcome = play(slow, Plugin("round_robin", (("quantum_seconds", 2.0),)))
+    assert stays(outcome) == [
+        (0, 0, 2, [0, 0.64, 4.14, 4.5]),
+        (1, 0, 2, [4.5, 5.14, 8.64, 9.0]),
+        (0, 2, 4, [9.0, 9.64, 13.14, 13.14]),
+        (1, 2, 4, [13.14, 13.78, 17.28, 17.28]),
+    ]
+    assert [outcome.stays[0].time_of(step) for step in (1, 2)] == pytest.approx([1.64, 4.14])
+    check(figures_of(slow, outcome), bound_of(slow, 1), "turns")
 
 
 def test_a_quantum_ends_at_the_boundary_after_its_seconds() -> None:

@@ -40,6 +40,27 @@ def test_what_the_first_iteration_takes_more_is_told_apart(tmp_path: Path) -> No
     assert (job.step_seconds, job.opening_seconds) == pytest.approx((0.1, 0.7))
 
 
+def test_what_follows_a_pass_is_told_apart(tmp_path: Path) -> None:
+    """40 iterations of 0.1 s, in passes of 10 that are followed by half a second."""
+    busy = [(3, 1.0), (8, 0.5), (15, 1.2), (19, 0.4), (26, 1.2), (33, 1.2), (40, 1.2)]
+    lines = [reported(0, step / 10, step, seconds) for step, seconds in busy]
+    told = points(0, 1, [10, 20, 30, 40], [4.0, 3.0, 2.0, 1.0])
+    trials = [with_stages(trial(0, 40, busy=6.7))]
+    (job,) = read(exported(tmp_path / "s.jsonl", study(), trials, *lines, told)).jobs
+    assert job.passes == pytest.approx((10, 0.5))
+    assert (job.step_seconds, job.opening_seconds) == pytest.approx((0.1, 0.7))
+
+
+def test_passes_that_are_not_told_apart_are_part_of_all_iterations(tmp_path: Path) -> None:
+    """Reports at the ends of passes do not say whether what follows is in them."""
+    lines = [reported(0, step / 10, step, 1.5) for step in (10, 20, 30, 40)]
+    told = points(0, 1, [10, 20, 30, 40], [4.0, 3.0, 2.0, 1.0])
+    trials = [with_stages(trial(0, 40, busy=6.0))]
+    (job,) = read(exported(tmp_path / "s.jsonl", study(), trials, *lines, told)).jobs
+    assert job.passes.seconds == 0
+    assert (job.step_seconds, job.opening_seconds) == pytest.approx((0.15, 0.0))
+
+
 def test_a_trial_with_one_report_has_the_usual_opening(tmp_path: Path) -> None:
     lines = [reported(0, 2.0, 3, 1.0), reported(0, 2.7, 10, 0.7), reported(1, 5.0, 5, 1.2)]
     _, short, brief = jobs(tmp_path, {0: (10, 1.7), 1: (5, 1.2), 2: (2, 0.5)}, *lines)
