@@ -13,7 +13,7 @@ from pathlib import Path
 PACE_SECONDS = 0.05
 # Each step multiplies the state: one that is lost or repeated shows in every later loss.
 SCRIPT = f"""
-import argparse, fcntl, json, os, pathlib, time, uuid
+import argparse, fcntl, json, os, pathlib, secrets, time
 import trainer_shim
 
 parser = argparse.ArgumentParser()
@@ -24,7 +24,7 @@ arguments = parser.parse_args()
 book = f"{{arguments.book}}/{{arguments.rate}}"
 lock = open(f"{{book}}.lock", "a")
 page = os.open(f"{{book}}.steps", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-me = uuid.uuid4().hex
+me = secrets.token_hex(16)  # another one in each process, also in one that goes on
 
 trial = trainer_shim.attach()
 state, step = 1.0, 0

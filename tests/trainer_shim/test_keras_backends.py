@@ -56,6 +56,7 @@ def runs_of(warm: tuple[Zygote, str], folder: Path, body: str, seeded: bool = Fa
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 @each_backend
 def test_every_boundary_parked_and_restored(warm: tuple[Zygote, str], tmp_path: Path) -> None:
     runs = runs_of(warm, tmp_path, programs.EVERYTHING)
