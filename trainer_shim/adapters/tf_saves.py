@@ -14,6 +14,7 @@ from typing import Any
 from trainer_shim.adapters import tf_private as private
 from trainer_shim.adapters.tf1 import Sessions
 from trainer_shim.adapters.tf_function import Loop
+from trainer_shim.adapters.tf_store import OtherProgram
 
 _ASKED, _SAVED = "checkpoint", "saved"
 
@@ -33,7 +34,7 @@ def hook_checkpoints(loop: Loop, sessions: Sessions) -> None:
         for adapter in adapters:
             if adapter.journal.is_telling:
                 with adapter.standing.restoring():
-                    (told,) = adapter.journal.tell(_ASKED).values
+                    told = _told(adapter, _ASKED)
                 adapter.look_whether_all_is_told()
                 return module["CheckpointState"].FromString(told[()]) if told[()] else None
         found = original(*args, **kwargs)
@@ -47,6 +48,17 @@ def hook_checkpoints(loop: Loop, sessions: Sessions) -> None:
     save_once(loop, tf.train.Checkpoint, "write")
 
 
+def _told(adapter: Loop | Sessions, asked: str) -> Any:
+    """What was answered then. Raises OtherProgram."""
+    journal = adapter.journal
+    # A loop is told all that was seen between two steps at the first look; a session in order.
+    answer = journal.tell_look(asked) if isinstance(adapter, Loop) else journal.tell(asked)
+    if answer is None:
+        raise OtherProgram(f"the program asked for {asked}, and did not so before")
+    (value,) = answer.values
+    return value
+
+
 def save_once(loop: Loop, owner: Any, name: str) -> None:
     """Have a method that saves, and answers with a path or nothing, not run again."""
     original = getattr(owner, name)
@@ -57,7 +69,7 @@ def save_once(loop: Loop, owner: Any, name: str) -> None:
             return original(self, *args, **kwargs)
         if loop.journal.is_telling:
             with loop.standing.restoring():
-                (told,) = loop.journal.tell(_SAVED).values
+                told = _told(loop, _SAVED)
             loop.look_whether_all_is_told()
             return told[()].decode() or None
         loop.is_off = True
