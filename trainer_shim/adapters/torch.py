@@ -161,8 +161,6 @@ class Session:
 
     def is_inside(self, asking: Pass) -> bool:
         """Whether this pass is under way; those inside of it are over and forgotten then."""
-        if self._inside and self._inside[-1] is asking and len(self._records) == asking.number + 1:
-            return True
         if asking not in self._inside:
             return False
         del self._inside[self._inside.index(asking) + 1 :]
