@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from importlib.util import find_spec
-from multiprocessing import get_context  # noqa: TID251
+from multiprocessing import get_context  # noqa: TID251 - only to spawn
 from typing import Any, Protocol
 
 from benchmarks.report import median, publish

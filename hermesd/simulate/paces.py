@@ -47,7 +47,8 @@ def paces(
     seconds, firsts = _pass_seconds(trials, entries, pass_steps), _first_reports(entries)
     known: dict[TrialId, Pace] = {}
     for trial, steps in zip(trials, pass_steps, strict=True):
-        if (each := _pace(trial, firsts, Passes(steps, seconds * (steps > 1)))) is not None:
+        passes = Passes(steps, seconds) if steps > 1 else NO_PASSES
+        if (each := _pace(trial, firsts, passes)) is not None:
             known[trial.id] = each
     opening = _median([each.opening_seconds for each in known.values()])
     for trial in trials:

@@ -23,7 +23,7 @@ class Iteration:
     def __init__(self) -> None:
         import torch
 
-        self._kind = torch.Tensor
+        self._tensor = torch.Tensor
         self.loss: Any = float("nan")  # of the backward calls before the last step
         self.needs_gradients = False  # some were added to, not forgotten, before a step
         self.leaves_gradients = True  # the same, once the last iteration of a pass is done
@@ -37,7 +37,7 @@ class Iteration:
     def backward(self, tensors: Any) -> None:
         """Gradients of these were computed: a loss, if it is one number."""
         self.leaves_gradients = True
-        tensor = tensors if isinstance(tensors, self._kind) else None
+        tensor = tensors if isinstance(tensors, self._tensor) else None
         if self._scaled is not None:
             if self._scaled[0]() is tensor:
                 tensor = self._scaled[1]
