@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import selectors
+import socket
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -281,23 +283,48 @@ class Stalling:
         self.there = giver.giving.address.removeprefix("unix:")
         self.left = limit
 
-    async def serve(self, path: Path) -> asyncio.Server:
-        return await asyncio.start_unix_server(self._accept, path)
+    @contextlib.contextmanager
+    def serve(self, path: Path) -> Iterator[None]:
+        """Carry what comes to `path`, in a thread that closes every end when this is over."""
+        ours, theirs = socket.socketpair()
+        with socket.socket(socket.AF_UNIX) as listening, theirs:
+            listening.bind(str(path))
+            listening.listen()
+            thread = threading.Thread(target=self._carry, args=(listening, theirs))
+            thread.start()
+            try:
+                yield
+            finally:
+                ours.close()
+                thread.join()
 
-    async def _accept(self, mine: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
-        theirs, forth = await asyncio.open_unix_connection(self.there)
-        with contextlib.closing(back), contextlib.closing(forth):
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._pump(mine, forth))
-                tasks.create_task(self._pump(theirs, back, counts=True))
+    def _carry(self, listening: socket.socket, over: socket.socket) -> None:
+        with contextlib.ExitStack() as opened, selectors.DefaultSelector() as readable:
+            for own in (listening, over):
+                readable.register(own, selectors.EVENT_READ)
+            while over not in (ready := [key.fileobj for key, _ in readable.select()]):
+                for source in ready:
+                    assert isinstance(source, socket.socket)
+                    if source is not listening:
+                        self._carry_some(source, readable)
+                        continue
+                    mine = opened.enter_context(listening.accept()[0])
+                    there = opened.enter_context(socket.socket(socket.AF_UNIX))
+                    there.connect(self.there)
+                    readable.register(mine, selectors.EVENT_READ, (there, False))
+                    readable.register(there, selectors.EVENT_READ, (mine, True))
 
-    async def _pump(
-        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, counts: bool = False
-    ) -> None:
-        while data := await source.read(64):
+    def _carry_some(self, source: socket.socket, readable: selectors.BaseSelector) -> None:
+        sink, counts = readable.get_key(source).data
+        try:
+            data = source.recv(64)
             self.left -= len(data) if counts else 0
             if self.left > 0:
-                sink.write(data)
+                sink.sendall(data)
+        except OSError:  # one end has closed in the middle
+            data = b""
+        if not data:
+            readable.unregister(source)
 
 
 @pytest.mark.parametrize("limit", [0, 1000])
@@ -309,9 +336,8 @@ async def test_a_node_that_has_stalled_is_given_up(
     monkeypatch.setattr(fetching, "TRIES", 1)
     (giver.folder.checkpoints / "s5" / "weights.bin").write_bytes(b"w" * 100_000)
     path = tmp_path / "way.sock"
-    async with await Stalling(giver, limit).serve(path):
-        with pytest.raises(NotFetched) as caught:
-            await bring(giver, tmp_path / "b", replace(giver.source(), address=f"unix:{path}"))
+    with Stalling(giver, limit).serve(path), pytest.raises(NotFetched) as caught:
+        await bring(giver, tmp_path / "b", replace(giver.source(), address=f"unix:{path}"))
     assert caught.value.way
 
 
@@ -412,19 +438,19 @@ async def test_who_has_stalled_keeps_no_turn(
     (giver.folder.checkpoints / "s5" / "weights.bin").write_bytes(b"w" * 10_000_000)
     wanted = {"trial": TRIAL, "checkpoint": giver.checkpoint.id, "ticket": giver.source().ticket}
     way = tmp_path / "way.sock"
-    async with (
-        await Stalling(giver, 1000).serve(way),
-        grpc.aio.insecure_channel(f"unix:{way}") as stalled,
-        grpc.aio.insecure_channel(giver.giving.address) as channel,
-    ):
-        stub: Any = transfer_pb2_grpc.TransferServiceStub(stalled)
-        calls = [stub.Fetch(pb.FetchRequest(file="weights.bin", **wanted)) for _ in range(2)]
-        await becomes(giver.giving._turns.locked)
-        third: Any = transfer_pb2_grpc.TransferServiceStub(channel)
-        manifest = pb.FetchRequest(file="manifest.json", **wanted)
-        assert [piece.data async for piece in third.Fetch(manifest)]
-        for call in calls:
-            call.cancel()
+    with Stalling(giver, 1000).serve(way):
+        async with (
+            grpc.aio.insecure_channel(f"unix:{way}") as stalled,
+            grpc.aio.insecure_channel(giver.giving.address) as channel,
+        ):
+            stub: Any = transfer_pb2_grpc.TransferServiceStub(stalled)
+            calls = [stub.Fetch(pb.FetchRequest(file="weights.bin", **wanted)) for _ in range(2)]
+            await becomes(giver.giving._turns.locked)
+            third: Any = transfer_pb2_grpc.TransferServiceStub(channel)
+            manifest = pb.FetchRequest(file="manifest.json", **wanted)
+            assert [piece.data async for piece in third.Fetch(manifest)]
+            for call in calls:
+                call.cancel()
 
 
 async def test_who_does_not_read_keeps_no_turn(
