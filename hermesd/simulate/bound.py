@@ -13,7 +13,6 @@ from dataclasses import asdict, replace
 import numpy as np
 
 from hermesd.core.model import Time
-from hermesd.simulate.curves import Job, elapsed
 from hermesd.simulate.figures import (
     Figures,
     area,
@@ -45,13 +44,13 @@ def bound_of(order: Order, devices: int, speeds: Sequence[float] = ()) -> Figure
     leave, ending = order.switch.leaving, order.switch.ending
     starts = [order.switch.starting + job.opening_seconds for job in jobs]
     whole = [
-        start + _seconds(job, job.steps) + (leave if job.diverges else ending)
+        start + job.seconds(0, job.steps) + (leave if job.diverges else ending)
         for start, job in zip(starts, jobs, strict=True)
     ]
     reach = steps_to_goal(order)
 
     def mean_reach(places: Sequence[int]) -> float:
-        to_goal = [starts[each] + _seconds(jobs[each], reach[each]) for each in places]
+        to_goal = [starts[each] + jobs[each].seconds(0, reach[each]) for each in places]
         # A device that goes on to the next trial is left by this one, or sees it to its end.
         then = [
             min(leave, whole[place] - seconds)
@@ -61,7 +60,7 @@ def bound_of(order: Order, devices: int, speeds: Sequence[float] = ()) -> Figure
         return (sum(ends) - sum(then)) / len(places)
 
     times = [
-        start + elapsed(0, np.arange(1.0, job.steps + 1), job.step_seconds, job.passes)
+        start + job.seconds(0, np.arange(1.0, job.steps + 1))
         for start, job in zip(starts, jobs, strict=True)
     ]
     curve = lowest_so_far(np.concatenate(times), np.concatenate([job.smoothed for job in jobs]))
@@ -76,10 +75,6 @@ def bound_of(order: Order, devices: int, speeds: Sequence[float] = ()) -> Figure
     )
 
 
-def _seconds(job: Job, steps: int) -> float:
-    return elapsed(0, steps, job.step_seconds, job.passes)
-
-
 def _unequal(order: Order, speeds: Sequence[float]) -> Figures:
     """`bound_of` on devices of unequal speeds."""
     fastest, slowest = max(speeds), min(speeds)
@@ -89,7 +84,7 @@ def _unequal(order: Order, speeds: Sequence[float]) -> Figures:
 
     def work(place: int, steps: int) -> float:
         job = order.jobs[place]
-        return slowest * switch.starting + job.opening_seconds + _seconds(job, steps)
+        return slowest * switch.starting + job.opening_seconds + job.seconds(0, steps)
 
     def mean(works: Sequence[float]) -> float:
         return sum(shared(works, speeds)) / len(works)

@@ -75,6 +75,14 @@ class Job:
             passes=self.passes._replace(seconds=self.passes.seconds / speed),
         )
 
+    @overload
+    def seconds(self, first: int, step: int) -> float: ...
+    @overload
+    def seconds(self, first: int, step: Floats) -> Floats: ...
+    def seconds(self, first: int, step: int | Floats) -> float | Floats:
+        """See `elapsed`; without the first iteration's own."""
+        return elapsed(first, step, self.step_seconds, self.passes)
+
     def told(self, before: int, step: int) -> tuple[Chunk, ...]:
         """What a report at `step` tells of the losses, the last one having been at `before`."""
         if self.points is None:

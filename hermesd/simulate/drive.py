@@ -46,7 +46,6 @@ from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.policy import make_policy
 from hermesd.sim.agenda import Agenda
-from hermesd.simulate.curves import elapsed
 from hermesd.simulate.opening import joined, place_of, submitted
 from hermesd.simulate.orders import Order
 from hermesd.simulate.stay import Live, Stay
@@ -236,8 +235,7 @@ class Drive:
             step,
             chunks,
             (("loss", job.losses[step - 1]),) if chunks else (),
-            busy_seconds=elapsed(before, step, job.step_seconds, job.passes)
-            + (0.0 if before else live.opening),
+            busy_seconds=job.seconds(before, step) + (0.0 if before else live.opening),
             not_finite=job.diverges and step == job.steps,
         )
         return (report,)

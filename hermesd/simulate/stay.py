@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from hermesd.core.model import Quantum, RunId, Time
 from hermesd.simulate.curves import NO_PASSES, Job, Passes, elapsed
@@ -105,7 +106,7 @@ class Live:
 
     def time_of(self, step: int) -> Time:
         """When a step is done."""
-        return self.begun + self._elapsed(step)
+        return self.begun + self.job.seconds(self.first, step)
 
     def boundary(self, at: Time) -> int:
         """The first step that is done at a time or after it; the job's last if none is."""
@@ -113,15 +114,12 @@ class Live:
         if self.job.passes.seconds:
             until = at - self.begun - ROUNDING * self.job.step_seconds
             steps = range(self.first, self.job.steps)
-            done = bisect_left(steps, until, key=self._elapsed)
+            done = bisect_left(steps, until, key=partial(self.job.seconds, self.first))
         else:
             # A limit may be further away than a whole number of steps can say.
             iterations = min((at - self.begun) / self.job.step_seconds, self.job.steps)
             done = math.ceil(iterations - ROUNDING)
         return min(self.first + max(least, done), self.job.steps)
-
-    def _elapsed(self, step: int) -> float:
-        return elapsed(self.first, step, self.job.step_seconds, self.job.passes)
 
     def next_step(self) -> int:
         """The step at which the job ends, a limit or a milestone is met, or a report is due."""
