@@ -67,6 +67,7 @@ class Agent:
         self._doubt: str | None = None
         self._lacking: dict[str, str | None] = {}
         self._words32, self._words64 = page.words32, page.words64
+        self.is_aside = False  # it is a process that the program has forked, and not the trial
         self._mailbox = Mailbox(channel)
         names = Names(signal, functools.partial(self.lacks, TOO_MANY))
         lacks_checkpoint = functools.partial(self.lacks, NOT_SAVED)
@@ -173,18 +174,13 @@ class Agent:
             self._save({"id": id, "wait": False})
         return is_cheap
 
-    @property
-    def is_aside(self) -> bool:
-        """Whether this process is one that the program has forked, and not the trial."""
-        return self._mailbox.is_silent
-
     def step_aside(self) -> None:
         """This process was forked by the program: it goes its own way."""
         page = Page.create()
         page.step, page.looping, page.mail = self.page.step, self.page.looping, self._mailbox.read
         self.page = page
         self._words32, self._words64 = page.words32, page.words64
-        self.restore = None
+        self.restore, self.is_aside = None, True
         self._mailbox.fall_silent()
 
     # -- the end of the program ------------------------------------------------------------------

@@ -100,8 +100,8 @@ class Session:
     def is_aside(self) -> bool:
         """Whether another adapter or the program itself speaks for it, or it is a child that nobody
         asked."""
-        of_other = self.agent.framework == "explicit" or self.in_fit is not None
-        return of_other or self.agent.is_aside
+        agent = self.agent
+        return agent.is_aside or self.in_fit is not None or agent.framework == "explicit"
 
     # -- passes
 
@@ -142,7 +142,7 @@ class Session:
         finally:
             self._is_opening = False
         opened.watch(iterator)
-        self.beside.passes[iterator] = opened
+        self.beside.add(iterator, opened)
         self._records.append({"kind": "other", "site": site})
         return iterator
 

@@ -69,7 +69,8 @@ class Taken:
 
 
 class Beside:
-    """The iterators over loaders that there are, `passes`; some of them are read so."""
+    """The iterators over loaders that there are, some of which are read so: `passes` has the pass
+    of each by its `id`, for that is asked at each batch."""
 
     def __init__(
         self,
@@ -77,15 +78,24 @@ class Beside:
         next_batch: Callable[[Any], Any],
         tell: Callable[[str], None],
     ) -> None:
-        self.passes: weakref.WeakKeyDictionary[Any, Pass | Read | Taken]
-        self.passes = weakref.WeakKeyDictionary()
+        self.passes: dict[int, Pass | Read | Taken] = {}
         self.next_batch = next_batch
         self.new: list[tuple[weakref.ref[Any], str | None]] = []
         self.objects = objects
         self.tell = tell
+        self._alive: dict[int, weakref.ref[Any]] = {}
         self._kind: type = private.find(private.LOADER, "_BaseDataLoaderIter")
         self._packed: set[int] = set()
         self._put: dict[int, Any] = {}
+
+    def add(self, iterator: Any, one: Pass | Read | Taken) -> None:
+        """There is another one, or one that was there begins another pass."""
+        key = id(iterator)
+
+        def gone(_: Any) -> None:
+            del self.passes[key], self._alive[key]
+
+        self.passes[key], self._alive[key] = one, weakref.ref(iterator, gone)
 
     # -- what the program reads
 
@@ -120,7 +130,7 @@ class Beside:
 
     def pack(self, value: Any) -> State | None:
         """The place of an iterator that is read so; None for any other value."""
-        one = self.passes.get(value) if isinstance(value, self._kind) else None
+        one = self.passes.get(id(value)) if isinstance(value, self._kind) else None
         if one is None or not one.is_beside or not one.taken:
             return None
         loader = one.loader()
@@ -132,8 +142,8 @@ class Beside:
 
     def lost(self) -> str | None:
         """Why what was packed is not enough to go on from; None if it is."""
-        for iterator, one in list(self.passes.items()):
-            if one.is_beside and not one.has_ended and id(iterator) not in self._packed:
+        for key, one in list(self.passes.items()):
+            if one.is_beside and not one.has_ended and key not in self._packed:
                 return _HELD_NOWHERE
         return None
 
@@ -153,7 +163,8 @@ class Beside:
         if any(current is one for one in self._put.values()):
             current = None  # it has come to stand for another one
         iterator = self._put[number] = self._again(loader, current)
-        one = self.passes[iterator] = Taken(self, loader, before)
+        one = Taken(self, loader, before)
+        self.add(iterator, one)
         set_random(before["first"])
         for _ in range(tree["taken"]):
             try:
@@ -169,7 +180,7 @@ class Beside:
     def _again(self, loader: Any, current: Any) -> Any:
         """An iterator over this loader at its beginning; if it can be, the very same object, for
         others may hold it."""
-        known = self.passes.get(current) if isinstance(current, self._kind) else None
+        known = self.passes.get(id(current)) if isinstance(current, self._kind) else None
         single = private.find(private.LOADER, "_SingleProcessDataLoaderIter")
         if known is None or getattr(known, "is_statement", False):
             return loader._get_iterator()

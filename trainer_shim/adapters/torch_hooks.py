@@ -114,7 +114,7 @@ def _hook_loaders(session: Session) -> None:
 
     @functools.wraps(next_batch)
     def following(self: Any) -> Any:
-        current = passes.get(self)
+        current = passes.get(id(self))
         if current is None:
             return next_batch(self)
         current.asked(self, sys._getframe(1))

@@ -3,13 +3,16 @@
 Rule: the loss of a step is what its gradients are of: the sum over the backward calls since they
 were forgotten, or used. So a loss that is divided among several batches, as gradients that
 accumulate ask for, has the scale of one over a batch. It stays the tensor it is until a report is
-due; nothing here waits for a device.
+due; nothing here waits for a device. One that the processor has computed is there: it is made a
+number at once, which costs less than to keep it.
 """
 
 from __future__ import annotations
 
 import weakref
 from typing import TYPE_CHECKING, Any
+
+from trainer_shim.adapters import torch_private as private
 
 if TYPE_CHECKING:
     from trainer_shim.agent import Agent
@@ -24,6 +27,8 @@ class Iteration:
         import torch
 
         self._tensor = torch.Tensor
+        self._is_compiling = torch.compiler.is_dynamo_compiling
+        self._modes = private.find("torch._C", "_len_torch_dispatch_stack")
         self.loss: Any = float("nan")  # of the backward calls before the last step
         self.needs_gradients = False  # some were added to, not forgotten, before a step
         self.leaves_gradients = True  # the same, once the last iteration of a pass is done
@@ -43,13 +48,19 @@ class Iteration:
                 tensor = self._scaled[1]
             self._scaled = None
         if tensor is not None and tensor.numel() == 1 and tensor.is_floating_point():
-            self._gather(tensor.detach())
+            before, loss = self._gathered, self._kept(tensor)
+            self._gathered = loss if before is None else _sum(before, loss, tensor.dtype)
 
-    def _gather(self, loss: Any) -> None:
-        """Add to what the next step is of; what is on another device cannot be without a wait."""
-        before = self._gathered
-        is_one_more = before is not None and before.device == loss.device
-        self._gathered = before + loss if is_one_more else loss
+    def _kept(self, tensor: Any) -> Any:
+        """Its number if that is there; not where one is traced, or who is told of all that is
+        done would be told of this."""
+        is_plain = tensor.is_cpu and type(tensor) is self._tensor
+        if is_plain and not self._is_compiling() and not self._modes():
+            try:
+                return float(tensor.item())
+            except Exception:  # a layout, or whatever a program makes of tensors
+                pass
+        return tensor.detach()
 
     def scaled(self, loss: Any, scaled: Any) -> None:
         """A GradScaler has made `scaled` of the loss."""
@@ -90,6 +101,18 @@ class Iteration:
             self._leader = weakref.ref(optimizer)
         self._last = weakref.ref(optimizer)
         return self._leader() is optimizer
+
+
+def _sum(before: Any, loss: Any, kind: Any) -> Any:
+    """Both together, as tensors of this dtype add up; of what is in different places the later
+    one: a sum would have to wait."""
+    import torch
+
+    if isinstance(before, float) and isinstance(loss, float):
+        return torch.tensor(before + loss, dtype=kind).item()
+    here = torch.device("cpu")
+    devices = [here if isinstance(one, float) else one.device for one in (before, loss)]
+    return before + loss if devices[0] == devices[1] else loss
 
 
 def _nobody() -> None:

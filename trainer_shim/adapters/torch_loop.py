@@ -43,6 +43,7 @@ class Pass:
         self, session: Session, loader: Any, number: int, past: State | None, since: int
     ) -> None:
         self.number = number
+        self.read = session.next_batch  # of an iterator its next one
         self.taken = 0
         self.stepped = False  # an optimizer has stepped since the last boundary
         self.trained = False
@@ -65,25 +66,30 @@ class Pass:
 
     def watch(self, iterator: Any) -> None:
         """Learn when the iterator is dropped before its data have ended."""
-        self._gone = weakref.ref(iterator, lambda _: self._dropped(sys._getframe(1)))
+
+        def gone(_: Any) -> None:
+            try:
+                frame = sys._getframe(1)
+            except ValueError:
+                return  # the process ends, and runs nothing any more
+            self._dropped(frame)
+
+        self._gone = weakref.ref(iterator, gone)
 
     def examples(self) -> int:
         """Examples read since this was last asked."""
         count, self._counted = self.taken - self._counted, self.taken
         return count * self.batch_size
 
-    def read(self, iterator: Any) -> Any:
-        """The next batch. Raises StopIteration."""
-        return self._session.next_batch(iterator)
-
     def asked(self, iterator: Any, frame: types.FrameType) -> None:
         """A batch is asked for by `frame`: the one taken before is done with."""
-        self.loaders = self._session.objects.loaders
+        session = self._session
+        self.loaders = session.objects.loaders
         if self.is_statement is None:
             self._begin(iterator, frame)
-        if self.is_statement and self._session.is_inside(self) and self.stepped:
+        if self.is_statement and session.is_inside(self) and self.stepped:
             self.stepped = False
-            self._session.boundary(self, frame)
+            session.boundary(self, frame)
 
     @property
     def is_beside(self) -> bool:

@@ -36,6 +36,8 @@ NAMES = (
     ("torch.nn", "Module.__setstate__"),
     # Where `Tensor.backward` looks its function up at each call.
     ("torch.autograd", "backward"),
+    # How many of the modes that see all that is computed are under way.
+    ("torch._C", "_len_torch_dispatch_stack"),
     (SCHEDULERS, "LRScheduler.__init__"),
     ("torch.amp", "GradScaler.step"),
     ("torch.optim.optimizer", "register_optimizer_step_post_hook"),

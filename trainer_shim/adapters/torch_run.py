@@ -88,7 +88,7 @@ class Run:
         if not self.driver.trains_on(loader):
             taken = Taken(beside, loader)
             iterator = make(loader)
-            beside.passes[iterator] = taken
+            beside.add(iterator, taken)
             return iterator
         number = len(self._passes)
         if self._past is not None:
@@ -98,7 +98,7 @@ class Run:
         one = Read(self, loader)
         self._passes.append(one)
         iterator = make(loader)
-        beside.passes[iterator] = one
+        beside.add(iterator, one)
         return iterator
 
     def read(self, iterator: Any, one: Read) -> Any:
