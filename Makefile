@@ -2,7 +2,7 @@
 # make test        the tests            make check  linters, types, import contracts, fresh protos
 # make test-exact  suspends at every boundary of real frameworks, for many minutes: in parts with
 #                  SHARD=1/4; what has passed at this commit is not run again
-# make test-chaos  a cluster of 40 trials of which everything breaks, one after the other: as root
+# make test-chaos  a cluster of 40 trials of which everything breaks, one after the other
 # make test-slurm  nodes lent by a Slurm of this machine: as root, with slurmctld, slurmd and munge
 # make bench       the benchmarks       make proto  regenerate hermesd/pb     make clean  start over
 # make install-systemd   as root: Hermes below /opt/hermes with its users and units, or a newer Hermes

@@ -1,4 +1,8 @@
-"""Machines on one switch, as network namespaces: each has a cable, which can be pulled."""
+"""Machines on one switch, each with a cable that can be pulled.
+
+As root they are network namespaces. Otherwise they are addresses of this machine's loopback, and
+each reaches the head by a way of its own that can be cut; from node to node checkpoints go as ever.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,79 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from typing import Protocol
 
 import pytest
 
+from tests.ways import Way
+
 SUBNET = "10.77.0"
+# The head's, for its nodes and for those who redeem a token.
+PORTS = (7411, 7412)
 
 
-class Network:
+class Network(Protocol):
+    """The first machine that joins is the head."""
+
+    def join(self, machine: str) -> str:
+        """Connect a machine; its address."""
+        ...
+
+    def to_head(self, machine: str) -> str:
+        """The address by which a machine reaches the head."""
+        ...
+
+    def pull(self, machine: str) -> None:
+        """Pull the machine's cable."""
+        ...
+
+    def plug(self, machine: str) -> None:
+        """Put it in again."""
+        ...
+
+    def on(self, machine: str) -> Sequence[str]:
+        """What to put before a command for it to run on a machine."""
+        ...
+
+
+class Ways:
+    """Machines are addresses of the loopback that no other test has: those of this process."""
+
+    def __init__(self, opened: ExitStack) -> None:
+        self._opened = opened
+        self._subnet = f"127.{os.getpid() >> 8 & 0x7F | 0x80}.{os.getpid() & 0xFF}"
+        self._ways: dict[str, list[Way]] = {}
+
+    def join(self, machine: str) -> str:
+        address = f"{self._subnet}.{len(self._ways) + 1}"
+        head = f"{self._subnet}.1"
+        ways = [Way((address, port), (head, port)) for port in PORTS if address != head]
+        for way in ways:
+            self._opened.enter_context(way.serve())
+        self._ways[machine] = ways
+        return address
+
+    def to_head(self, machine: str) -> str:
+        return f"{self._subnet}.{list(self._ways).index(machine) + 1}"
+
+    def pull(self, machine: str) -> None:
+        for way in self._those_of(machine):
+            way.pull()
+
+    def plug(self, machine: str) -> None:
+        for way in self._those_of(machine):
+            way.plug()
+
+    def on(self, machine: str) -> Sequence[str]:
+        return ()
+
+    def _those_of(self, machine: str) -> Sequence[Way]:
+        """Those to the head are all that there are."""
+        return self._ways[machine] or [way for ways in self._ways.values() for way in ways]
+
+
+class Namespaces:
     """The switch is a namespace with a bridge; a machine's cable is a pair of veth devices."""
 
     def __init__(self) -> None:
@@ -27,7 +96,6 @@ class Network:
         self._switch("link", "set", "switch", "up")
 
     def join(self, machine: str) -> str:
-        """Connect a machine; its address."""
         self._machines.append(machine)
         space, address = self._space(machine), f"{SUBNET}.{len(self._machines)}"
         _ip("netns", "add", space)
@@ -38,19 +106,17 @@ class Network:
         _ip("-n", space, "link", "set", "eth0", "up")
         return address
 
+    def to_head(self, machine: str) -> str:
+        return f"{SUBNET}.1"
+
     def pull(self, machine: str) -> None:
-        """Pull the machine's cable."""
         self._switch("link", "set", machine, "down")
 
     def plug(self, machine: str) -> None:
-        """Put it in again."""
         self._switch("link", "set", machine, "up")
 
     def on(self, machine: str) -> Sequence[str]:
-        """What to put before a command for it to run on a machine.
-
-        Not `ip netns exec`, which mounts a /sys without cgroups.
-        """
+        # Not `ip netns exec`, which mounts a /sys without cgroups.
         return ("nsenter", f"--net=/run/netns/{self._space(machine)}")
 
     def remove(self) -> None:
@@ -66,11 +132,11 @@ class Network:
 
 
 @contextmanager
-def network() -> Iterator[Network]:
+def namespaces() -> Iterator[Network]:
     """A network for the length of a block; skips the test where none can be made."""
     if missing := [tool for tool in ("ip", "nsenter") if shutil.which(tool) is None]:
         pytest.skip(f"no {' and no '.join(missing)} here")
-    made = Network()
+    made = Namespaces()
     try:
         try:
             made.lay()
@@ -79,6 +145,13 @@ def network() -> Iterator[Network]:
         yield made
     finally:
         made.remove()
+
+
+@contextmanager
+def ways() -> Iterator[Network]:
+    """The same for everybody."""
+    with ExitStack() as opened:
+        yield Ways(opened)
 
 
 def _ip(*words: str) -> None:

@@ -7,13 +7,13 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TypeAlias
 
 from hermesctl.async_client import AsyncClient
 from hermesctl.node_records import Node
-from tests.cluster.network import Network, network
+from tests.cluster.network import PORTS, Network
 from tests.e2e.cluster import parent, processes
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -22,6 +22,7 @@ SLOTS = 2
 POLL_SECONDS = 0.3
 
 Environment: TypeAlias = Callable[[str], Mapping[str, str]]
+Wiring: TypeAlias = Callable[[], AbstractContextManager[Network]]
 
 
 class Machine:
@@ -90,6 +91,8 @@ class Machine:
             await asyncio.wait({self._keeper})
         while left := [pid for pid, _ in processes(self.state)]:
             kill(left)
+        if self._process is not None:
+            await self._process.wait()
 
 
 class Place:
@@ -110,13 +113,15 @@ class Place:
 
     async def start(self, tasks: asyncio.TaskGroup, extra: Environment) -> None:
         """Start the head, and have the nodes join it by tokens."""
-        address = f"{self.wires.join('head')}:7411"
+        host = self.wires.join("head")
+        address, enrol = (f"{host}:{port}" for port in PORTS)
         base = {k: v for k, v in os.environ.items() if not k.startswith("HERMES_")}
         base |= {"PYTHONPATH": str(REPOSITORY), "TF_CPP_MIN_LOG_LEVEL": "3"}
         self.head.environment = {
             **base,
             **extra("head"),
             "HERMES_HEAD_LISTEN": address,
+            "HERMES_HEAD_ENROL": enrol,
             "HERMES_HEAD_LEASE_SECONDS": str(self.lease_seconds),
         }
         words = ("head", "--state", str(self.head.state))
@@ -137,6 +142,7 @@ class Place:
     async def _join(self, node: Machine, tasks: asyncio.TaskGroup, address: str) -> None:
         join = (await self._ctl("node", "token", "--name", node.name)).split()
         assert join[:4] == ["hermesd", "node", "join", address]
+        join[3] = f"{self.wires.to_head(node.name)}:{PORTS[0]}"
         mine = ("--state", str(node.state), "--slots", str(SLOTS))
         node.serve(tasks, *join[1:], *mine, again=("node", *mine))
 
@@ -192,7 +198,9 @@ def kill(pids: Iterator[int] | Sequence[int]) -> None:
 
 
 @asynccontextmanager
-async def place(folder: Path, extra: Environment, lease_seconds: float) -> AsyncIterator[Place]:
+async def place(
+    folder: Path, network: Wiring, extra: Environment, lease_seconds: float
+) -> AsyncIterator[Place]:
     """A cluster for the length of a block; whatever is left of it afterwards is killed.
 
     `extra` is what the daemon of a machine finds in its environment beside the usual.

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import selectors
-import socket
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +31,7 @@ from tests.head.test_enrol import Open
 from tests.head.test_enrol import head as enrolling
 from tests.node.conftest import Head, Node, becomes
 from tests.node.test_checkpoints import build
+from tests.ways import Way
 
 TRIAL = "digits/1"
 CODE = grpc.StatusCode
@@ -276,55 +275,9 @@ async def test_no_checkpoint_lies_outside_of_its_trial(
     assert not (tmp_path / "b").exists()
 
 
-class Stalling:
+def stalling(giver: Giver, here: Path, limit: int) -> Way:
     """The way to a giver, on which everything stops after so many bytes from there."""
-
-    def __init__(self, giver: Giver, limit: int) -> None:
-        self.there = giver.giving.address.removeprefix("unix:")
-        self.left = limit
-
-    @contextlib.contextmanager
-    def serve(self, path: Path) -> Iterator[None]:
-        """Carry what comes to `path`, in a thread that closes every end when this is over."""
-        ours, theirs = socket.socketpair()
-        with socket.socket(socket.AF_UNIX) as listening, theirs:
-            listening.bind(str(path))
-            listening.listen()
-            thread = threading.Thread(target=self._carry, args=(listening, theirs))
-            thread.start()
-            try:
-                yield
-            finally:
-                ours.close()
-                thread.join()
-
-    def _carry(self, listening: socket.socket, over: socket.socket) -> None:
-        with contextlib.ExitStack() as opened, selectors.DefaultSelector() as readable:
-            for own in (listening, over):
-                readable.register(own, selectors.EVENT_READ)
-            while over not in (ready := [key.fileobj for key, _ in readable.select()]):
-                for source in ready:
-                    assert isinstance(source, socket.socket)
-                    if source is not listening:
-                        self._carry_some(source, readable)
-                        continue
-                    mine = opened.enter_context(listening.accept()[0])
-                    there = opened.enter_context(socket.socket(socket.AF_UNIX))
-                    there.connect(self.there)
-                    readable.register(mine, selectors.EVENT_READ, (there, False))
-                    readable.register(there, selectors.EVENT_READ, (mine, True))
-
-    def _carry_some(self, source: socket.socket, readable: selectors.BaseSelector) -> None:
-        sink, counts = readable.get_key(source).data
-        try:
-            data = source.recv(64)
-            self.left -= len(data) if counts else 0
-            if self.left > 0:
-                sink.sendall(data)
-        except OSError:  # one end has closed in the middle
-            data = b""
-        if not data:
-            readable.unregister(source)
+    return Way(str(here), giver.giving.address.removeprefix("unix:"), limit)
 
 
 @pytest.mark.parametrize("limit", [0, 1000])
@@ -336,7 +289,7 @@ async def test_a_node_that_has_stalled_is_given_up(
     monkeypatch.setattr(fetching, "TRIES", 1)
     (giver.folder.checkpoints / "s5" / "weights.bin").write_bytes(b"w" * 100_000)
     path = tmp_path / "way.sock"
-    with Stalling(giver, limit).serve(path), pytest.raises(NotFetched) as caught:
+    with stalling(giver, path, limit).serve(), pytest.raises(NotFetched) as caught:
         await bring(giver, tmp_path / "b", replace(giver.source(), address=f"unix:{path}"))
     assert caught.value.way
 
@@ -438,7 +391,7 @@ async def test_who_has_stalled_keeps_no_turn(
     (giver.folder.checkpoints / "s5" / "weights.bin").write_bytes(b"w" * 10_000_000)
     wanted = {"trial": TRIAL, "checkpoint": giver.checkpoint.id, "ticket": giver.source().ticket}
     way = tmp_path / "way.sock"
-    with Stalling(giver, 1000).serve(way):
+    with stalling(giver, way, 1000).serve():
         async with (
             grpc.aio.insecure_channel(f"unix:{way}") as stalled,
             grpc.aio.insecure_channel(giver.giving.address) as channel,
