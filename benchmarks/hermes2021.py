@@ -13,7 +13,7 @@ import argparse
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
@@ -69,8 +69,10 @@ def points() -> list[str]:
     return [":".join(map(str, every[place])) for place in sorted(chosen.tolist())]
 
 
-def study(model: str, iterations: int, chosen: list[str]) -> dict[str, object]:
-    """A study of these points, in this order."""
+def study(
+    model: str, iterations: int, chosen: list[str], **others: Mapping[str, object]
+) -> dict[str, object]:
+    """A study of these points, in this order, each with all there is of other parameters."""
     return {
         "name": model,
         "program": PROGRAM.name,
@@ -80,6 +82,7 @@ def study(model: str, iterations: int, chosen: list[str]) -> dict[str, object]:
             "model": {"value": model},
             "iterations": {"value": iterations},
             "point": {"values": chosen},
+            **others,
         },
     }
 

@@ -1,6 +1,7 @@
 """The experiment of Hermes-v2, live on three unequal devices, beside the paper and the simulator.
 
-12 trainings of one network share three CPU slots that are 80, 56 and 40 % of a core: 100:70:50,
+12 trainings of one network, three points of the paper's Table 1 with each of its four batch sizes
+(which equation (2) compares), share three CPU slots that are 80, 56 and 40 % of a core: 100:70:50,
 scaled to what two cores have and leaving the daemons a rest. Each is trained once on a whole core,
 which gives the simulator its curves and the quanta their scale, and then under each policy.
 `python -m benchmarks.heterogeneous [--models LIST] [--orders N] [--iterations N] [--runs N]
@@ -13,21 +14,25 @@ import argparse
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from statistics import mean
 
 import numpy as np
 
-from benchmarks.hermes2021 import CORES, Runs, points, program, study, turn_of
+from benchmarks.hermes2021 import BATCHES, CORES, Runs, program, study, turn_of
 from benchmarks.live import Lived
 from benchmarks.report import median, publish
 from hermesd.node import cgroups, quotas
 from hermesd.simulate.contenders import FIFO, Contender, contenders
+from hermesd.simulate.curves import Job
 from hermesd.simulate.drive import Drive, Outcome
 from hermesd.simulate.figures import Figures, figures_of, incumbent
 from hermesd.simulate.orders import ALL, Order, draw, goal_of
 
-NAME, TRIALS, SHARES = "heterogeneous", 12, (80, 56, 40)
+NAME, SHARES = "heterogeneous", (80, 56, 40)
+# Without their batch sizes.
+POINTS = ("sgd::0.001:0.001", "momentum::0.0005:0.01", "adam::0.0005:0.001")
 SLOTS = ",".join(f"{share}%" for share in SHARES)
 # What all others are compared with: Hermes as it was before Hermes-v2.
 HERMES, SWAP, DEFAULT = "hermes, homes", "hermes, swap", "best_first"
@@ -85,10 +90,34 @@ def policies(turn: float) -> Mapping[str, Contender]:
     return {name: contenders(text)[0] for name, text in texts.items()}
 
 
+def values(number: int) -> tuple[list[str], list[int]]:
+    """The points and the batch sizes in the order in which the grid has them; the first is ours."""
+    if not number:
+        return list(POINTS), list(BATCHES)
+    chance = np.random.default_rng(number)
+    return (
+        [POINTS[place] for place in chance.permutation(len(POINTS))],
+        [BATCHES[place] for place in chance.permutation(len(BATCHES))],
+    )
+
+
+def spec_of(model: str, iterations: int, number: int) -> dict[str, object]:
+    """A study of all points with all batch sizes, in an order."""
+    chosen, batches = values(number)
+    return study(model, iterations, chosen, batch_size={"values": batches})
+
+
 def ordered(record: Lived, number: int) -> Order:
-    """The recorded trainings in an order; the first is their own."""
+    """The recorded trainings in an order."""
     curves = record.exported.curves
-    return draw(curves, goal_of(curves), ALL, len(curves.jobs), number, 0)
+    place = {each: at for at, each in enumerate(product(*values(number)))}
+
+    def at(job: Job) -> int:
+        of = dict(job.parameters)
+        return place[str(of["point"]), int(of["batch_size"])]
+
+    curves = replace(curves, jobs=tuple(sorted(curves.jobs, key=at)))
+    return draw(curves, goal_of(curves), ALL, len(curves.jobs), 0, 0)
 
 
 def measured(order: Order, contender: Contender, run: Lived) -> Measured:
@@ -111,19 +140,18 @@ def results_of(runs: Runs, options: argparse.Namespace) -> tuple[Results, list[l
     results: Results = {}
     seen: list[list[str | float]] = []
     for model in options.models.split(","):
-        spec = study(model, options.iterations, points()[:TRIALS])
+        spec = spec_of(model, options.iterations, 0)
         record = runs.run(f"{model}-{options.iterations}", spec, FIFO, CORES)
         if record is None:
             continue
         lived: list[Lived] = []
         for number in range(options.orders):
             order = ordered(record, number)
-            chosen = [str(dict(job.parameters)["point"]) for job in order.jobs]
             for label, contender in policies(turn_of(record)).items():
                 if options.quick and label not in QUICK:
                     continue
                 name = f"{model}-{options.iterations}-{number}-{label.replace(', ', '-')}"
-                part = study(model, options.iterations, chosen)
+                part = spec_of(model, options.iterations, number)
                 run = runs.run(name.replace(" ", "-"), part, contender, SLOTS)
                 if run is not None:
                     group = results.setdefault(model, {})

@@ -2,7 +2,8 @@
 
 They stand for those of the paper (an inception network, a plain stack of convolutions, one with
 residual connections) at a thousandth of the size; penalties are added to the loss, as there. A
-point is `optimizer:batch size:learning rate:weight decay`.
+point is `optimizer:batch size:learning rate:weight decay`, its batch size one that is left out
+(`sgd::0.001:0.1`) where it is a parameter of its own.
 """
 
 import argparse
@@ -59,16 +60,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", choices=sorted(MODELS), required=True)
     parser.add_argument("--point", required=True)
+    parser.add_argument("--batch_size", type=int)
     parser.add_argument("--iterations", type=int, required=True)
     arguments = parser.parse_args()
-    optimizer, batch, rate, decay = arguments.point.split(":")
+    optimizer, of_point, rate, decay = arguments.point.split(":")
+    batch = arguments.batch_size or int(of_point)
     keras.utils.set_random_seed(0)
     # One thread: sums keep their order, so that a training is the same each time.
     tf.config.threading.set_intra_op_parallelism_threads(1)
 
     digits = load_digits()
     chosen = np.random.default_rng(0).integers(
-        len(digits.images), size=arguments.iterations * int(batch)
+        len(digits.images), size=arguments.iterations * batch
     )
     images = layers.Input((8, 8, 1))
     features = layers.Flatten()(MODELS[arguments.model](images, float(decay)))
@@ -77,7 +80,7 @@ def main() -> None:
     model.fit(
         digits.images[chosen][..., None].astype("float32") / 16,
         digits.target[chosen],
-        batch_size=int(batch),
+        batch_size=batch,
         shuffle=False,
         verbose=0,
     )

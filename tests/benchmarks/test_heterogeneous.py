@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from benchmarks.hermes2021 import BATCHES
 from benchmarks.heterogeneous import (
     DEFAULT,
     HERMES,
@@ -23,8 +26,11 @@ from benchmarks.heterogeneous import (
     ordered,
     policies,
     rows,
+    spec_of,
+    values,
 )
 from hermesd.core.model import Plugin
+from hermesd.core.speeds import batch
 from hermesd.simulate.contenders import FIFO
 from hermesd.simulate.curves import Curves, Switch
 from hermesd.simulate.drive import Drive
@@ -47,7 +53,11 @@ def recorded(jobs: list[Any], trials: list[Any] | None = None) -> Lived:
 
 
 def trainings() -> list[Any]:
-    return [job([10.0, 6.0 + n / 10, 1.0 + n / 10], 0.5) for n in range(12)]
+    named = [(("point", point), ("batch_size", batch)) for point, batch in product(*values(0))]
+    return [
+        replace(job([10.0, 6.0 + n / 10, 1.0 + n / 10], 0.5), parameters=parameters)
+        for n, parameters in enumerate(named)
+    ]
 
 
 def test_turns_are_thirty_seconds_scaled_and_ours_has_its_defaults() -> None:
@@ -78,6 +88,15 @@ def test_orders_are_of_the_same_trainings() -> None:
     assert list(first.jobs) == trainings_of(record)
     assert second.jobs != first.jobs
     assert {id(job) for job in second.jobs} == {id(job) for job in first.jobs}
+    given = [tuple(dict(job.parameters).values()) for job in second.jobs]
+    assert given == list(product(*values(1))), "as the grid of the study has them"
+
+
+def test_trainings_differ_in_what_equation_two_compares() -> None:
+    parameters = cast(Any, spec_of("vgg", 800, 1)["parameters"])
+    assert sorted(parameters["batch_size"]["values"]) == sorted(BATCHES)
+    found = {batch(cast(Any, SimpleNamespace(spec=each))) for each in trainings()}
+    assert found == set(BATCHES)
 
 
 def trainings_of(record: Lived) -> list[Any]:
