@@ -3,7 +3,8 @@
 # make test-exact  suspends at every boundary of real frameworks, for many minutes: in parts with
 #                  SHARD=1/4; what has passed at this commit is not run again
 # make test-chaos  a cluster of 40 trials of which everything breaks, one after the other
-# make test-slurm  nodes lent by a Slurm of this machine: as root, with slurmctld, slurmd and munge
+# make test-slurm  nodes lent by a Slurm of this machine: as root, with slurmctld, slurmd and munge,
+#                  which are installed where Debian's apt-get can; skipped without them
 # make bench       the benchmarks       make proto  regenerate hermesd/pb     make clean  start over
 # make install-systemd   as root: Hermes below /opt/hermes with its users and units, or a newer Hermes
 #                  in the place of an older; starts and restarts nothing (docs/install.md)
@@ -31,6 +32,7 @@ test-chaos: $(STAMPS)/dev
 	$(BIN)/python -m pytest tests/cluster
 
 test-slurm: $(STAMPS)/dev
+	-command -v slurmctld > /dev/null || apt-get install -y slurm-wlm munge
 	$(BIN)/python -m pytest tests/slurm
 
 check: $(STAMPS)/dev

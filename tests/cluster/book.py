@@ -7,7 +7,7 @@ that all machines share, and holds the trial's lock while it takes one.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 
 PACE_SECONDS = 0.05
@@ -81,6 +81,15 @@ class Book:
         """The process that took a trial's newest step; empty if it has taken none."""
         page = self.folder / f"{rate}.steps"
         return _lines(page)[-1][0] if page.exists() else ""
+
+    def lost(self) -> list[int]:
+        """How many steps each process did again that another had done before it."""
+        return [
+            step - first + 1
+            for page in self.trials()
+            for (one, step, _), (other, first, _) in pairwise(_lines(page))
+            if one != other and first <= step
+        ]
 
     def check_ended(self, writers: Collection[str], moment: float) -> None:
         """These processes took no step after a moment of the boot clock: their lease was over, and

@@ -268,6 +268,7 @@ class Chaos:
                 points = dict(zip(curve.steps, curve.values, strict=True))
                 assert points == expected(float(str(trial.params["rate"])), STEPS), trial.id
         self.book.check()
+        print("lost", sorted(self.book.lost()))
         ledger = Ledger(read(self.place.head.state / "journal.db"))
         assert ledger.complaints == []
         assert ledger.rescued, "no trial had to go on from a copy: nothing was tried"

@@ -34,8 +34,9 @@ def sign(book: Book, *steps: tuple[str, int]) -> None:
 
 
 def test_a_trial_that_moved_and_repeated_steps_is_no_double_run(book: Book) -> None:
-    sign(book, ("one", 1), ("one", 2), ("one", 3), ("two", 3), ("two", 4))
+    sign(book, ("one", 1), ("one", 2), ("one", 3), ("two", 2), ("two", 3), ("two", 4), ("x", 5))
     book.check()
+    assert book.lost() == [2]
 
 
 def test_one_that_trains_while_another_does_is_seen(book: Book) -> None:
