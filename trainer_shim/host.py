@@ -87,8 +87,7 @@ class Host:
         elif name == "daemon":
             return self._read_daemon()
         elif worker is not None and name == "agent":
-            for message in worker.channel.read():
-                self.trial.heard(message)
+            self.trial.hear_out()
         elif (
             worker is not None
             and name == "output"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from typing import Any, Callable
 
 from trainer_shim.events import EventLog
@@ -14,7 +15,7 @@ from trainer_shim.wire import Message
 from trainer_shim.worker import Worker
 
 
-class LiveTrial:
+class LiveTrial(ABC):
     """One trial on this node; `phase` is idle, running, parked or ended."""
 
     def __init__(self, spec: Spec, publish: Callable[[Message], None]) -> None:
@@ -40,6 +41,16 @@ class LiveTrial:
     def emit(self, kind: str, **fields: Any) -> None:
         """Number an event, keep it until acknowledged, send it to the daemon if one is there."""
         self._publish(self.log.append(kind, self.attempt, **fields))
+
+    @abstractmethod
+    def heard(self, message: Message) -> None:
+        """One frame from the agent."""
+
+    def hear_out(self) -> None:
+        """Take in all that the agent has said by now."""
+        if self.worker is not None:
+            for message in self.worker.channel.read():
+                self.heard(message)
 
     @property
     def can_be_rebuilt(self) -> bool:

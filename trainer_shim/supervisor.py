@@ -237,8 +237,7 @@ class Supervisor(LiveTrial):
         worker, run = self.worker, self.run
         if worker is None:
             return
-        for message in worker.channel.read():
-            self.heard(message)
+        self.hear_out()
         suspension, self._suspension = self._suspension, None
         was_ended = suspension is not None and suspension.stage == "ending" and not run.is_over
         self.group.kill()

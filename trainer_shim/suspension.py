@@ -79,6 +79,8 @@ class Suspension:
         trial, run = self._trial, self._trial.run
         if not trial.group.freeze():
             return
+        # It says no more, and of a run that was given back nothing counts that is said later.
+        trial.hear_out()
         self.stage = "frozen"
         trial.phase = "parked"
         if self.silent:

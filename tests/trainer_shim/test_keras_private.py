@@ -45,6 +45,7 @@ print(private.untested())
 
 
 @pytest.mark.torch
+@pytest.mark.timeout(300)
 def test_another_keras_only_parks_and_tells_its_losses(tmp_path: Path) -> None:
     """By nothing but a callback; it is held at its boundaries, and computes what it would."""
     backend = {"KERAS_BACKEND": "torch"}

@@ -18,7 +18,7 @@ from trainer_shim.events import boottime
 from trainer_shim.page import Page
 from trainer_shim.spec import Spec
 from trainer_shim.supervisor import Supervisor
-from trainer_shim.wire import Connection
+from trainer_shim.wire import Connection, send
 from trainer_shim.worker import Worker
 
 Told = list[dict[str, Any]]
@@ -114,6 +114,25 @@ def test_a_program_that_is_starting_can_be_parked(sleeping: Sleeping) -> None:
     while supervisor.phase != "parked":
         supervisor.tick(boottime())
     assert sleeping.kinds()[-1] == "parked"
+
+
+def test_what_a_program_has_said_when_it_is_stopped_is_told_before_that(
+    sleeping: Sleeping,
+) -> None:
+    """A report of its last steps, on its way out: told later, it would be of no present run."""
+    supervisor = sleeping.supervisor
+    supervisor.heard({"kind": "begun", "step": 0})
+    sleeping.kinds()
+    worker = supervisor.worker
+    assert worker is not None
+    worker.page.step = 3
+    report = {"kind": "reported", "last_step": 3, "points": [], "count": 3, "cpu_seconds": 0.0}
+    send(sleeping.agent, report)
+    supervisor.suspend("park", 60.0)
+    while supervisor.phase != "parked":
+        supervisor.tick(boottime())
+    told = [event["kind"] for event in sleeping.told if event.get("count") != 0]
+    assert told == ["reported", "parked"]
 
 
 def looked_at(sleeping: Sleeping, start: float, seconds: int) -> float:
