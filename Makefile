@@ -1,7 +1,8 @@
 # make demo        a search on this machine: 16 trials share its CPU slots, ending in a leaderboard
 # make test        the tests            make check  linters, types, import contracts, fresh protos
 # make test-exact  suspends at every boundary of real frameworks, for many minutes: in parts with
-#                  SHARD=1/4; what has passed at this commit is not run again
+#                  SHARD=1/4; what has passed at this commit is not run again. And 1,000 switches
+#                  in a row, of which nothing may be left
 # make test-chaos  a cluster of 40 trials of which everything breaks, one after the other
 # make test-slurm  nodes lent by a Slurm of this machine: as root, with slurmctld, slurmd and munge,
 #                  which are installed where Debian's apt-get can; skipped without them

@@ -115,10 +115,11 @@ def trials_table(trials: Sequence[Trial], metric: str, wide: bool) -> Grid:
 def leaderboard(trials: Sequence[Trial], metric: str, wide: bool) -> Grid:
     """The best trials, best first."""
     names = varying(trials)
-    extra = ("fidelity", "checkpoint") if wide else ()
+    extra = ("fidelity", *(("checkpoint",) if wide else ()))
     head = (">rank", "|trial", f">{metric}", ">step", "|state")
     parameters = [f"={name}" for name in names]
-    spared = (PARAMETERS,) if wide else ("overhead", "preempted", PARAMETERS, "step", "state")
+    narrow = ("fidelity", "overhead", "preempted", PARAMETERS, "step", "state")
+    spared = (PARAMETERS,) if wide else narrow
     table = grid(*head, *parameters, ">preempted", ">overhead", *extra, spared=spared)
     for trial in trials:
         cells = [
@@ -130,10 +131,10 @@ def leaderboard(trials: Sequence[Trial], metric: str, wide: bool) -> Grid:
             *(cell(value_text(trial.params.get(name))) for name in names),
             cell(str(trial.preemptions)),
             cell(percent(trial.overhead_share)),
+            cell(trial.fidelity or "-"),
         ]
         if wide:
-            cells += [cell(trial.fidelity or "-")]
-            cells += [cell(trial.checkpoint.id if trial.checkpoint else "-")]
+            cells.append(cell(trial.checkpoint.id if trial.checkpoint else "-"))
         table.add_row(*cells)
     return table
 

@@ -155,13 +155,14 @@ def test_tables_show_what_differs_between_trials() -> None:
 
 
 def test_a_trial_without_a_rank_has_none_on_the_leaderboard() -> None:
-    done = trial(2, state=types.TRIAL_STATE_COMPLETED, metric=0.25, rank=1)
+    exact = types.FIDELITY_EXACT
+    done = trial(2, state=types.TRIAL_STATE_COMPLETED, metric=0.25, rank=1, fidelity=exact)
     failed = trial(1, state=types.TRIAL_STATE_FAILED)
     trials = detail(failed, done).trials[::-1]
     assert shown(leaderboard(trials, "val_loss", wide=False)) == (
-        "rank  trial     val_loss  step  state      lr    preempted  overhead\n"
-        "   1  digits/2      0.25     0  completed  0.05          0     0.0 %\n"
-        "   -  digits/1         -     0  failed     0.1           0     0.0 %"
+        "rank  trial     val_loss  step  state      lr    preempted  overhead  fidelity\n"
+        "   1  digits/2      0.25     0  completed  0.05          0     0.0 %  exact\n"
+        "   -  digits/1         -     0  failed     0.1           0     0.0 %  -"
     )
 
 

@@ -148,12 +148,13 @@ def _count(owner: Any, name: str, tier: Any) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the tests of the matrix, of this shard, that have not passed yet."""
+    """Leave the tests of the matrix and the slow ones, of this shard, that have not passed yet."""
     number, count = config.option.shard
     path = record_path()
     before = {} if path.stem.endswith("-dirty") else results(path)
     passed = {test for test, line in before.items() if line["passed"]}
-    ours = sorted((one for one in items if kind_of(one.nodeid)), key=lambda one: one.nodeid)
+    wanted = [one for one in items if kind_of(one.nodeid) or one.get_closest_marker("slow")]
+    ours = sorted(wanted, key=lambda one: one.nodeid)
     chosen = [one for at, one in enumerate(ours) if at % count == number - 1]
     left = [one for one in chosen if one.nodeid not in passed]
     config.hook.pytest_deselected(items=[one for one in items if one not in left])

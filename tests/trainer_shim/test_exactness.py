@@ -27,6 +27,7 @@ def test_the_table_counts_boundaries_and_those_that_differ() -> None:
         {"kind": "b", "passed": True, "park": 3, "checkpoint": 4, "wrong": []},
         {"kind": "a", "passed": False, "park": 0, "checkpoint": 8, "wrong": [2, 5]},
         {"kind": "a", "passed": False, "park": 1, "checkpoint": 6, "wrong": []},
+        {"kind": None, "passed": True, "park": 1000, "checkpoint": 0, "wrong": []},
     ]
     assert exactness_table.table(lines).splitlines()[2:] == [
         "| a | 2 | 1 | 1 | 14 | 8 |",
