@@ -88,7 +88,9 @@ def test_what_a_narrow_terminal_does_without_is_named() -> None:
     table = leaderboard(digits().trials, "val_loss", wide=False)
     assert "left out" not in shown(table, 200)
     narrow = shown(table, 80)
-    assert "left out: fidelity, overhead, preempted; a wider terminal has them, or -o json" in narrow
+    assert (
+        "left out: fidelity, overhead, preempted; a wider terminal has them, or -o json" in narrow
+    )
     assert "learning_rate=0.125" in narrow
     assert narrow.splitlines()[0].split() == [
         "rank",

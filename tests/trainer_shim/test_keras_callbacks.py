@@ -210,3 +210,42 @@ def test_what_cannot_be_copied_only_parks(
         assert named in reason
         trial.resume()
         trial.until("completed")
+
+
+# The program ends itself midway in its second epoch.
+_LEAVES = """
+class Leaves(callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        if self.model.optimizer.iterations.numpy() == 13:
+            {how}
+""" + _MODEL + _FIT.replace("{callbacks}", "Leaves()")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("how", "kind", "code"),
+    [
+        ("raise SystemExit(0)", "completed", 0),
+        ("raise SystemExit(3)", "failed", 3),
+        ("os._exit(4)", "failed", 4),
+    ],
+    ids=["well", "badly", "at once"],
+)
+@pytest.mark.parametrize("from_step", [0, 12])
+def test_a_callback_may_end_the_program(
+    zygote: Zygote, tmp_path: Path, how: str, kind: str, code: int, from_step: int
+) -> None:
+    """As it would without Hermes, suspended a step before that or not."""
+    body = _LEAVES.format(how=how)
+    runs = Runs(zygote, tmp_path, programs.program(body, seeded=True))
+    with runs.trial("leaves") as trial:
+        trial.start(limit=from_step or None)
+        if from_step:
+            assert trial.until("parked")["step"] == from_step
+            trial.resume()
+        ended = trial.until("completed", "failed")
+        assert (ended["kind"], ended["exit_code"]) == (kind, code)
+        told = list(trial.losses())
+        # The last step's boundary is not reached, and who leaves at once tells of no step since the
+        # last report.
+        whole = list(range(1, 13))
+        assert told == whole or (how.startswith("os") and told == whole[: len(told)])
