@@ -22,7 +22,7 @@ from hermesd.core.model import (
 )
 from hermesd.core.retrying import RetryAction
 
-# What a run was to go on from was with other nodes, and none of those that were asked gave it.
+# What a run was to go on from was elsewhere, and could not be had: nobody was there, or gave it.
 NOT_FETCHED = "not_fetched"
 # What its study needs of a node, its interpreter for example, was not there.
 UNMET = "unmet"

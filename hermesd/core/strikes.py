@@ -36,8 +36,9 @@ def note(state: Tables, trial: Trial) -> None:
 
     Those of a trial that has failed for good on two devices were its own fault. Of one that ends
     for another reason nothing can be told, nor of an error for which its study has a rule that is
-    about the trial, nor of a checkpoint that was not to be had where it should have been, nor of
-    what its study needs of a node and does not find there.
+    about the trial, nor of a checkpoint that could not be had from elsewhere: which of two machines
+    broke the way between them is not known. Nor of what its study needs of a node and does not find
+    there.
     """
     failure = trial.failures[-1]
     if failure.ruled in _ABOUT_THE_TRIAL or failure.restores:

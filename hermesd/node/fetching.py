@@ -54,13 +54,11 @@ log = structlog.get_logger()
 
 
 class NotFetched(Exception):
-    """No node that has the checkpoint gave it; says why, and whether it was the `way` alone, or a
-    node that `stalled`, of which nothing can be held against this one."""
+    """No node that has the checkpoint gave it; says why, and whether it was the `way` alone."""
 
-    def __init__(self, reason: str, way: bool, stalled: bool = False) -> None:
+    def __init__(self, reason: str, way: bool) -> None:
         super().__init__(reason)
         self.way = way
-        self.stalled = stalled
 
 
 class Stalled(Exception):
@@ -113,7 +111,6 @@ class Fetching:
         if not sources and not reasons:
             return False
         async with self._turns:
-            stalled = False
             for source in sorted(sources, key=self._stalled_lately):
                 if not source.address:
                     reasons.append(f"{source.node} is away")
@@ -124,7 +121,6 @@ class Fetching:
                     way = way and error.code() is grpc.StatusCode.UNAVAILABLE
                     reasons.append(f"{source.node} at {source.address}: {error.details()}")
                 except Stalled as error:
-                    stalled = True
                     self._stalled_at[source.node] = boottime()
                     log.warning("a node stalls", node=source.node, reason=str(error))
                     reasons.append(f"{source.node} at {source.address}: {error}")
@@ -136,7 +132,7 @@ class Fetching:
                     log.info("checkpoint fetched", checkpoint=checkpoint.id, node=source.node)
                     return True
         reason = f"checkpoint {checkpoint.id} could not be had: {'; '.join(reasons)}"
-        raise NotFetched(reason, way, stalled)
+        raise NotFetched(reason, way)
 
     def _stalled_lately(self, source: Source) -> bool:
         at = self._stalled_at.get(source.node)

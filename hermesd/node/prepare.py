@@ -37,7 +37,11 @@ class NotRestored(NotStarted):
 
 
 class NotGiven(NotStarted):
-    """Nodes that were asked for what the run was to go on from do not have it, or not whole."""
+    """What the run was to go on from is elsewhere, and could not be had.
+
+    That is held against nobody: of two machines without a way between them, or with a directory
+    that they share and that is away, nothing tells which one is broken.
+    """
 
     kind = NOT_FETCHED
 

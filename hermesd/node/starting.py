@@ -38,8 +38,7 @@ async def start(site: Site, folder: TrialFolder, order: Spawn | Rebuild) -> tupl
         try:
             await site.bring(wanted, assignment.sources, folder.checkpoints, assignment.identity)
         except NotFetched as error:
-            ours = error.way and not error.stalled
-            raise (NotStarted if ours else NotGiven)(str(error)) from None
+            raise NotGiven(str(error)) from None
     ready = await asyncio.to_thread(prepare, site, folder, order, snapshot)
     if isinstance(order, Rebuild) and ready.restore is None:
         raise NotStarted("no checkpoint is left to rebuild it from")

@@ -387,7 +387,7 @@ def asked_for(*files: Event, replicas: int = 1) -> Playbook:
     return book
 
 
-NOT_STARTED = RunFailed(run("s/0#2"), "not_started", "s/0#1@20 could not be had", "", 0)
+NOT_STARTED = RunFailed(run("s/0#2"), "not_fetched", "s/0#1@20 could not be had", "", 0)
 
 
 def test_the_only_copy_is_damaged_and_the_trial_goes_on_from_the_one_before() -> None:

@@ -366,16 +366,17 @@ async def test_a_trial_goes_on_at_another_node_where_it_was(
             "device": "n2/cpu0",
             "argv": ("python", "train.py", steps, "0.005"),
         }
-        away = launch(attempt=2, sources=(Source("n1", "", word),), **again)
+        nobody = (Source("n1", "", word), Source("n3", "127.0.0.1:1", word))
+        away = launch(attempt=2, sources=nobody, **again)
         failed = await head.hears(RunFailed, away, after)
-        assert failed.error_kind == "not_started"
-        assert "n1 is away" in failed.detail
+        assert failed.error_kind == "not_fetched", "that tells nothing of n2"
+        assert "n1 is away; n3 at 127.0.0.1:1: " in failed.detail
         gone = replace(checkpoint, id=f"{TRIAL}@s999")
         pass_of_it = ticket(there.transfer_key, TRIAL, gone.id)
         source = Source("n1", there.transfer_address, pass_of_it)
         without = launch(attempt=3, sources=(source,), **{**again, "checkpoint": gone})
         failed = await head.hears(RunFailed, without, after)
-        assert failed.error_kind == "not_fetched", "n1 has no such one: that tells nothing of n2"
+        assert failed.error_kind == "not_fetched"
         assert "no such checkpoint" in failed.detail
         run = launch(attempt=4, sources=(Source("n1", there.transfer_address, word),), **again)
         done = await head.hears(RunCompleted, run, after)

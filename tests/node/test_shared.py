@@ -221,7 +221,7 @@ async def test_a_trial_of_a_dead_node_goes_on_from_the_directory(
     }
     root.rename(tmp_path / "away")
     failed = await head.hears(RunFailed, launch(attempt=2, **wanted))
-    assert failed.error_kind == "not_started"
+    assert failed.error_kind == "not_fetched"
     (tmp_path / "away").rename(root)
     await head.hears(RunCompleted, launch(attempt=3, **wanted))
     output = node.config.state_dir / "trials" / TRIAL / "output.log"
