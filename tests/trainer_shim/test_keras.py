@@ -123,6 +123,27 @@ final(model, by_hand)
     assert [losses[step] for step in sorted(losses)] == pytest.approx(by_hand, rel=1e-5)
 
 
+def test_a_rebuilt_model_is_traced_once(zygote: Zygote, tmp_path: Path) -> None:
+    """TensorFlow traces a step that makes variables twice: in a large model that is most of the
+    time until its next step."""
+    body = """
+class Counted(layers.Layer):
+    traces = 0
+    def call(self, x, training=False):
+        Counted.traces += training
+        return x
+model = keras.Sequential([layers.Input((6,)), Counted(), layers.Dense(1)])
+model.compile("adam", "mse", metrics=["mae"])
+model.fit(x, y, batch_size=9, epochs=1, verbose=0)
+print("FINAL", digest(model), Counted.traces)
+"""
+    runs = runs_of(zygote, tmp_path, body, seeded=False)
+    losses, weights_and_traces = runs.undisturbed()
+    weights, twice = weights_and_traces.rsplit(maxsplit=1)
+    assert int(twice) == 2, "what a plain first step takes"
+    assert runs.suspended(3) == (losses, f"{weights} 1")
+
+
 @pytest.mark.parametrize(
     ("name", "word"),
     [

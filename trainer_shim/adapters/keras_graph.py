@@ -6,6 +6,7 @@ same graph.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Callable, NamedTuple
 
 from trainer_shim.adapters import keras_losses as losses
@@ -22,10 +23,12 @@ _HARMLESS = (
 
 
 class Compiled(Watched):
-    """One compiled function of a model."""
+    """One compiled function of a model; `build(element_spec)` is to be called before it is
+    traced for a resume."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, build: Callable[[Any], None]) -> None:
         super().__init__(kind)
+        self._build = build
         self.fresh = False  # traced, and not yet looked at
         self._spec: Any = None  # of the latest step's outcome
         self._flat: _Flat | None = None
@@ -34,6 +37,7 @@ class Compiled(Watched):
         """Trace as the function did when it was first called with data of this kind."""
         import tensorflow as tf
 
+        self._build(spec)
         self.look_at(self.compiled.get_concrete_function(tf.data.IteratorSpec(spec)))
 
     def look_at(self, concrete: Any) -> None:
@@ -96,7 +100,7 @@ def watch(make: Any, model: Any, step: Any, kind: str, seen: TraceSeen) -> Any:
     """
     import tensorflow as tf
 
-    watched = Compiled(kind)
+    watched = Compiled(kind, functools.partial(_build, model, kind))
 
     def one_step(data: Any) -> Any:
         watched.fresh = not tf.executing_eagerly()
@@ -126,6 +130,21 @@ def watch(make: Any, model: Any, step: Any, kind: str, seen: TraceSeen) -> Any:
 
     function.watched = watched  # type: ignore[attr-defined]
     return function
+
+
+def _build(model: Any, kind: str, spec: Any) -> None:
+    """Make the variables that Keras' own first step of training makes.
+
+    Made within a trace, they have TensorFlow trace all of the step once more, which is most of the
+    time that a rebuilt large model takes to come to its next step (`python -m benchmarks.table2`).
+    """
+    import tensorflow as tf
+
+    is_keras = type(model).train_step is private.trainer().train_step and kind == "train"
+    if is_keras and all(layer.built for layer in model._flatten_layers()):
+        leaves = tf.nest.flatten(spec)
+        if all(type(leaf) is tf.TensorSpec and leaf.shape.rank is not None for leaf in leaves):
+            model._symbolic_build(data_batch=spec)
 
 
 def _scalar(value: Any) -> Any:
