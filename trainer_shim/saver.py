@@ -1,8 +1,9 @@
 """Writing a program's progress as a checkpoint, at a boundary or in the background.
 
 Rule: what the next iteration would change is copied before it begins; one checkpoint is written
-at a time. One that cannot be made is told and costs nothing else, whatever was raised: a program's
-own way to save meets a full disk in its own words.
+at a time, and one that the program waits for takes the place of one in the background. What cannot
+be made is told and costs nothing else, whatever was raised: a program's own way to save meets a
+full disk in its own words.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Saver:
         self._mailbox = mailbox
         self._checkpoints = checkpoints
         self._writer: threading.Thread | None = None
+        self._in_background: snapshot.Builder | None = None
         self._seconds = 0.0  # what the newest checkpoint has cost
         self._ended = time.monotonic()
 
@@ -63,6 +65,8 @@ class Saver:
         `fields` are those of the manifest (`Builder.finish`).
         """
         began = time.monotonic()
+        if wait and self._in_background is not None:
+            self._in_background.supersede()
         self.join()
         try:
             # A program that waits trains no more meanwhile, and goes on from this very one.
@@ -80,6 +84,7 @@ class Saver:
         if wait:
             self._write(builder, capture, fields, began, None)
         else:
+            self._in_background = builder
             arguments = (builder, capture, fields, began, stall)
             self._writer = threading.Thread(target=self._write, args=arguments)
             self._writer.start()
@@ -101,7 +106,7 @@ class Saver:
         """Wait for the checkpoint that is being written."""
         if self._writer is not None:
             self._writer.join()
-            self._writer = None
+            self._writer = self._in_background = None
 
     def _write(
         self,
@@ -115,6 +120,9 @@ class Saver:
             with builder.or_nothing():
                 capture.write(builder)
                 summary = builder.finish(fields)
+        except snapshot.Superseded:
+            self.cannot(builder.id, "a later one was to be written")
+            return
         except Exception as error:
             self._failed(builder.id, error)
             return

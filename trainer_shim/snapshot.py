@@ -34,6 +34,10 @@ class SnapshotError(Exception):
     """A checkpoint is incomplete, of another version, or its sums do not agree."""
 
 
+class Superseded(Exception):
+    """A later checkpoint is to be written in the place of this one."""
+
+
 class Builder:
     """A checkpoint being written under `parent` with the name `id`.
 
@@ -48,6 +52,7 @@ class Builder:
         self.path = os.path.join(parent, id)
         self.partial = self.path + _PARTIAL
         self._is_read_soon = is_read_soon
+        self._is_superseded = False
         self._sums: dict[str, Fields] = {}
         self._linked: dict[str, Fields] = {}  # the files of the checkpoints that some come from
         shutil.rmtree(self.partial, ignore_errors=True)
@@ -62,8 +67,12 @@ class Builder:
             shutil.rmtree(self.partial, ignore_errors=True)
             raise
 
+    def supersede(self) -> None:
+        """Have whoever writes it give it up, at its next piece. Called from another thread."""
+        self._is_superseded = True
+
     def add(self, name: str, parts: Iterable[Buffer]) -> None:
-        """Write one file from its parts, hashed on the way and fsynced.
+        """Write one file from its parts, hashed on the way and fsynced. Raises Superseded.
 
         In pieces: a thread that writes or syncs cannot be stopped, and a suspend waits for it.
         """
@@ -75,6 +84,8 @@ class Builder:
             for part in parts:
                 view = memoryview(part).cast("B")
                 for piece in (view[at : at + _CHUNK] for at in range(0, len(view), _CHUNK)):
+                    if self._is_superseded:
+                        raise Superseded
                     digest.update(piece)
                     file.write(piece)
                     size += len(piece)

@@ -1,0 +1,56 @@
+"""Which checkpoint is written when several are asked for."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+
+from trainer_shim import snapshot
+from trainer_shim.mailbox import Mailbox
+from trainer_shim.saver import Saver
+from trainer_shim.wire import receive
+
+
+class Progress:
+    """Progress whose file has these parts."""
+
+    def __init__(self, parts: Iterable[bytes]) -> None:
+        self._parts = parts
+
+    def prepare(self, builder: snapshot.Builder) -> None:
+        """Nothing."""
+
+    def write(self, builder: snapshot.Builder) -> None:
+        """Write the parts."""
+        builder.add("state", self._parts)
+
+
+def test_a_suspend_waits_for_no_checkpoint_in_the_background(tmp_path: Path) -> None:
+    """However long it would take: the suspend's own is a later one."""
+    lacks: list[str | None] = []
+    ours, hosts = socket.socketpair()
+    with ours, hosts:
+        saver = Saver(Mailbox(ours), str(tmp_path), lacks.append)
+        endless = itertools.repeat(b"x")
+        saver.save("durable", lambda: Progress(endless), {"step": 1}, wait=False)
+        saver.save("suspend", lambda: Progress([b"y"]), {"step": 2}, wait=True)
+        said = [receive(hosts) or {}, receive(hosts) or {}]
+    assert [(each["kind"], each["id"]) for each in said] == [
+        ("checkpoint_failed", "durable"),
+        ("checkpointed", "suspend"),
+    ]
+    assert [each.name for each in tmp_path.iterdir()] == ["suspend"]
+    assert snapshot.verify(str(tmp_path / "suspend"))["step"] == 2
+    assert lacks == [None], "nothing is lacking"
+
+
+def test_what_is_saved_in_the_background_follows_what_was(tmp_path: Path) -> None:
+    ours, hosts = socket.socketpair()
+    with ours, hosts:
+        saver = Saver(Mailbox(ours), str(tmp_path), lambda why: None)
+        for step, name in enumerate(["one", "two"]):
+            saver.save(name, lambda: Progress([b"y" * 5_000_000]), {"step": step}, wait=False)
+        saver.join()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["one", "two"]
