@@ -6,12 +6,14 @@ Rule: pure; each is derived here alone, and said wherever the study is shown.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from hermesd.core.model import DeviceId, Phase, Study, StudyId, Time, UserId
 from hermesd.core.scheduler import Scheduler
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
-from hermesd.head.ranking import measure
+from hermesd.head.ranking import VALIDATION_LOSS, measure
+from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.refusal import nearest
 from hermesd.spelling import label_of
 
@@ -24,10 +26,13 @@ def notices(scheduler: Scheduler, study: Study, now: Time) -> list[str]:
     """All there is to say of a study as it is now."""
     state = scheduler.state
     trials = [state.trials[trial] for trial in state.members[study.id]]
+    names = reported(trials)
     idle = scheduler.left_idle(study.id, now)
     found = (
-        _silent_signal(study, trials),
-        _silent_metric(study, trials, now),
+        _silent_signal(study, trials, names),
+        _silent_metric(study, trials, names, now),
+        # Once all trials have ended no policy reads anything.
+        _other_loss(study, names, "is reported too") if state.active[study.id] else "",
         _failed(state, study),
         _idle(state, study, idle),
     )
@@ -39,9 +44,9 @@ def reported(trials: Iterable[Trial]) -> list[str]:
     return sorted({name for trial in trials for name in trial.metrics})
 
 
-def never_heard(state: State, study: Study, user: UserId) -> list[str]:
-    """What to say of a study to come whose signal earlier trials of the user's with the very same
-    program, which were trained to their ends, have not reported."""
+def foretold(state: State, study: Study, user: UserId) -> list[str]:
+    """What to say of a study to come, going by what earlier trials of the user's with the very same
+    program, which were trained to their ends, have reported."""
     if not study.program_sha256:
         return []
     alike = [
@@ -51,16 +56,33 @@ def never_heard(state: State, study: Study, user: UserId) -> list[str]:
     ]
     trials = [state.trials[trial] for other in alike for trial in state.members[other]]
     names = reported(trial for trial in trials if trial.phase is Phase.COMPLETED)
-    if not names or study.signal in names:
+    if not names:
         return []
     whom = f"{', '.join(alike[:NAMED])}{' …' if len(alike) > NAMED else ''}"
+    if study.signal in names:
+        other = _other_loss(study, names, f"was reported by this program too ({whom})")
+        return [other] if other else []
     silent = f"signal {study.signal} was never reported by this program ({whom})"
     return [f"{silent}; {_instead(study, names)}"]
 
 
-def _silent_signal(study: Study, trials: Sequence[Trial]) -> str:
+def _other_loss(study: Study, names: Sequence[str], how: str) -> str:
+    """That there is a validation loss, while policies read the loss that a study without a signal
+    of its own has; else empty. Why they do: ARCHITECTURE.md D39."""
+    if not {study.signal, VALIDATION_LOSS} <= set(names) or _names_a_signal(study.source):
+        return ""
+    advice = f"`--set signal.name={VALIDATION_LOSS}` at a submit or clone has them read that"
+    reads = f"policies read {study.signal}, as the study names no signal"
+    return f"{reads}; {VALIDATION_LOSS} {how}: {advice}"
+
+
+@lru_cache(maxsize=64)
+def _names_a_signal(source: bytes) -> bool:
+    return bool(types.StudySpec.FromString(source).signal.name)
+
+
+def _silent_signal(study: Study, trials: Sequence[Trial], names: Sequence[str]) -> str:
     """That no trial has reported the signal, though other metrics were; else empty."""
-    names = reported(trials)
     if not names or study.signal in names or any(trial.curve for trial in trials):
         return ""
     ended = any(trial.phase is Phase.COMPLETED for trial in trials)
@@ -68,9 +90,9 @@ def _silent_signal(study: Study, trials: Sequence[Trial]) -> str:
     return f"signal {study.signal} {when}; {_instead(study, names)}"
 
 
-def _silent_metric(study: Study, trials: Sequence[Trial], now: Time) -> str:
+def _silent_metric(study: Study, trials: Sequence[Trial], names: Sequence[str], now: Time) -> str:
     """That a minute of training has not brought what the study ranks; else empty."""
-    names, wanted = reported(trials), measure(study, trials).metric
+    wanted = measure(study, trials).metric
     if wanted in names or (names and wanted == study.signal):
         return ""
     trained = [trial for trial in trials if _served_seconds(trial, now) >= SOON_SECONDS]

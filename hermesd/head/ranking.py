@@ -17,9 +17,10 @@ from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.pb.hermes.v1 import types_pb2 as types
 
+VALIDATION_LOSS = "val_loss"
 # Instead of a metric that nobody named: the first of these that any trial reports.
 TELLING = (
-    ("val_loss", "the study names no metric: the loss over the validation data"),
+    (VALIDATION_LOSS, "the study names no metric: the loss over the validation data"),
     ("epoch_loss", "the study names no metric: the mean loss of an epoch"),
 )
 LAST_RESORT = "the study names no metric: the last loss that was reported"

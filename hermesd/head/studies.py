@@ -17,7 +17,7 @@ from hermesd.head import extending, fitting, names, pools, views
 from hermesd.head.access import Asker, asker
 from hermesd.head.blobs import NAME, Blobs
 from hermesd.head.loop import Head
-from hermesd.head.notices import never_heard, notices
+from hermesd.head.notices import foretold, notices
 from hermesd.head.occupied import waits_for
 from hermesd.head.paging import page
 from hermesd.head.ranking import Leaderboard, measure
@@ -81,7 +81,7 @@ class Studies:
         identical = self._identical(self.head.state, draft.study.fingerprint, who)
         if not identical and not request.again:
             notes += self._alike(draft.study, given, who)
-        notes += never_heard(self.head.state, draft.study, who.user)
+        notes += foretold(self.head.state, draft.study, who.user)
         if request.validate_only:
             return self._preview(request, draft, identical, notes, suited)
 

@@ -66,7 +66,8 @@ async def test_a_metric_that_a_minute_has_not_brought_is_told_with_what_brings_i
     async with world(tmp_path / "head") as head:
         node = Node(head)
         await node.hello()
-        await head.submit(spec(ONE, metric=types.Metric(name="val_loss")))
+        named = {"metric": types.Metric(name="val_loss"), "signal": types.Signal(name="loss")}
+        await head.submit(spec(ONE, **named))
         launch = await node.start()
         await node.report(launch, 1, [3.0, 2.0])
         await node.settle()
@@ -108,6 +109,71 @@ async def test_a_signal_that_the_very_same_program_never_reported_is_told_before
         ]
         assert await notes(script, "loss") == await notes(other, "losss") == []
         assert await notes("", "losss") == []
+        node.call.cancel()
+
+
+OTHER = "policies read loss, as the study names no signal; val_loss "
+ADVICE = ": `--set signal.name=val_loss` at a submit or clone has them read that"
+
+
+async def test_a_validation_loss_that_no_policy_reads_is_told_while_trials_are_left(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path / "head") as head:
+        node = Node(head)
+        await node.hello()
+        await head.submit(spec(ONE, metric=types.Metric(name="val_loss")))
+        launch = await node.start()
+        await node.report(launch, 1, [3.0, 2.0])
+        await node.settle()
+        assert (await shown(head)).notices == [], "it may have none"
+        await node.report(launch, 3, [2.0], val_loss=1.0)
+        await node.settle()
+        assert (await shown(head)).notices == [f"{OTHER}is reported too{ADVICE}"]
+        assert (await why(head)).notices == (await shown(head)).notices
+        await node.complete(launch, 3)
+        await node.settle()
+        assert (await shown(head)).notices == [], "nothing is decided any more"
+        node.call.cancel()
+
+
+@pytest.mark.parametrize("signal", ["loss", "val_loss"])
+async def test_a_signal_that_the_study_names_is_its_author_s_word(
+    tmp_path: Path, signal: str
+) -> None:
+    async with world(tmp_path / "head") as head:
+        node = Node(head)
+        await node.hello()
+        await head.submit(spec(ONE, signal=types.Signal(name=signal)))
+        await node.report(await node.start(), 1, [3.0, 2.0], val_loss=1.0)
+        await node.settle()
+        study = await shown(head)
+        assert (study.notices, study.reported) == ([], ["loss", "val_loss"])
+        node.call.cancel()
+
+
+async def test_a_validation_loss_of_the_very_same_program_is_told_before_it_runs(
+    tmp_path: Path,
+) -> None:
+    script, other = "a" * 64, "b" * 64
+    async with world(tmp_path / "head") as head:
+        node = Node(head)
+        await node.hello()
+        await head.submit(spec(ONE), program_sha256=script)
+        launch = await node.start()
+        await node.report(launch, 1, [3.0, 2.0], val_loss=1.0)
+        await node.complete(launch, 2)
+        await node.settle()
+
+        async def notes(sha256: str, **fields: types.Signal) -> list[str]:
+            wanted = spec(ONE, name="new", **fields)
+            checked = await head.submit(wanted, program_sha256=sha256, validate_only=True)
+            return [note for note in checked.notes if "signal" in note]
+
+        assert await notes(script) == [f"{OTHER}was reported by this program too (digits){ADVICE}"]
+        assert await notes(other) == []
+        assert await notes(script, signal=types.Signal(name="loss")) == []
+        assert await notes(script, signal=types.Signal(name="val_loss")) == []
         node.call.cancel()
 
 
