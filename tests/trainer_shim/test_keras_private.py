@@ -35,6 +35,7 @@ print("FINAL", keras.backend.backend(), history.history, model.get_weights()[0].
 CHECK = """
 from trainer_shim.adapters import keras_private as private
 print(private.missing(), "/", private.untested())
+print(private.first_unused(private.OPTIONAL_USES, "keras"))
 private.USES += (("keras.src.trainers.trainer", "Trainer.__init__", "_no_such_attribute"),)
 print(private.missing())
 private.NAMES += (("keras.src.trainers.trainer", "Trainer.no_such_method"),)
@@ -78,7 +79,8 @@ def test_a_name_that_is_gone_and_a_version_untested_are_named(backend: str) -> N
     run = subprocess.run(
         [sys.executable, "-c", CHECK], env=env, stdout=subprocess.PIPE, text=True, check=True
     )
-    here, unused, gone, untested = run.stdout.splitlines()
+    here, optional, unused, gone, untested = run.stdout.splitlines()
+    assert optional == "None"
     assert here == "None / None"
     assert "no _no_such_attribute in keras.src.trainers.trainer.Trainer.__init__" in unused
     assert "keras.src.trainers.trainer.Trainer.no_such_method" in gone

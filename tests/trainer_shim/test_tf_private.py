@@ -15,6 +15,8 @@ pytestmark = pytest.mark.tensorflow
 CHECK = """
 from trainer_shim.adapters import tf_private as private
 print(private.missing(), "/", private.untested())
+private.USES += (("tensorflow.python.client.session", "BaseSession.__init__", "_no_such"),)
+print(private.missing())
 private.NAMES += (("tensorflow.python.eager.context", "Context.no_such_method"),)
 print(private.missing())
 private.TESTED = {"tensorflow": ("2.0",)}
@@ -27,7 +29,8 @@ def test_a_name_that_is_gone_and_a_version_untested_are_named() -> None:
     run = subprocess.run(
         [sys.executable, "-c", CHECK], env=env, stdout=subprocess.PIPE, text=True, check=True
     )
-    here, gone, untested = run.stdout.splitlines()
+    here, unused, gone, untested = run.stdout.splitlines()
     assert here == "None / None"
+    assert unused.endswith("no _no_such in tensorflow.python.client.session.BaseSession.__init__")
     assert "tensorflow.python.eager.context.Context.no_such_method" in gone
     assert untested.startswith("resuming is tested with tensorflow 2.0, this is ")

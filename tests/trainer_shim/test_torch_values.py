@@ -338,6 +338,9 @@ def test_values(tmp_path: Path) -> None:
 CHECK = """
 from trainer_shim.adapters import torch_private as private
 print(private.missing(), "/", private.untested())
+print(private.first_missing(private.OPTIONAL_NAMES, "torch"))
+private.USES += (("torch.optim", "Optimizer.__init__", "no_such_attribute"),)
+print(private.missing())
 private.NAMES += (("torch.optim", "Optimizer.no_such_method"),)
 print(private.missing())
 for package in ("torch", "python"):
@@ -351,8 +354,10 @@ def test_a_name_that_is_gone_and_a_version_untested_are_named() -> None:
     run = subprocess.run(
         [sys.executable, "-c", CHECK], env=env, stdout=subprocess.PIPE, text=True, check=True
     )
-    here, gone, torch, python = run.stdout.splitlines()
+    here, optional, unused, gone, torch, python = run.stdout.splitlines()
     assert here == "None / None"
+    assert optional == "None"
+    assert unused.endswith("has no no_such_attribute in torch.optim.Optimizer.__init__")
     assert "torch.optim.Optimizer.no_such_method" in gone
     assert torch.startswith("resuming is tested with torch 2.0, this is ")
     assert python.startswith("resuming is tested with python 2.0, this is 3.")

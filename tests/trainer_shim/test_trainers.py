@@ -226,9 +226,14 @@ CHECK = """
 from trainer_shim.adapters import torch_private as private
 for name in "lightning.pytorch", "pytorch_lightning", private.HF_TRAINER:
     print(private.missing_of(name), "/", private.untested_of(name))
+    if name != private.HF_TRAINER:
+        optional = [(f"{name}.{one}", *rest) for one, *rest in private.LIGHTNING_OPTIONAL_USES]
+        print(private.first_unused(optional, name))
+private.LIGHTNING_USES += (("loops.loop", "_Loop.__init__", "_no_such_attribute"),)
+print(private.missing_of("pytorch_lightning"))
 private.LIGHTNING_NAMES += (("trainer.trainer", "Trainer.no_such_method"),)
 print(private.missing_of("lightning.pytorch"))
-private.HF_LOCALS += ("no_such_variable",)
+private.TRANSFORMERS_USES += ((private.HF_TRAINER, "Trainer._run_epoch", "no_such_variable"),)
 print(private.missing_of(private.HF_TRAINER))
 private.TESTED_FRAMEWORKS["transformers"] = {"accelerate": ("0.1",)}
 print(private.untested_of(private.HF_TRAINER))
@@ -246,10 +251,14 @@ def test_a_name_that_is_gone_and_a_version_untested_are_named() -> None:
         text=True,
         check=True,
     )
-    *here, gone, variable, untested = run.stdout.splitlines()
-    assert here == ["None / None"] * 3
+    *here, unused, gone, variable, untested = run.stdout.splitlines()
+    assert here == ["None / None", "None"] * 2 + ["None / None"]
+    where = "pytorch_lightning.loops.loop._Loop.__init__"
+    assert unused == f"pytorch_lightning has no _no_such_attribute in {where}"
     assert (
         gone == "lightning.pytorch has no lightning.pytorch.trainer.trainer.Trainer.no_such_method"
     )
-    assert variable == "Trainer._run_epoch has no variable no_such_variable"
+    assert variable == (
+        "transformers has no no_such_variable in transformers.trainer.Trainer._run_epoch"
+    )
     assert untested.startswith("resuming is tested with accelerate 0.1, this is ")

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from trainer_shim.adapters import keras_private as private
-from trainer_shim.adapters import torch_generators, torch_loop
+from trainer_shim.adapters import torch_generators, torch_loop, torch_private
 from trainer_shim.adapters.keras_data import fingerprint
 from trainer_shim.adapters.keras_random import copy_random, set_random
 from trainer_shim.adapters.keras_reading import PROMISE, Reading, is_python
@@ -102,7 +102,7 @@ class Iterated:
         elif isinstance(adapter, private.find(private.LOADERS, "TorchDataLoaderAdapter")):
             session.doubt(_LOADER_PROMISE)
             self._loader = adapter._dataloader
-            obstacle = torch_loop.obstacle(self._loader)
+            obstacle = torch_private.missing() or torch_loop.obstacle(self._loader)
             if obstacle is not None:
                 session.obstacle(obstacle)
         elif is_python(adapter):

@@ -23,6 +23,10 @@ GENERATORS = "keras.src.trainers.data_adapters.generator_data_adapter"
 PYDATASETS = "keras.src.trainers.data_adapters.py_dataset_adapter"
 LOADERS = "keras.src.trainers.data_adapters.torch_data_loader_adapter"
 EPOCHS = "keras.src.trainers.epoch_iterator"
+LAYER = "keras.src.layers.layer"
+CALLBACK = "keras.src.callbacks.callback"
+CSV_LOGGER = "keras.src.callbacks.csv_logger"
+TENSORBOARD = "keras.src.callbacks.tensorboard"
 COMPILE = "keras.src.trainers.compile_utils"
 REDUCTIONS = "keras.src.metrics.reduction_metrics"
 GLOBAL_STATE = "keras.src.backend.common.global_state"
@@ -47,6 +51,8 @@ NAMES = (
     (BASE_TRAINER, "Trainer._symbolic_build"),
     (CALLBACKS, "CallbackList._flush_futures"),
     (EPOCHS, "EpochIterator._enumerate_iterator"),
+    (EPOCHS, "EpochIterator.num_batches"),
+    (LAYER, "Layer._flatten_layers"),
     (GENERATORS, "GeneratorDataAdapter"),
     (PYDATASETS, "PyDatasetAdapter._finite_generator"),
     (PYDATASETS, "PyDatasetAdapter._infinite_generator"),
@@ -65,11 +71,9 @@ NAMES_ON = {
         (ARRAYS, "ArrayDataAdapter.get_tf_dataset"),
         (DATASETS, "TFDatasetAdapter.get_tf_dataset"),
         (GENERATORS, "GeneratorDataAdapter.get_tf_dataset"),
-        (CONTEXT, "Context._set_global_seed"),
         (CONTEXT, "global_seed"),
         (DETERMINISM, "is_op_determinism_enabled"),
         (OP_REGISTRY, "get"),
-        (OPTIONALS, "_OptionalImpl"),
     ),
     "torch": (
         (TRAINER, "TorchTrainer.fit"),
@@ -81,6 +85,7 @@ NAMES_ON = {
         (TORCH_LOADER, "_SingleProcessDataLoaderIter._next_data"),
     ),
     "jax": (
+        (LOADERS, "TorchDataLoaderAdapter"),
         (TRAINER, "JAXTrainer.fit"),
         (TRAINER, "JAXTrainer.make_train_function"),
         (TRAINER, "JAXTrainer._update_metrics_variables"),
@@ -94,8 +99,14 @@ NAMES_ON = {
 USES = (
     (BASE_TRAINER, "Trainer.__init__", "_initial_epoch"),
     (EPOCHS, "EpochIterator.__init__", "_steps_seen"),
+    (EPOCHS, "EpochIterator.__init__", "data_adapter"),
+    (EPOCHS, "EpochIterator.__init__", "steps_per_epoch"),
     (ARRAYS, "ArrayDataAdapter.__init__", "_inputs"),
     (ARRAYS, "ArrayDataAdapter.__init__", "_shuffle"),
+    (GENERATORS, "GeneratorDataAdapter.__init__", "generator"),
+    (PYDATASETS, "PyDatasetAdapter.__init__", "enqueuer"),
+    (PYDATASETS, "PyDatasetAdapter.__init__", "py_dataset"),
+    (REDUCTIONS, "MeanMetricWrapper.__init__", "_fn"),
 )
 USES_ON = {
     "tensorflow": (
@@ -103,6 +114,7 @@ USES_ON = {
         (TRAINER, "TensorFlowTrainer.fit", "_eval_epoch_iterator"),
         (TRAINER, "TensorFlowTrainer.fit", "_initial_epoch"),
         (TRAINER, "TensorFlowTrainer._make_function", "multi_step_on_iterator"),
+        (OPTIONALS, "_OptionalImpl.__init__", "_variant_tensor"),
     ),
     "torch": (
         (TRAINER, "TorchTrainer.fit", "_eval_epoch_iterator"),
@@ -115,8 +127,21 @@ USES_ON = {
         (TRAINER, "JAXTrainer.fit", "_initial_epoch"),
         (TRAINER, "JAXTrainer.fit", "_jax_state_synced"),
         (TRAINER, "JAXTrainer.train_step", "_update_metrics_variables"),
+        (LOADERS, "TorchDataLoaderAdapter.__init__", "_dataloader"),
     ),
 }
+# Of callbacks what is none of their state, and not copied. By another name it would be: a model
+# stands for itself, and a fit that has one of the two others is parked only, and says why.
+OPTIONAL_USES = (
+    (CALLBACK, "Callback.__init__", "_model"),
+    (CSV_LOGGER, "CSVLogger.__init__", "append"),
+    (CSV_LOGGER, "CSVLogger.__init__", "append_header"),
+    (CSV_LOGGER, "CSVLogger.__init__", "csv_file"),
+    (CSV_LOGGER, "CSVLogger.__init__", "writer"),
+    (TENSORBOARD, "TensorBoard.set_model", "_writers"),
+    (TENSORBOARD, "TensorBoard._push_writer", "_prev_summary_state"),
+    (TENSORBOARD, "TensorBoard.on_train_batch_end", "_batch_trace_context"),
+)
 
 
 def trainer() -> Any:

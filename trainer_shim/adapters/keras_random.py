@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from trainer_shim.adapters import keras_private as private
-from trainer_shim.adapters import seeds
+from trainer_shim.adapters import seeds, seeds_private
 
 State = dict[str, Any]
 
@@ -56,7 +56,7 @@ def set_random(state: State, is_read_on: bool = False) -> None:
 
 def _context() -> Any:
     """TensorFlow's, which is in use only if the program has imported it."""
-    if "tensorflow" not in sys.modules:
+    if "tensorflow" not in sys.modules or seeds_private.missing_of("tensorflow") is not None:
         return None
     return private.find(private.CONTEXT, "context")()
 

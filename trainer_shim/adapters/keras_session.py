@@ -14,6 +14,7 @@ from typing import Any
 from trainer_shim.adapters import keras_files as files
 from trainer_shim.adapters import keras_private as private
 from trainer_shim.adapters import keras_state as state
+from trainer_shim.adapters import seeds_private
 from trainer_shim.adapters.keras_backend import Watched, here
 from trainer_shim.adapters.keras_callbacks import Uncopyable
 from trainer_shim.adapters.keras_fit import Fit
@@ -116,6 +117,9 @@ class Session:
 
     def _look_at(self, model: Any, validation_data: Any) -> None:
         backend = here()
+        missing = seeds_private.missing()
+        if missing is not None:
+            self.obstacle(missing)
         if model.run_eagerly:
             self.obstacle("run_eagerly: what a step keeps in Python is not seen")
         if self.agent.seed is None and not backend.is_seeded():

@@ -1,6 +1,9 @@
 """What no public interface promises: looked up by name, and refused by version.
 
-Rule: each framework's list stands beside its adapter; how a list is checked stands here.
+Rule: each framework's list stands beside its adapter; how a list is checked stands here. NAMES are
+modules and what is in them, USES the attributes that objects get in a function, by that function;
+what is OPTIONAL only changes what is said there. `tests/trainer_shim/test_private_names.py` finds
+what is used and in no list.
 """
 
 from __future__ import annotations
@@ -9,6 +12,20 @@ import importlib
 import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+# Python's own. Only the first is in every Python there is; of the others each does without.
+PYTHON_NAMES = (
+    ("random", "_inst"),
+    ("tempfile", "_Random"),  # or names of temporary files are drawn from the trial's seed
+    ("tempfile", "_get_candidate_names"),  # or temporary files get other names when run again
+    ("threading", "_shutdown"),  # or Python takes a process apart itself at its end
+    ("atexit", "_run_exitfuncs"),  # the same
+    ("_posixshmem", "shm_open"),  # or segments of shared memory are left behind by a kill
+)
+PYTHON_USES = (
+    # Or all processes that a program makes draw the same numbers.
+    ("multiprocessing.process", "BaseProcess.__init__", "_identity"),
+)
 
 
 def find(module: str, path: str) -> Any:
@@ -30,10 +47,14 @@ def first_missing(names: Iterable[tuple[str, str]], framework: str) -> str | Non
 
 
 def first_unused(uses: Iterable[tuple[str, str, str]], framework: str) -> str | None:
-    """Why this `framework` cannot be hooked: the first function, of a module and a path, that does
-    not have the attribute or variable it is relied on for; None if all have theirs."""
+    """Why this `framework` cannot be hooked: the first function, of a module and a path, that is
+    not there or does not have the attribute or variable it is relied on for; None if all have
+    theirs."""
     for module, path, name in uses:
-        code = inspect.unwrap(find(module, path)).__code__
+        try:
+            code = inspect.unwrap(find(module, path)).__code__
+        except (ImportError, AttributeError):
+            return f"{framework} has no {module}.{path}"
         if name not in (*code.co_names, *code.co_varnames, *code.co_cellvars):
             return f"{framework} has no {name} in {module}.{path}"
     return None

@@ -19,6 +19,7 @@ import weakref
 from typing import Any, Callable
 
 from trainer_shim import sown
+from trainer_shim.adapters import seeds_private
 from trainer_shim.agent import Agent
 
 _trials: int | None = None
@@ -48,13 +49,17 @@ def seed_python(seed: int | None) -> None:
 def seed_numpy(seed: int | None) -> None:
     """Seed NumPy's global generator, and each generator that is made without a seed."""
     import numpy as np
-    from numpy.random import bit_generator
 
     if seed is not None:
         np.random.seed(seed % 2**32)
+    _tell_again(np.random, "seed", "numpy.seed")
+    if seeds_private.missing_of("numpy") is not None:
+        return
+    from numpy.random import bit_generator
+
+    if seed is not None:
         # Whatever has no seed asks this for one, by the way of a SeedSequence.
         bit_generator.randbits = functools.partial(_drawn, seed)  # type: ignore[attr-defined]
-    _tell_again(np.random, "seed", "numpy.seed")
     _tell_bits(bit_generator)
     _tell_states(np.random.mtrand)
 
@@ -112,6 +117,8 @@ def seed_torch() -> None:
 
 def seed_tensorflow(agent: Agent) -> None:
     """Give the trial's seed to every TensorFlow draw that has none."""
+    if seeds_private.missing_of("tensorflow") is not None:
+        return
     import tensorflow as tf
     from tensorflow.python.eager import context
     from tensorflow.python.framework import ops, random_seed
@@ -183,7 +190,7 @@ def _drawn(seed: int, bits: int) -> int:
     _made += 1
     # A process that the program has made has imported this.
     processes: Any = sys.modules.get("multiprocessing.process")
-    identity = processes.current_process()._identity if processes else ()
+    identity = getattr(processes.current_process(), "_identity", ()) if processes else ()
     drawn = hashlib.sha512(f"{seed} {identity} {_made}".encode()).digest()
     return int.from_bytes(drawn, "big") >> (512 - bits)
 

@@ -7,17 +7,20 @@ is hooked, and with an untested version nothing is saved; either way the reason 
 from __future__ import annotations
 
 from trainer_shim.adapters.private_names import find as find
-from trainer_shim.adapters.private_names import first_missing, first_untested
+from trainer_shim.adapters.private_names import first_missing, first_untested, first_unused
 
 TESTED = {"tensorflow": ("2.21",)}
 
 CONTEXT = "tensorflow.python.eager.context"
 BACKPROP = "tensorflow.python.eager.backprop"
+FUNCTIONS = "tensorflow.python.eager.polymorphic_function.concrete_function"
+ATTRIBUTES = "tensorflow.python.eager.polymorphic_function.attributes"
 TRACING = "tensorflow.python.eager.polymorphic_function.tracing_compilation"
 VARIABLES = "tensorflow.python.ops.resource_variable_ops"
 READ_VARIABLE = "tensorflow.python.ops.gen_resource_variable_ops"
 ITERATORS = "tensorflow.python.data.ops.iterator_ops"
 DATASETS = "tensorflow.python.data.ops.dataset_ops"
+OPTIONALS = "tensorflow.python.data.ops.optional_ops"
 STRUCTURED = "tensorflow.python.data.ops.structured_function"
 DETERMINISM = "tensorflow.python.framework.config"
 SESSION = "tensorflow.python.client.session"
@@ -25,6 +28,9 @@ GRADIENTS = "tensorflow.python.ops.gradients_util"
 RANDOM = "tensorflow.python.ops.gen_random_ops"
 STATELESS_RANDOM = "tensorflow.python.ops.gen_stateless_random_ops_v2"
 CHECKPOINTS = "tensorflow.python.checkpoint.checkpoint_management"
+CONTROL_FLOW = "tensorflow.python.ops.control_flow_ops"
+TYPES = "tensorflow.python.framework.dtypes"
+FUNC_GRAPH = "tensorflow.python.framework.func_graph"
 OPS = "tensorflow.python.framework.ops"
 OP_REGISTRY = "tensorflow.python.framework.op_def_registry"
 
@@ -34,7 +40,14 @@ NAMES = (
     (CONTEXT, "Context.call_function"),
     (CONTEXT, "Context.get_function_def"),
     (BACKPROP, "GradientTape.gradient"),
+    (TRACING, "trace_function"),
     (TRACING, "_create_concrete_function"),
+    (TRACING, "TracingOptions.attributes"),
+    (TRACING, "TracingOptions.python_function"),
+    (ATTRIBUTES, "XLA_COMPILE"),
+    (FUNCTIONS, "ConcreteFunction.inference_fn"),
+    (FUNC_GRAPH, "FuncGraph.deferred_internal_captures"),
+    (FUNC_GRAPH, "FuncGraph.internal_captures"),
     (VARIABLES, "ResourceVariable"),
     (VARIABLES, "BaseResourceVariable.assign"),
     (VARIABLES, "_UnreadVariable"),
@@ -43,7 +56,9 @@ NAMES = (
     (ITERATORS, "OwnedIterator._create_iterator"),
     (DATASETS, "DatasetV2._functions"),
     (DATASETS, "DatasetV2._inputs"),
-    (STRUCTURED, "StructuredFunctionWrapper"),
+    (OPTIONALS, "OptionalSpec._from_components"),
+    (OPTIONALS, "OptionalSpec._to_components"),
+    (STRUCTURED, "StructuredFunctionWrapper.function"),
     (DETERMINISM, "is_op_determinism_enabled"),
     (SESSION, "BaseSession._do_run"),
     (SESSION, "BaseSession._make_callable_from_options"),
@@ -58,15 +73,27 @@ NAMES = (
     (STATELESS_RANDOM, "stateless_random_uniform_int_v2"),
     (CHECKPOINTS, "get_checkpoint_state"),
     (CHECKPOINTS, "CheckpointState"),
-    (OPS, "EagerTensor"),
+    (CONTROL_FLOW, "ControlFlowContext.IsWhileContext"),
+    (CONTROL_FLOW, "ControlFlowContext.outer_context"),
+    (TYPES, "DType._is_ref_dtype"),
+    (OPS, "EagerTensor._id"),
     (OPS, "EagerTensor._shape_tuple"),
+    (OPS, "Graph.building_function"),
+    (OPS, "Operation._get_control_flow_context"),
     (OP_REGISTRY, "get"),
+)
+# Attributes of objects, each by a function that sets it.
+USES = (
+    (VARIABLES, "BaseResourceVariable.__init__", "_handle"),
+    (ITERATORS, "OwnedIterator._create_iterator", "_iterator_resource"),
+    (SESSION, "BaseSession.__init__", "_closed"),
+    (FUNC_GRAPH, "FuncGraph.__init__", "structured_outputs"),
 )
 
 
 def missing() -> str | None:
     """Why this TensorFlow cannot be hooked at all; None when it can."""
-    return first_missing(NAMES, framework())
+    return first_missing(NAMES, framework()) or first_unused(USES, framework())
 
 
 def untested() -> str | None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Callable
 
+from trainer_shim.adapters import seeds_private
 from trainer_shim.adapters import tf_private as private
 from trainer_shim.adapters.tf_store import OtherProgram
 from trainer_shim.agent import Agent
@@ -32,9 +33,9 @@ class Standing:
         self._level, self._reason = "exact", exact
         self.has_begun = False
         self.is_obstructed = False  # whether checkpoints are out of the question
-        untested = private.untested()
-        if untested is not None:
-            self.lower("park-only", untested)
+        for reason in (private.untested(), seeds_private.missing()):
+            if reason is not None:
+                self.lower("park-only", reason)
 
     @property
     def repeats(self) -> bool:

@@ -160,7 +160,8 @@ def _is_of_the_program(options: Any) -> bool:
     """Whether a trace is neither of a nested function, nor for XLA."""
     import tensorflow as tf
 
-    return tf.executing_eagerly() and not (options.attributes or {}).get("_XlaMustCompile", False)
+    for_xla = private.find(private.ATTRIBUTES, "XLA_COMPILE")
+    return tf.executing_eagerly() and not (options.attributes or {}).get(for_xla, False)
 
 
 def _is_scalar(leaf: Any) -> bool:

@@ -11,7 +11,7 @@ import importlib
 import platform
 
 from trainer_shim.adapters.private_names import find as find
-from trainer_shim.adapters.private_names import first_missing, first_untested
+from trainer_shim.adapters.private_names import first_missing, first_untested, first_unused
 
 TESTED = {"torch": ("2.13",), "python": ("3.11",)}
 TESTED_FRAMEWORKS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -38,9 +38,24 @@ NAMES = (
     ("torch.autograd", "backward"),
     # How many of the modes that see all that is computed are under way.
     ("torch._C", "_len_torch_dispatch_stack"),
+    # What a tensor is a view of.
+    ("torch", "Tensor._base"),
     (SCHEDULERS, "LRScheduler.__init__"),
     ("torch.amp", "GradScaler.step"),
     ("torch.optim.optimizer", "register_optimizer_step_post_hook"),
+)
+# Attributes of objects, each by a function that sets it.
+USES = (
+    (LOADER, "_BaseDataLoaderIter.__init__", "_num_yielded"),
+    # Of a scaler this is not copied: it is begun anew with each step.
+    ("torch.amp", "GradScaler.__init__", "_per_optimizer_states"),
+)
+# What `torch.compile` is in: a zygote imports the first before it is asked for, and a generator of
+# random numbers that one of them makes is none of the program's.
+OPTIONAL_NAMES = (
+    ("torch", "_dynamo"),
+    ("torch", "_inductor"),
+    ("torch", "_functorch"),
 )
 # Of Python itself, besides: that a `for` statement calls `__next__` from the instruction
 # FOR_ITER, that the index of an enumerate follows its object header (checked against its
@@ -48,7 +63,7 @@ NAMES = (
 
 HF_TRAINER, HF_CALLBACKS = "transformers.trainer", "transformers.trainer_callback"
 TRANSFORMERS_NAMES = (
-    # Each epoch is one call; besides, it has the variables of HF_LOCALS.
+    # Each epoch is one call.
     (HF_TRAINER, "Trainer._run_epoch"),
     # What follows a step of the optimizer: logs, evaluation, saving.
     (HF_TRAINER, "Trainer._maybe_log_save_evaluate"),
@@ -58,14 +73,20 @@ TRANSFORMERS_NAMES = (
     (HF_CALLBACKS, "TrainerState"),
     (HF_CALLBACKS, "TrainerControl"),
 )
-HF_LOCALS = (
-    "step",
-    "update_step",
-    "steps_in_epoch",
-    "num_update_steps_trained",
-    "num_update_steps_per_epoch",
-    "grad_norm",
-    "learning_rate",
+TRANSFORMERS_USES = (
+    # What it is given, and its variables.
+    (HF_TRAINER, "Trainer._run_epoch", "epoch"),
+    (HF_TRAINER, "Trainer._run_epoch", "train_dataloader"),
+    (HF_TRAINER, "Trainer._run_epoch", "step"),
+    (HF_TRAINER, "Trainer._run_epoch", "update_step"),
+    (HF_TRAINER, "Trainer._run_epoch", "steps_in_epoch"),
+    (HF_TRAINER, "Trainer._run_epoch", "num_update_steps_trained"),
+    (HF_TRAINER, "Trainer._run_epoch", "num_update_steps_per_epoch"),
+    (HF_TRAINER, "Trainer._run_epoch", "grad_norm"),
+    (HF_TRAINER, "Trainer._run_epoch", "learning_rate"),
+    (HF_CALLBACKS, "CallbackHandler.__init__", "callbacks"),
+    # What the loader of an epoch reads from.
+    ("accelerate.data_loader", "DataLoaderAdapter.__init__", "base_dataloader"),
 )
 
 CONNECTOR = "trainer.connectors.logger_connector"
@@ -85,19 +106,53 @@ LIGHTNING_NAMES = (  # below lightning.pytorch or pytorch_lightning
     # What is logged, and what gathers it.
     (f"{CONNECTOR}.logger_connector", "_LoggerConnector.log_metrics"),
     (f"{CONNECTOR}.logger_connector", "_LoggerConnector.on_epoch_end"),
+    (f"{CONNECTOR}.logger_connector", "_LoggerConnector.metrics"),
     (f"{CONNECTOR}.result", "_ResultMetric"),
-    (f"{CONNECTOR}.result", "_Metadata"),
-    (f"{CONNECTOR}.result", "_Sync"),
+    (f"{CONNECTOR}.result", "_Metadata.sync"),
+    (f"{CONNECTOR}.result", "_Sync.should"),
     ("loggers.csv_logs", "ExperimentWriter"),
     ("callbacks.model_checkpoint", "ModelCheckpoint.file_exists"),
 )
-# Of its objects also the attributes that `torch_lightning` and `torch_results` name: with another
-# version nothing is saved.
+METADATA = (
+    "fx",
+    "name",
+    "prog_bar",
+    "logger",
+    "on_step",
+    "on_epoch",
+    "enable_graph",
+    "add_dataloader_idx",
+    "dataloader_idx",
+    "metric_attribute",
+)
+LIGHTNING_USES = (
+    ("trainer.trainer", "Trainer.__init__", "_logger_connector"),
+    ("loops.fit_loop", "_FitLoop.__init__", "_combined_loader"),
+    ("loops.fit_loop", "_FitLoop.__init__", "_data_fetcher"),
+    ("loops.fetchers", "_DataFetcher.__init__", "fetched"),
+    ("loops.training_epoch_loop", "_TrainingEpochLoop.__init__", "_results"),
+    ("core.module", "LightningModule.__init__", "_metric_attributes"),
+    (f"{CONNECTOR}.result", "_Sync.__init__", "_should"),
+    (f"{CONNECTOR}.result", "_Sync.__init__", "rank_zero_only"),
+    (f"{CONNECTOR}.result", "_Metadata.__init__", "reduce_fx"),
+    *((f"{CONNECTOR}.result", "_Metadata.__init__", name) for name in METADATA),
+    # Where a logger writes.
+    ("loggers.csv_logs", "CSVLogger.version.fget", "_version"),
+    ("loggers.csv_logs", "CSVLogger.experiment.fget", "_experiment"),
+    ("loggers.csv_logs", "ExperimentWriter.save", "metrics_file_path"),
+)
+# Points in time, which are left out of a checkpoint. Lightning 2.5 has none.
+LIGHTNING_OPTIONAL_USES = (
+    ("loops.fit_loop", "_FitLoop.setup_data", "_train_start_time"),
+    ("loops.fit_loop", "_FitLoop.setup_data", "_last_val_time"),
+)
+# Of its objects also the attributes without an underscore that `torch_lightning` names: with
+# another version nothing is saved.
 
 
 def missing() -> str | None:
     """Why this PyTorch cannot be hooked at all; None when it can."""
-    return first_missing(NAMES, framework())
+    return first_missing(NAMES, framework()) or first_unused(USES, framework())
 
 
 def untested() -> str | None:
@@ -111,13 +166,11 @@ def untested() -> str | None:
 def missing_of(package: str) -> str | None:
     """Why the trainer of this framework cannot be hooked; None when it can."""
     if package == HF_TRAINER:
-        reason = first_missing(TRANSFORMERS_NAMES, "transformers")
-        if reason is not None:
-            return reason
-        there = find(HF_TRAINER, "Trainer._run_epoch").__code__.co_varnames
-        lacking = [name for name in HF_LOCALS if name not in there]
-        return f"Trainer._run_epoch has no variable {lacking[0]}" if lacking else None
-    return first_missing([(f"{package}.{one}", name) for one, name in LIGHTNING_NAMES], package)
+        lacking = first_missing(TRANSFORMERS_NAMES, "transformers")
+        return lacking or first_unused(TRANSFORMERS_USES, "transformers")
+    names = [(f"{package}.{module}", path) for module, path in LIGHTNING_NAMES]
+    uses = [(f"{package}.{module}", path, use) for module, path, use in LIGHTNING_USES]
+    return first_missing(names, package) or first_unused(uses, package)
 
 
 def untested_of(package: str) -> str | None:

@@ -15,19 +15,6 @@ from trainer_shim.adapters.torch_pack import Packer
 from trainer_shim.adapters.torch_state import OtherProgram, State
 from trainer_shim.adapters.torch_unpack import Unpacker
 
-_META = (
-    "fx",
-    "name",
-    "prog_bar",
-    "logger",
-    "on_step",
-    "on_epoch",
-    "enable_graph",
-    "add_dataloader_idx",
-    "dataloader_idx",
-    "metric_attribute",
-)
-
 
 def copy(results: Any, packer: Packer) -> list[State]:
     """Each name's settings and values."""
@@ -43,7 +30,7 @@ def copy(results: Any, packer: Packer) -> list[State]:
             {
                 "key": key,
                 "is_tensor": metric.is_tensor,
-                "meta": {field: getattr(meta, field) for field in _META},
+                "meta": {field: getattr(meta, field) for field in private.METADATA},
                 "reduce_fx": [name, meta.reduce_fx is getattr(builtins, name, None)],
                 "sync": {"_should": sync.should, "rank_zero_only": sync.rank_zero_only},
                 "values": kept.attributes(metric, packer, left_out),

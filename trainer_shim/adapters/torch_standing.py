@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Callable
 
+from trainer_shim.adapters import seeds_private
 from trainer_shim.adapters import torch_private as private
 from trainer_shim.adapters.torch_state import OtherProgram
 from trainer_shim.adapters.torch_whole import CannotEver
@@ -41,8 +42,8 @@ class Standing:
         self._capture = capture
         self._end = end
         self._first_seed = torch.initial_seed()
-        untested = private.untested()
-        self._obstacles = [] if untested is None else [untested]
+        reasons = (private.untested(), seeds_private.missing())
+        self._obstacles = [reason for reason in reasons if reason is not None]
         self._promise = _PROMISE
 
     def driven(self, framework: str, untested: str | None) -> None:

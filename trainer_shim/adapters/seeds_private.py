@@ -1,0 +1,59 @@
+"""The private names of NumPy and TensorFlow by which generators of random numbers are seeded and
+copied, whichever framework trains.
+
+Rule: everything of theirs that no public interface promises is listed here. With a name missing
+nothing of that package is hooked, and nothing is saved in a process that has imported it; the
+reason names it.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from trainer_shim.adapters.private_names import first_missing, first_unused
+
+BIT_GENERATOR = "numpy.random.bit_generator"
+MTRAND = "numpy.random.mtrand"
+CONTEXT = "tensorflow.python.eager.context"
+OPS = "tensorflow.python.framework.ops"
+RANDOM_SEED = "tensorflow.python.framework.random_seed"
+GENERATORS = "tensorflow.python.ops.stateful_random_ops"
+DATASETS = "tensorflow.python.data.ops.dataset_ops"
+
+NAMES: dict[str, tuple[tuple[str, str], ...]] = {
+    "numpy": (
+        (BIT_GENERATOR, "randbits"),
+        (BIT_GENERATOR, "_coerce_to_uint32_array"),
+        (MTRAND, "_MT19937._legacy_seeding"),
+    ),
+    "tensorflow": (
+        (CONTEXT, "context"),
+        (CONTEXT, "executing_eagerly"),
+        (CONTEXT, "global_seed"),
+        (CONTEXT, "internal_operation_seed"),
+        (OPS, "get_default_graph"),
+        (RANDOM_SEED, "get_seed"),
+        (RANDOM_SEED, "set_random_seed"),
+        (GENERATORS, "create_rng_state"),
+        (GENERATORS, "non_deterministic_ints"),
+        # What shuffles a pipeline is among what it is made of.
+        (DATASETS, "DatasetV2._inputs"),
+    ),
+}
+USES: dict[str, tuple[tuple[str, str, str], ...]] = {
+    "numpy": (),
+    "tensorflow": ((CONTEXT, "Context._set_global_seed", "_rng"),),
+}
+
+
+def missing_of(package: str) -> str | None:
+    """Why the generators of this package, which is imported, cannot be reached; None if they
+    can."""
+    framework = f"{package} {sys.modules[package].__version__}"
+    return first_missing(NAMES[package], framework) or first_unused(USES[package], framework)
+
+
+def missing() -> str | None:
+    """The same of the first of those packages that are imported by now; None if all can be."""
+    reasons = (missing_of(package) for package in NAMES if package in sys.modules)
+    return next((reason for reason in reasons if reason is not None), None)
