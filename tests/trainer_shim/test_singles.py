@@ -1,28 +1,34 @@
-"""One suspend a run, at every boundary there is; and at moments that are none.
+"""One suspend a run, at every boundary there is or at every fifth; and a run ended at each.
 
 Every comparison is bit for bit: each step's loss, the final weights and everything printed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from tests.trainer_shim import keras_programs, tf1_programs, tf_programs
 from tests.trainer_shim.driving import Zygote
-from tests.trainer_shim.suspending import Runs, outcome, suspend
+from tests.trainer_shim.suspending import Runs, tensorflow_zygote
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(300)]
 
 
-def resumed_at_each(runs: Runs, steps: int) -> None:
-    """From the checkpoint of each boundary a new process computes the rest."""
+def resumed_at_each(
+    runs: Runs, boundaries: Sequence[int], promise: str = "exact", every: int = 1
+) -> None:
+    """From the checkpoint of each boundary, or of every so many of them back from the last one, a
+    new process computes the rest; held at each, the first one does."""
     undisturbed = runs.undisturbed()
-    parked, checkpoints, work = runs.parked_everywhere("exact")
+    parked, checkpoints, work = runs.parked_everywhere(promise)
     assert parked == undisturbed
-    assert list(checkpoints) == list(range(1, steps + 1))
-    assert runs.resumed_wrongly(undisturbed, checkpoints, work) == []
+    assert list(checkpoints) == list(boundaries)
+    chosen = {step: checkpoints[step] for step in boundaries[::-every]}
+    assert runs.resumed_wrongly(undisturbed, chosen, work) == []
 
 
 @pytest.mark.slow
@@ -31,71 +37,65 @@ def test_a_tf_function_resumed_at_each_boundary(
     zygote: Zygote, tmp_path: Path, name: str, steps: int
 ) -> None:
     program = tf_programs.program(getattr(tf_programs, name), seeded=False)
-    resumed_at_each(Runs(zygote, tmp_path, program), steps)
+    resumed_at_each(Runs(zygote, tmp_path, program), range(1, steps + 1))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "steps"), [("FEED_FETCHED", 12), ("MONITORED", 12), ("SUPERVISOR", 9)]
+    ("name", "steps"),
+    [("FEED_FETCHED", 12), ("AVERAGED", 8), ("MONITORED", 12), ("HOOKED", 14), ("SUPERVISOR", 9)],
 )
 def test_a_session_resumed_at_each_boundary(
     zygote: Zygote, tmp_path: Path, name: str, steps: int
 ) -> None:
     program = tf1_programs.program(getattr(tf1_programs, name), seeded=False)
-    resumed_at_each(Runs(zygote, tmp_path, program), steps)
+    resumed_at_each(Runs(zygote, tmp_path, program), range(1, steps + 1))
 
 
-# Says when it validates, and waits there until it was asked to suspend.
-VALIDATING = """
-class Slow(callbacks.Callback):
-    def on_test_begin(self, logs=None):
-        self.runs = getattr(self, "runs", 0) + 1
-        if self.runs == 2 and not os.path.exists("validating"):
-            open("validating", "w").close()
-            while not os.path.exists("asked"):
-                pass
-
-model = keras.Sequential([layers.Dense(5), layers.Dropout(0.2), layers.Dense(1)])
-model.compile("adam", "mse")
-history = model.fit(x, y, batch_size=20, epochs=4, validation_split=0.2, verbose=0,
-                    callbacks=[Slow()])
-final(model, history.history)
-"""
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "boundaries", "promise"),
+    [
+        ("OWN_STEP", range(1, 16), "exact"),
+        ("DATASET", range(1, 19), "exact-if-deterministic"),
+        ("PIPELINE", range(2, 37, 2), "exact-if-deterministic"),  # two steps in one execution
+    ],
+)
+def test_a_fit_resumed_at_every_fifth_boundary(
+    zygote: Zygote, tmp_path: Path, name: str, boundaries: range, promise: str
+) -> None:
+    program = keras_programs.program(getattr(keras_programs, name), seeded=False)
+    resumed_at_each(Runs(zygote, tmp_path, program), boundaries, promise, every=5)
 
 
-def test_asked_while_it_validates(zygote: Zygote, tmp_path: Path) -> None:
-    """It gives the device back after the first step of the next epoch."""
-    runs = Runs(zygote, tmp_path, keras_programs.program(VALIDATING, seeded=False))
-    with runs.trial("undisturbed") as trial:
-        (trial.directory / "work" / "asked").touch()
-        trial.start()
-        trial.until("completed")
-        undisturbed = outcome(trial)
-    with runs.trial("asked") as trial:
-        trial.start()
-        while not (trial.directory / "work" / "validating").exists():
-            pass
-        trial.suspend("checkpoint")
-        trial.send("checkpoint", id="none")  # what is read in order: the host has the suspend now
-        (trial.directory / "work" / "asked").touch()
-        suspended = trial.until("suspended")
-        assert suspended["step"] == 9
-        trial.start(restore=suspended["checkpoint"]["path"])
-        trial.until("completed")
-        assert outcome(trial) == undisturbed
-
-
-def test_asked_before_the_first_step(zygote: Zygote, tmp_path: Path) -> None:
-    """There is nothing to save yet: it is held wherever it is, and goes on from there."""
-    runs = Runs(zygote, tmp_path, keras_programs.program(keras_programs.OWN_STEP, seeded=False))
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("name", "boundaries"),
+    [
+        ("EVERYTHING", range(1, 41)),
+        ("DATASET", range(1, 19)),
+        ("PIPELINE", range(2, 37, 2)),
+        ("GLOBAL_NUMBERS", range(1, 16)),
+        ("ENDLESS", range(1, 16)),
+        ("ENDING", range(1, 27)),
+    ],
+)
+def test_a_fit_ended_at_every_boundary(
+    zygote: Zygote, tmp_path: Path, name: str, boundaries: range
+) -> None:
+    """No process lives longer than one step, whatever the fit reads its data from."""
+    program = keras_programs.program(getattr(keras_programs, name), seeded=False)
+    runs = Runs(zygote, tmp_path, program)
     undisturbed = runs.undisturbed()
-    with runs.trial("asked") as trial:
-        trial.start()
-        trial.suspend("checkpoint")
-        held = trial.until("parked")
-        assert (held["step"], held["at_boundary"]) == (0, False)
-        trial.resume(limit=1)
-        assert trial.until("parked")["step"] == 1
-        trial.start(restore=suspend(trial)["checkpoint"]["path"])
-        trial.until("completed")
-        assert outcome(trial) == undisturbed
+    assert max(undisturbed[0]) == boundaries[-1]
+    assert runs.suspended(*boundaries) == undisturbed
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("tf_keras") is None, reason="needs tf_keras")
+def test_keras_2_resumed_at_each_boundary(tmp_path: Path) -> None:
+    legacy = {"TF_USE_LEGACY_KERAS": "1"}
+    with tensorflow_zygote(tmp_path, **legacy) as zygote:
+        program = tf_programs.program(tf_programs.LEGACY, seeded=False)
+        resumed_at_each(Runs(zygote, tmp_path, program, **legacy), range(1, 10))
