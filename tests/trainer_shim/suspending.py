@@ -43,9 +43,9 @@ def tensorflow_zygote(folder: Path, **variables: str) -> Iterator[Zygote]:
 
 
 class Runs:
-    """Runs of one program, each in a folder of its own."""
+    """Runs of one program, each in a folder of its own; cold ones if there is no zygote."""
 
-    def __init__(self, zygote: Zygote, folder: Path, program: str, **variables: str) -> None:
+    def __init__(self, zygote: Zygote | None, folder: Path, program: str, **variables: str) -> None:
         self.environment = environment(**QUIET, **variables)
         self.folder = folder
         self.script = folder / "train.py"

@@ -66,7 +66,7 @@ def test_suspended_at_every_boundary_it_is_the_uninterrupted_run(
 ) -> None:
     trial = make_trial(LOOP, "12").launch()
     trial.start(limit=1)
-    for step in range(1, 12):
+    for step in range(1, 13):
         assert trial.until("parked")["step"] == step
         if tier == "park":
             trial.resume(limit=step + 1)
@@ -76,15 +76,32 @@ def test_suspended_at_every_boundary_it_is_the_uninterrupted_run(
             assert saved["tier"] == "checkpoint"
             assert saved["checkpoint"]["id"] == f"s{step}"
             trial.start(restore=saved["checkpoint"]["path"], limit=step + 1)
-    trial.until("parked")
-    trial.resume()
     done = trial.until("completed")
     assert done["step"] == 12
-    assert done["metrics"] == {"loss": expected(12)[12]}
+    # A process that begins after the last step has reported nothing.
+    assert done["metrics"] == ({"loss": expected(12)[12]} if tier == "park" else {})
     assert trial.losses() == expected(12)
-    starts = 1 if tier == "park" else 12
+    starts = 1 if tier == "park" else 13
     assert trial.output.count("from") == starts
     assert trial.output.count("end") == 1
+
+
+def test_each_boundary_resumed_from_it_is_the_uninterrupted_run(make_trial: MakeTrial) -> None:
+    trial = make_trial(LOOP, "12").launch()
+    checkpoints = {}
+    trial.start(limit=1)
+    while trial.until("parked", "completed")["kind"] == "parked":
+        step = trial.events[-1]["step"]
+        trial.send("checkpoint", id=f"s{step}")
+        checkpoints[step] = trial.until("checkpointed")["path"]
+        trial.resume(limit=step + 1)
+    assert list(checkpoints) == list(range(1, 13))
+    for step, path in checkpoints.items():
+        resumed = make_trial(LOOP, "12").launch()
+        resumed.start(restore=path)
+        assert resumed.until("started")["step"] == step
+        assert resumed.until("completed")["step"] == 12
+        assert resumed.losses() == {at: loss for at, loss in expected(12).items() if at > step}
 
 
 def test_a_parked_process_has_every_thread_stopped(make_trial: MakeTrial) -> None:
