@@ -11,7 +11,7 @@ import pytest
 
 from tests.trainer_shim import keras_programs as programs
 from tests.trainer_shim.driving import Zygote
-from tests.trainer_shim.suspending import Runs, fidelity
+from tests.trainer_shim.suspending import Runs, fidelity, suspend
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(300)]
 
@@ -59,6 +59,24 @@ def test_a_finished_trial_is_trained_further(zygote: Zygote, tmp_path: Path) -> 
     """From its end, where its data are read again."""
     runs = runs_of(zygote, tmp_path, "OWN_NUMBERS")
     assert runs.extended(["2", "3"]) == runs.undisturbed("3")
+
+
+@pytest.mark.parametrize("step", [5, 7, 12])
+def test_data_that_share_their_numbers_with_others_are_not_read_again(
+    zygote: Zygote, tmp_path: Path, step: int
+) -> None:
+    """Read again, they draw what the validation between has drawn: none goes on with that."""
+    body = programs.ENDLESS.replace("numbers(1)", "np.random").replace("numbers(2)", "np.random")
+    runs = Runs(zygote, tmp_path, programs.program(body, seeded=True))
+    with runs.trial("shared") as trial:
+        trial.start(limit=step)
+        trial.until("parked")
+        trial.start(restore=suspend(trial)["checkpoint"]["path"])
+        if step == 5:  # before the first validation
+            trial.until("completed")
+        else:
+            with pytest.raises(AssertionError, match="is another when it is read again"):
+                trial.until("completed")
 
 
 def test_it_is_said_that_the_data_must_repeat_themselves(zygote: Zygote, tmp_path: Path) -> None:

@@ -263,7 +263,8 @@ class Fit:
         self._batch, self._broke = position["batch"], position["broke"]
         # First: where both draw from one shuffle, the position of the training data is of the two.
         self.validation.go_on(position["validations"])
-        last = self.source.go_on(source, position, self._batch)
+        with self._session.restoring():
+            last = self.source.go_on(source, position, self._batch)
         self._retrace(position)
         self.put_in_place(position)
         self._logs = position["logs"]

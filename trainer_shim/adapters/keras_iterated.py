@@ -185,5 +185,7 @@ class Iterated:
         self.iterator._steps_seen = position["seen"]
         seen = min(position["seen"], self.iterator.data_adapter.num_batches or position["seen"])
         self._batches.skip(seen, by_reading=self._reading is not None)
+        if self._reading is not None:
+            self._reading.check()
         self._set_drawn(position["drawn"])
         return last

@@ -12,11 +12,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainer_shim.adapters import keras_private as private
+from trainer_shim.adapters.keras_data import fingerprint
 from trainer_shim.adapters.keras_random import copy_random, same_random, set_random
-from trainer_shim.adapters.keras_state import State
+from trainer_shim.adapters.keras_state import OtherProgram, State
 
 PROMISE = "a generator or PyDataset must give the same batches when it is read again"
 _LOOKED_AT = 2  # batches that Keras reads to know what they are
+_REMEMBERED = 8  # batches: more than Keras reads ahead of those that it trains on
 _GENERATOR, _FINITE, _INFINITE = "generator", "_finite_generator", "_infinite_generator"
 
 
@@ -67,6 +69,11 @@ class Reading:
             self._name = _INFINITE if length is None else _FINITE
         self._epochs = 0  # begun
         self._random: State | None = None  # when the data that are being read were begun
+        self._prints: dict[int, Any] = {}  # of the newest batches of this pass, by their number
+        self._past_prints: dict[int, Any] = {}
+        if not begins_anew:
+            plain = getattr(adapter, self._name)
+            setattr(adapter, self._name, lambda: self._remembered(plain()))
 
     @property
     def obstacle(self) -> str | None:
@@ -100,7 +107,7 @@ class Reading:
 
     def copy(self) -> State:
         """Where it is, but for the batches of what is being read."""
-        return {"epochs": self._epochs, "random": self._random}
+        return {"epochs": self._epochs, "random": self._random, "prints": dict(self._prints)}
 
     def epochs_again(self, past: State) -> None:
         """Read what was read before the data of then were begun."""
@@ -108,6 +115,7 @@ class Reading:
             for _ in range(past["epochs"] - 1):
                 self.epoch_again()
         self._epochs, self._random = past["epochs"], past["random"]
+        self._past_prints = past.get("prints", {})  # older ones have none
         if self._random is not None:
             set_random(self._random)
 
@@ -149,6 +157,28 @@ class Reading:
 
         setattr(self._adapter, name, rest)
         return same_random(before, copy_random())
+
+    def check(self) -> None:
+        """Raises OtherProgram if what was read again, or ahead of it, is not what was read then."""
+        for number in sorted(self._prints.keys() & self._past_prints.keys()):
+            if self._prints[number] != self._past_prints[number]:
+                raise OtherProgram(
+                    f"the training data differ from those at the checkpoint: batch {number} is"
+                    " another when it is read again; if it is drawn from random numbers, nothing"
+                    " else, such as the validation data, may draw from the same generator"
+                )
+
+    def _remembered(self, batches: Any) -> Iterator[Any]:
+        import keras
+        import numpy as np
+
+        prints = self._prints = {}
+        for number, batch in enumerate(batches, 1):
+            # Of a part its last row is enough: what is read in another order differs everywhere.
+            arrays = [part for part in keras.tree.flatten(batch) if isinstance(part, np.ndarray)]
+            prints[number] = fingerprint(array[-1:] for array in arrays if array.ndim)
+            prints.pop(number - _REMEMBERED, None)
+            yield batch
 
     def _begun(self) -> Iterator[Any]:
         return iter(getattr(self._adapter, self._name)())

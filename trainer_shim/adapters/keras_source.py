@@ -172,6 +172,7 @@ class Source:
         seen = min(position["seen"], self.iterator.data_adapter.num_batches or position["seen"])
         if self.reading is not None:
             self.is_read_on = not self.reading.batches_again(seen)
+            self.reading.check()
         elif position["data"]:
             move_iterator(self._data, self._data_start, position["data"], seen)
         return last
