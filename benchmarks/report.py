@@ -44,8 +44,13 @@ def median(values: Sequence[float]) -> float:
     return statistics.median(values)
 
 
-def publish(name: str, columns: Sequence[str], rows: Sequence[Sequence[str | float]]) -> None:
-    """Print the table and the JSON, and keep the JSON in benchmarks/results/."""
+def publish(
+    name: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str | float]],
+    out: Path | None = None,
+) -> None:
+    """Print the table and the JSON, and keep the JSON in `out`, else in benchmarks/results/."""
     here = machine()
     table = Table(title=f"{name}  ({here['cpu']}, {here['cores']} cores)")
     for column in columns:
@@ -62,5 +67,6 @@ def publish(name: str, columns: Sequence[str], rows: Sequence[Sequence[str | flo
     }
     text = json.dumps(result, indent=1)
     print(text)
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(text + "\n")
+    out = out or RESULTS / f"{name}.json"
+    out.parent.mkdir(exist_ok=True)
+    out.write_text(text + "\n")
