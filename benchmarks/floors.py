@@ -111,7 +111,8 @@ def simulated(files: Sequence[Path], orders: int, processes: int) -> dict[Case, 
     def progress(done: int) -> None:
         nonlocal left
         left -= done
-        print(f"\r{left} orders left ", end="", file=sys.stderr, flush=True)
+        if sys.stderr.isatty():
+            print(f"\r{left} orders left ", end="", file=sys.stderr, flush=True)
 
     return compare(cases, processes, progress)
 
