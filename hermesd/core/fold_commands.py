@@ -110,8 +110,10 @@ def _launch(state: Tables, command: Launch, now: Time) -> None:
     state.served[trial.spec.study] = now
     for device in devices:
         state.put_slot(replace(state.slots[device], run=command.run, reserved=None))
-    begun = replace(trial, phase=Phase.STARTING, run=run, attempt=command.run.attempt, reason="")
-    state.put(replace(begun, last_node=state.slots[devices[0]].device.node))
+    node, attempt = state.slots[devices[0]].device.node, command.run.attempt
+    state.put(
+        replace(trial, phase=Phase.STARTING, run=run, attempt=attempt, reason="", last_node=node)
+    )
 
 
 def _restored_step(state: Tables, trial: Trial, command: Launch) -> int:
