@@ -68,7 +68,8 @@ class Builder:
             raise
 
     def supersede(self) -> None:
-        """Have whoever writes it give it up, at its next piece. Called from another thread."""
+        """Have whoever writes it give it up, at its next piece, or at the next file of another's.
+        Called from another thread."""
         self._is_superseded = True
 
     def add(self, name: str, parts: Iterable[Buffer]) -> None:
@@ -111,12 +112,15 @@ class Builder:
     def adopt(self) -> None:
         """Take over the files that somebody else wrote into `partial`.
 
-        Raises SnapshotError for what would not be there, or not be the same, afterwards.
+        Raises Superseded, and SnapshotError for what would not be there, or not be the same,
+        afterwards.
         """
         for folder, _, names in os.walk(self.partial):
             for file_name in names:
                 path = os.path.join(folder, file_name)
                 name = os.path.relpath(path, self.partial)
+                if self._is_superseded:
+                    raise Superseded
                 if name not in self._sums:
                     self._see_to(name, path)
                     _fsync(path)

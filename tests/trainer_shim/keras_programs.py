@@ -46,6 +46,48 @@ history = model.fit(
 final(model, history.history, open("log.csv").read(), model.evaluate(x, y, verbose=0))
 """
 
+# Its metrics need what its loss has computed in the same step.
+OWN_LOSS = """
+class Penal(keras.Model):
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        self.penalty = keras.ops.mean(y_pred**2)
+        return super().compute_loss(x, y, y_pred, sample_weight, training) + self.penalty
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        logs = super().compute_metrics(x, y, y_pred, sample_weight)
+        return {**logs, "penalty": self.penalty}
+inputs = layers.Input((6,))
+model = Penal(inputs, layers.Dense(1)(inputs))
+model.compile("adam", "mse", metrics=["mae"])
+model.fit(x, y, batch_size=20, epochs=1, verbose=0)
+final(model)
+"""
+
+# More outputs in training than else.
+OUTPUTS_IN_TRAINING = """
+class Two(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.one, self.other = layers.Dense(1), layers.Dense(1)
+    def call(self, x, training=False):
+        return [self.one(x), self.other(x)] if training else self.one(x)
+model = Two()
+model(x[:2], training=True)
+model.compile("adam", ["mse", "mae"])
+model.fit(x, [y, y], batch_size=20, epochs=1, verbose=0)
+final(model)
+"""
+
+# What a trace draws is the same in each step of its graph, which is that of the second trace.
+NUMBERS_IN_THE_GRAPH = """
+class Moved(layers.Layer):
+    def call(self, x, training=False):
+        return x + np.random.normal(size=(6,)).astype("float32") if training else x
+model = keras.Sequential([layers.Input((6,)), Moved(), layers.Dense(1)])
+model.compile("adam", "mse")
+model.fit(x, y, batch_size=20, epochs=1, verbose=0)
+final(model)
+"""
+
 # A subclassed, unbuilt model; two fits of other batch sizes, an evaluation and a change between.
 TWO_FITS = """
 class Net(keras.Model):

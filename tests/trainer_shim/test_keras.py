@@ -144,6 +144,15 @@ print("FINAL", digest(model), Counted.traces)
     assert runs.suspended(3) == (losses, f"{weights} 1")
 
 
+@pytest.mark.parametrize("name", ["OWN_LOSS", "OUTPUTS_IN_TRAINING", "NUMBERS_IN_THE_GRAPH"])
+def test_what_only_a_traced_step_can_make_is_left_to_it(
+    zygote: Zygote, tmp_path: Path, name: str
+) -> None:
+    """Where the model's variables, made ahead of the step, would be others, or impossible."""
+    runs = runs_of(zygote, tmp_path, getattr(programs, name), seeded=True)
+    assert runs.suspended(3) == runs.undisturbed()
+
+
 @pytest.mark.parametrize(
     ("name", "word"),
     [

@@ -13,12 +13,13 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from tests.trainer_shim.driving import ROOT, environment
 from tests.trainer_shim.suspending import Runs, fidelity, outcome, warm_zygote
-from trainer_shim.adapters import private_names
+from trainer_shim.adapters import private_names, seeds_private
 
 SHIM = ROOT / "trainer_shim"
 LISTS = sorted(path for path in SHIM.rglob("*.py") if path.stem.endswith(("_private", "_names")))
@@ -221,3 +222,12 @@ def test_what_seeds_rely_on_is_there_and_each_that_is_gone_is_named(package: str
     here, unused = run.stdout.splitlines()
     assert here == "None"
     assert unused.endswith("has no no_such_attribute in json.decoder.JSONDecoder.decode")
+
+
+@pytest.mark.parametrize("module", [None, ModuleType("tensorflow")], ids=["barred", "half"])
+def test_a_package_that_is_kept_from_being_imported_is_none(
+    module: ModuleType | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As programs do that want nothing of it; a module without a version is on its way at most."""
+    monkeypatch.setitem(sys.modules, "tensorflow", module)
+    assert seeds_private.missing() is None

@@ -136,6 +136,15 @@ def test_a_link_within_a_checkpoint_is_taken_over(tmp_path: Path) -> None:
     assert set(snapshot.verify(path)["files"]) == {"step-3", "last"}
 
 
+def test_what_is_superseded_takes_over_no_further_file(tmp_path: Path) -> None:
+    builder = snapshot.Builder(str(tmp_path), "c")
+    Path(builder.partial, "weights").write_bytes(b"w")
+    builder.supersede()
+    with pytest.raises(snapshot.Superseded), builder.or_nothing():
+        builder.adopt()
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_file_is_shared_with_the_checkpoint_before_and_outlives_it(tmp_path: Path) -> None:
     old = Path(write(tmp_path, "old", 3)["path"])
     builder = snapshot.Builder(str(tmp_path), "new")

@@ -76,9 +76,11 @@ class Watched:
         self.variables: list[Any] = []  # that Keras does not list
         self.obstacle: str | None = None
         self.compiled: Any = None  # None for a function that the model makes itself
+        self.draws = False  # whether a trace of it has drawn Python's or NumPy's random numbers
 
-    def retrace(self, spec: Any) -> None:
-        """Compile as when it was first called with data of this kind."""
+    def retrace(self, spec: Any, drew: bool) -> None:
+        """Compile as when it was first called with data of this kind; whether that `drew` random
+        numbers then, as it does now."""
 
 
 class Backend(Protocol):

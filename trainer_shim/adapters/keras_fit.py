@@ -224,6 +224,7 @@ class Fit:
             "callbacks": self._kept.copy(variables, ended),
             "random": copy_random(),
             "traces": list(self.traces),
+            "draws": self._watched.draws,
             "steps": self._session.steps,
             "epochs": self.epochs,
             "epoch": self._epoch,
@@ -275,10 +276,11 @@ class Fit:
 
     def _retrace(self, past: state.State) -> None:
         """Trace in the order of then: shapes seen earlier decide what a graph looks like."""
+        drew = past.get("draws", True)  # earlier checkpoints do not say
         for kind, spec in past["traces"]:
             if kind == "test":
                 self.model.make_test_function()
-            getattr(self.model, f"{kind}_function").watched.retrace(spec)
+            getattr(self.model, f"{kind}_function").watched.retrace(spec, drew)
             self.traces.append((kind, spec))
 
     def _variables(self) -> list[Any]:

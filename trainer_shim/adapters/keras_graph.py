@@ -6,12 +6,14 @@ same graph.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import Any, Callable, NamedTuple
 
 from trainer_shim.adapters import keras_losses as losses
 from trainer_shim.adapters import keras_private as private
 from trainer_shim.adapters.keras_backend import Watched
+from trainer_shim.adapters.keras_random import copy_random, same_random
 
 # Stateful operations whose state is in variables, or which have none that outlives a step.
 _HARMLESS = (
@@ -20,6 +22,9 @@ _HARMLESS = (
     "StringFormat", "TensorList", "VarHandleOp", "VarIsInitializedOp", "VariableShape", "While",
     "XlaLaunch",
 )  # fmt: skip
+
+# The methods of a model that make its variables.
+_CALLED = ("call", "compute_loss", "compute_metrics", "train_step")
 
 
 class Compiled(Watched):
@@ -33,11 +38,12 @@ class Compiled(Watched):
         self._spec: Any = None  # of the latest step's outcome
         self._flat: _Flat | None = None
 
-    def retrace(self, spec: Any) -> None:
+    def retrace(self, spec: Any, drew: bool) -> None:
         """Trace as the function did when it was first called with data of this kind."""
         import tensorflow as tf
 
-        self._build(spec)
+        if not drew:  # or the numbers in the graph would be those of the first trace of two
+            self._build(spec)
         self.look_at(self.compiled.get_concrete_function(tf.data.IteratorSpec(spec)))
 
     def look_at(self, concrete: Any) -> None:
@@ -106,8 +112,13 @@ def watch(make: Any, model: Any, step: Any, kind: str, seen: TraceSeen) -> Any:
         watched.fresh = not tf.executing_eagerly()
         if kind != "train":
             return step(data), {}
+        before = copy_random() if watched.fresh else None
         with losses.Capturing() as found:
             logs = step(data)
+        if before is not None:
+            after = copy_random()
+            alike = same_random(before, after) and before["made"] == after["made"]
+            watched.draws = watched.draws or not alike
         return logs, losses.choose(found, logs, _scalar, lambda: tf.constant(float("nan")))
 
     inner = make(model, one_step)
@@ -137,14 +148,16 @@ def _build(model: Any, kind: str, spec: Any) -> None:
 
     Made within a trace, they have TensorFlow trace all of the step once more, which is most of the
     time that a rebuilt large model takes to come to its next step (`python -m benchmarks.table2`).
+    Not by methods of the program's own: what they give may be other than in training.
     """
     import tensorflow as tf
 
-    is_keras = type(model).train_step is private.trainer().train_step and kind == "train"
-    if is_keras and all(layer.built for layer in model._flatten_layers()):
+    is_keras = all(getattr(model, name).__module__.startswith("keras.") for name in _CALLED)
+    if kind == "train" and is_keras and all(layer.built for layer in model._flatten_layers()):
         leaves = tf.nest.flatten(spec)
         if all(type(leaf) is tf.TensorSpec and leaf.shape.rank is not None for leaf in leaves):
-            model._symbolic_build(data_batch=spec)
+            with contextlib.suppress(Exception):  # the trace makes what is not there
+                model._symbolic_build(data_batch=spec)
 
 
 def _scalar(value: Any) -> Any:

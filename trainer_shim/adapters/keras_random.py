@@ -56,7 +56,8 @@ def set_random(state: State, is_read_on: bool = False) -> None:
 
 def _context() -> Any:
     """TensorFlow's, which is in use only if the program has imported it."""
-    if "tensorflow" not in sys.modules or seeds_private.missing_of("tensorflow") is not None:
+    package = "tensorflow"
+    if not seeds_private.is_imported(package) or seeds_private.missing_of(package) is not None:
         return None
     return private.find(private.CONTEXT, "context")()
 

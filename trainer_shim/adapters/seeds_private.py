@@ -46,6 +46,12 @@ USES: dict[str, tuple[tuple[str, str, str], ...]] = {
 }
 
 
+def is_imported(package: str) -> bool:
+    """Whether the program has imported it, to its end; a program may have set it to None, so that
+    nobody does."""
+    return hasattr(sys.modules.get(package), "__version__")
+
+
 def missing_of(package: str) -> str | None:
     """Why the generators of this package, which is imported, cannot be reached; None if they
     can."""
@@ -55,5 +61,5 @@ def missing_of(package: str) -> str | None:
 
 def missing() -> str | None:
     """The same of the first of those packages that are imported by now; None if all can be."""
-    reasons = (missing_of(package) for package in NAMES if package in sys.modules)
+    reasons = (missing_of(package) for package in NAMES if is_imported(package))
     return next((reason for reason in reasons if reason is not None), None)
