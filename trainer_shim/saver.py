@@ -65,7 +65,9 @@ class Saver:
         `fields` are those of the manifest (`Builder.finish`).
         """
         began = time.monotonic()
-        if wait and self._in_background is not None:
+        # The first is finished: with none on the disk a suspend that comes to its deadline would
+        # leave nothing, however often it is tried.
+        if wait and self._in_background is not None and self.last is not None:
             self._in_background.supersede()
         self.join()
         try:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import socket
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from trainer_shim import snapshot
@@ -33,6 +34,8 @@ def test_a_suspend_waits_for_no_checkpoint_in_the_background(tmp_path: Path) -> 
     ours, hosts = socket.socketpair()
     with ours, hosts:
         saver = Saver(Mailbox(ours), str(tmp_path), lacks.append)
+        saver.save("first", lambda: Progress([b"f"]), {"step": 0}, wait=False)
+        assert (receive(hosts) or {})["id"] == "first"
         endless = itertools.repeat(b"x")
         saver.save("durable", lambda: Progress(endless), {"step": 1}, wait=False)
         saver.save("suspend", lambda: Progress([b"y"]), {"step": 2}, wait=True)
@@ -41,9 +44,29 @@ def test_a_suspend_waits_for_no_checkpoint_in_the_background(tmp_path: Path) -> 
         ("checkpoint_failed", "durable"),
         ("checkpointed", "suspend"),
     ]
-    assert [each.name for each in tmp_path.iterdir()] == ["suspend"]
+    assert {each.name for each in tmp_path.iterdir()} == {"first", "suspend"}
     assert snapshot.verify(str(tmp_path / "suspend"))["step"] == 2
-    assert lacks == [None], "nothing is lacking"
+    assert lacks == [None, None], "nothing is lacking"
+
+
+def test_a_suspend_waits_for_the_first_checkpoint_of_all(tmp_path: Path) -> None:
+    """Should it come to its deadline, the trial goes on from there."""
+    begun = threading.Event()
+
+    def parts() -> Iterator[bytes]:
+        for _ in range(50_000):
+            yield b"x"
+            begun.set()
+
+    ours, hosts = socket.socketpair()
+    with ours, hosts:
+        saver = Saver(Mailbox(ours), str(tmp_path), lambda why: None)
+        saver.save("durable", lambda: Progress(parts()), {"step": 1}, wait=False)
+        begun.wait()
+        saver.save("suspend", lambda: Progress([b"y"]), {"step": 2}, wait=True)
+        said = [receive(hosts) or {}, receive(hosts) or {}]
+    assert [each["id"] for each in said] == ["durable", "suspend"]
+    assert {each["kind"] for each in said} == {"checkpointed"}
 
 
 def test_what_is_saved_in_the_background_follows_what_was(tmp_path: Path) -> None:
