@@ -146,8 +146,8 @@ def watch(make: Any, model: Any, step: Any, kind: str, seen: TraceSeen) -> Any:
 def _build(model: Any, kind: str, spec: Any) -> None:
     """Make the variables that Keras' own first step of training makes.
 
-    Made within a trace, they have TensorFlow trace all of the step once more, which is most of the
-    time that a rebuilt large model takes to come to its next step (`python -m benchmarks.table2`).
+    Made within a trace, they have TensorFlow trace all of the step once more: half of the time that
+    a rebuilt ResNet50 takes to come to its next step (`python -m benchmarks.table2`).
     Not by methods of the program's own: what they give may be other than in training.
     """
     import tensorflow as tf
