@@ -93,22 +93,16 @@ async def test_a_signal_that_the_very_same_program_never_reported_is_told_before
         await head.submit(spec(ONE), program_sha256=script)
         launch = await node.start()
         await node.report(launch, 1, [3.0, 2.0])
-
-        async def notes(sha256: str, signal: str) -> list[str]:
-            wanted = spec(ONE, name="new", signal=types.Signal(name=signal))
-            checked = await head.submit(wanted, program_sha256=sha256, validate_only=True)
-            return [note for note in checked.notes if "signal" in note]
-
         await node.settle()
-        assert await notes(script, "losss") == [], "it goes on, and may report it yet"
+        assert await foretold(head, script, "losss") == [], "it goes on, and may report it yet"
         await node.complete(launch, 2)
         await node.settle()
-        assert await notes(script, "losss") == [
+        assert await foretold(head, script, "losss") == [
             "signal losss was never reported by this program (digits); reported: loss"
             " (did you mean loss?)"
         ]
-        assert await notes(script, "loss") == await notes(other, "losss") == []
-        assert await notes("", "losss") == []
+        assert await foretold(head, script, "loss") == await foretold(head, other, "losss") == []
+        assert await foretold(head, "", "losss") == []
         node.call.cancel()
 
 
@@ -164,17 +158,20 @@ async def test_a_validation_loss_of_the_very_same_program_is_told_before_it_runs
         await node.report(launch, 1, [3.0, 2.0], val_loss=1.0)
         await node.complete(launch, 2)
         await node.settle()
-
-        async def notes(sha256: str, **fields: types.Signal) -> list[str]:
-            wanted = spec(ONE, name="new", **fields)
-            checked = await head.submit(wanted, program_sha256=sha256, validate_only=True)
-            return [note for note in checked.notes if "signal" in note]
-
-        assert await notes(script) == [f"{OTHER}was reported by this program too (digits){ADVICE}"]
-        assert await notes(other) == []
-        assert await notes(script, signal=types.Signal(name="loss")) == []
-        assert await notes(script, signal=types.Signal(name="val_loss")) == []
+        assert await foretold(head, script) == [
+            f"{OTHER}was reported by this program too (digits){ADVICE}"
+        ]
+        assert await foretold(head, other) == []
+        assert await foretold(head, script, "loss") == []
+        assert await foretold(head, script, "val_loss") == []
         node.call.cancel()
+
+
+async def foretold(head: World, sha256: str, signal: str = "") -> list[str]:
+    """What is said of the signal before a study of this program is submitted."""
+    wanted = spec(ONE, name="new", signal=types.Signal(name=signal))
+    checked = await head.submit(wanted, program_sha256=sha256, validate_only=True)
+    return [note for note in checked.notes if "signal" in note]
 
 
 async def why(head: World, trial: str = "digits/1") -> pb.ExplainTrialResponse:
