@@ -18,7 +18,7 @@ STEPS, SECONDS = 2_000, 2.0
 
 
 def measure(policy: str, trials: int) -> tuple[list[float], float]:
-    """Seconds of each step, and of the first decision over all trials."""
+    """Seconds of each step, and of the first decisions over all trials."""
     treadmill = Treadmill(policy, trials, DEVICES)
     seconds: list[float] = []
     until = time.process_time() + SECONDS
@@ -26,7 +26,7 @@ def measure(policy: str, trials: int) -> tuple[list[float], float]:
         seconds.append(step)
         if len(seconds) == STEPS or time.process_time() > until:
             break
-    return seconds, treadmill.cold_seconds
+    return seconds, treadmill.sort_seconds + treadmill.fill_seconds
 
 
 def main() -> None:
