@@ -138,6 +138,35 @@ history = model.fit(x, y, batch_size=20, epochs=3, verbose=0)
 final(model, history.history)
 """
 
+# Two parts with an optimizer each, and averages of weights: variables that Keras does not list.
+TWO_OPTIMIZERS = """
+class Pair(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = layers.Dense(4), layers.Dense(1)
+        self.rates = [keras.optimizers.Adam(0.01), keras.optimizers.SGD(0.01, momentum=0.9)]
+        self.averages = [tf.Variable(tf.zeros(shape)) for shape in ((6, 4), (4,), (4, 1), (1,))]
+    def call(self, x):
+        return self.second(self.first(x))
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape(persistent=True) as tape:
+            loss = tf.reduce_mean((self(x) - y) ** 2)
+        for rate, part in zip(self.rates, (self.first, self.second)):
+            gradients = tape.gradient(loss, part.trainable_weights)
+            rate.apply_gradients(zip(gradients, part.trainable_weights))
+        distance = 0.0
+        for average, weight in zip(self.averages, self.trainable_weights):
+            average.assign(0.9 * average + 0.1 * weight)
+            distance += tf.reduce_sum((average - weight) ** 2)
+        return {"loss": loss, "distance": distance}
+
+model = Pair()
+model.compile()
+history = model.fit(x, y, batch_size=20, epochs=3, verbose=0)
+final(model, history.history, [average.numpy().tolist() for average in model.averages])
+"""
+
 # tf.data whose order depends on a seed, read through a parallel map; the rate decays by the step.
 DATASET = """
 data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(50)

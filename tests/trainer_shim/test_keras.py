@@ -66,6 +66,7 @@ def test_a_seeded_run_is_the_plain_one(zygote: Zygote, tmp_path: Path) -> None:
     ("name", "steps"),
     [
         ("TWO_FITS", (5, 14, 16, 23)),
+        ("TWO_OPTIMIZERS", (2, 6, 11)),
         ("LONG_PASSES", (2, 6, 10)),
         ("DATASET", (1, 6, 13)),
         ("PIPELINE", (6, 10, 12, 22, 24)),

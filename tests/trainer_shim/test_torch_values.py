@@ -72,6 +72,10 @@ there, held = [0], {"a": [1]}
 inner = held["a"]
 assert again([1, 2], there) is there and there == [1, 2]
 assert again({"a": [5], "b": 6}, held) is held and held["a"] is inner and inner == [5]
+for kind in (Counter, OrderedDict):
+    counts = kind(a=1, b=2)
+    assert again(kind(b=5, a=3), counts) is counts
+    assert list(counts.items()) == [("b", 5), ("a", 3)] and type(counts) is kind
 meter, other = Meter(), Meter()
 meter.sum, meter.parts = 2.5, [1]
 meter.made.manual_seed(4)

@@ -49,7 +49,7 @@ class Compiled(Watched):
     def look_at(self, concrete: Any) -> None:
         """Note which state the graph has beyond what Keras lists."""
         self.fresh = False
-        self.variables.extend(concrete.variables)
+        self.variables.extend(_in_order(concrete))
         self.obstacle = self.obstacle or stateful_operation(concrete.graph)
 
     def take(self, outcome: Any) -> Any:
@@ -72,6 +72,16 @@ class Compiled(Watched):
             output_shapes=self._flat.shapes,
         )
         return [{name: values[at] for name, at in part} for part in self._flat.parts]
+
+
+def _in_order(concrete: Any) -> list[Any]:
+    """The variables that a graph touches, in the order of their first use in its trace.
+
+    TensorFlow lists them in a set, whose order is another in each process.
+    """
+    uses = {id(used): place for place, used in enumerate(concrete.captured_inputs)}
+    last = len(uses)
+    return sorted(concrete.variables, key=lambda one: (uses.get(id(one.handle), last), one.name))
 
 
 class _Flat(NamedTuple):

@@ -94,7 +94,8 @@ class Unpacker:
                 raise Unplain("a defaultdict whose factory is not known")
             return kind(dict(items))
         current.clear()
-        current.update(items)
+        for key, value in items:  # a Counter's `update` would count the pairs
+            current[key] = value
         return current
 
     def _collection(self, kind: Any, content: Tree, current: Any) -> Any:
