@@ -25,6 +25,7 @@ class Lucky:
 @dataclass(frozen=True)
 class Unlucky(Lucky):
     name: ClassVar[str] = "unlucky"
+    luck: float = 0.0
     def score(self, trial): return (1 / trial.step,)
 
 @dataclass(frozen=True)

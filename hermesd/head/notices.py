@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from hermesd.core.model import DeviceId, Phase, Study, StudyId, Time, UserId
+from hermesd.core.model import DeviceId, Phase, Plugin, Study, StudyId, Time, UserId
 from hermesd.core.scheduler import Scheduler
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
@@ -120,7 +120,8 @@ def _failed(state: State, study: Study) -> str:
     if (detail := state.fallen.get(study.id)) is None:
         return ""
     own, other = state.own_policy(study.id).name, state.policy_of(study.id).name
-    advice = f"try `hermesd policy check {own}`"
+    written = label_of(state.own_policy(study.id), Plugin("free"))
+    advice = f"try `hermesd policy check {written}`"
     return f"policy {own} failed, and {other} decides in its place: {detail}; {advice}"
 
 

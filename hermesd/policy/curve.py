@@ -102,7 +102,8 @@ def own_step_seconds(trial: Trial) -> float | None:
 
 
 def attained_seconds(trial: Trial) -> float:
-    """Device seconds that a trial has had, the stay that is going on included."""
+    """Device seconds that a trial has had; of the stay that is going on what it has trained, as
+    far as all that it ever trained is more than its earlier stays, with their switches."""
     return max(trial.served_seconds, trial.use.busy_seconds)
 
 

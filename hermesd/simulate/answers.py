@@ -142,7 +142,7 @@ def _print(policy: str, answer: Callable[[tuple[Contender, ...]], Any]) -> None:
     """What is answered for these policies, as JSON; a refusal on standard error."""
     from hermesd.simulate.contenders import contenders
 
-    with _refusing(("policy",)):
+    with _refusing(("policy", "draws")):
         answered = answer(contenders(policy))
     print(json.dumps({"version": VERSION, **asdict(answered)}, indent=1))
 

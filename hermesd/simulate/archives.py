@@ -155,6 +155,8 @@ def _trainings(path: Path, arrays: Mapping[str, Any], loss: Loss, iterations: in
 def _relative_seconds(measured: Floats, settings: Floats) -> Floats:
     """Median seconds of an iteration per (optimizer, batch), relative to SGD at batch 16."""
     pairs = [(float(row[0]), float(row[1])) for row in settings]
+    if not pairs:
+        return measured
     typical = {
         pair: float(np.median(measured[[other == pair for other in pairs]]))
         for pair in dict.fromkeys(pairs)

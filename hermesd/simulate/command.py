@@ -15,7 +15,7 @@ from typing import TypeVar, cast, get_args
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from hermesd.refusal import FieldError, Refused, nearest, one_of
+from hermesd.refusal import FieldError, Refused, nearest, one_of, shown
 from hermesd.simulate.compare import (
     Case,
     Recorded,
@@ -41,6 +41,7 @@ BOTH, DRAWN = "1,2", 16
 ALIKE = 0.6
 # Devices beyond the trials stand idle, and each costs time at every decision.
 MOST_DEVICES = 1_024
+DIGITS = 9  # of a number that is read at all
 NO_CHARTS = "matplotlib, which draws them: install hermes-scheduler[plots]"
 
 
@@ -176,7 +177,7 @@ def _scenes(words: Words) -> list[Scene]:
         recorded = Recorded(path, loss, switch, good)
         stock = opened(recorded)[0]
         drawn = words.bins is not None or not stock.whole
-        bins = _list("bin", words.bins or BOTH, _bin) if drawn else [ALL]
+        bins = _list("bin", BOTH if words.bins is None else words.bins, _bin) if drawn else [ALL]
         if words.trials is not None and set(bins) == {ALL}:
             told = f"--trials {trials} has no effect on {path}, which is run whole"
             print(f"hermesd: note: {told}: {len(stock.jobs)} trials", file=sys.stderr)
@@ -216,12 +217,12 @@ def _list(field: str, text: str, read: Callable[[str, str], T]) -> list[T]:
 def _devices(field: str, text: str) -> int | tuple[float, ...]:
     """A number of equal devices, or the speed of each."""
     parts = text.split(":")
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+    if not all(part.isdecimal() and len(part) <= DIGITS and int(part) > 0 for part in parts):
         expected = (
             "whole numbers above 0, with commas between them, or the relative speeds of unequal"
             " devices with colons between them (100:70:50)"
         )
-        raise Refused(FieldError(field, text, expected))
+        raise Refused(FieldError(field, shown(text), expected))
     count = int(text) if len(parts) == 1 else len(parts)
     if count > MOST_DEVICES:
         expected = f"at most {MOST_DEVICES:,}: more devices than trials stand idle"

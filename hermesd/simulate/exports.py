@@ -8,6 +8,7 @@ step on, as it was then.
 from __future__ import annotations
 
 import json
+import math
 import re
 import statistics
 from collections.abc import Iterable, Sequence
@@ -110,7 +111,10 @@ def open_export(path: Path) -> Exported:
     if study is None:
         raise _refused(path, "an export of a study: its first line has the type study")
     sign = -1.0 if study.signal_goal is Goal.MAXIMIZE else 1.0
-    curves = [(trial, _curve(lines.pieces.get(trial.id, []), sign)) for trial in lines.trials]
+    on_nan = study.stop.on_nan
+    curves = [
+        (trial, _curve(lines.pieces.get(trial.id, []), sign, on_nan)) for trial in lines.trials
+    ]
     trained = [(trial, curve) for trial, curve in curves if curve.known]
     if not trained:
         raise _refused(path, f"at least one trial that reported {study.signal}")
@@ -148,7 +152,7 @@ def _sorted(path: Path) -> _Lines:
                     lines.kinds.add(str(found["device"]["kind"]))
                 case _:
                     pass  # other entries, other metrics
-        except (ValueError, KeyError, TypeError, ValidationError, Unreadable):
+        except (ValueError, KeyError, TypeError, ValidationError, Unreadable, RecursionError):
             raise _refused(
                 path, f"line {number} to be one that `hermesctl study export` writes"
             ) from None
@@ -206,8 +210,11 @@ class _Curve(NamedTuple):
         return tuple(filled)
 
 
-def _curve(pieces: list[_Piece], sign: float) -> _Curve:
-    """The signal where it was shown; where steps were trained twice, the later attempt counts."""
+def _curve(pieces: list[_Piece], sign: float, on_nan: bool) -> _Curve:
+    """The signal where it was shown; where steps were trained twice, the later attempt counts.
+
+    Without `on_nan` a trial goes on when its loss is no number: nothing was shown there.
+    """
     merged: dict[int, float] = {}
     for attempt in sorted({piece.attempt for piece in pieces}):
         fresh: dict[int, float] = {}
@@ -217,9 +224,12 @@ def _curve(pieces: list[_Piece], sign: float) -> _Curve:
         first = min(fresh, default=0)
         merged = {step: value for step, value in merged.items() if step < first} | fresh
     steps = sorted(step for step in merged if step > 0)
+    last = max(steps, default=0)
+    if not on_nan:
+        steps = [step for step in steps if math.isfinite(merged[step])]
     known = until_broken(sign * np.array([merged[step] for step in steps]))
     broken = len(known) < len(steps)
-    ended = steps[len(known)] - 1 if broken else max(steps, default=0)
+    ended = steps[len(known)] - 1 if broken else last
     return _Curve(tuple(steps[: len(known)]), known, ended, broken)
 
 

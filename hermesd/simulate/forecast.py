@@ -22,6 +22,8 @@ from hermesd.simulate.exports import Exported, open_export
 from hermesd.simulate.figures import figures_of, steps_to_goal, time_of
 from hermesd.simulate.orders import Order, goal_of, good_jobs
 
+# A draw of many more trials than a study may have, or very many draws, takes all memory or all day.
+MOST_DRAWN = 1_000_000
 # By itself, or by a rule that the study to come may have as well.
 ENDED = frozenset({Phase.COMPLETED, Phase.STOPPED})
 
@@ -67,17 +69,22 @@ def forecast(
     """The policies on draws of the earlier study that was exported to `path`.
 
     Raises:
-        Refused: the file cannot be read, or is no export with trials that came to their end.
+        Refused: the file cannot be read, or is no export with trials that came to their end; or
+            there are too many draws of so many trials.
         Stalled: a policy failed.
     """
+    if trials * draws > MOST_DRAWN:
+        most = f"at most {MOST_DRAWN:,} trials in all draws together, not {trials * draws:,}"
+        raise Refused(FieldError("draws", str(draws), most))
     exported = open_export(path)
     curves = ended(exported)
     if not curves.jobs:
         raise Refused(FieldError("curves", str(path), "at least one trial that came to its end"))
     orders = [drawn(curves, trials, number) for number in range(draws)]
+    used = min(devices, trials)  # the others stand idle
     expected = []
     for each in chosen:
-        ends = [(o, Drive(o, devices, each.policy, each.placement).run()) for o in orders]
+        ends = [(o, Drive(o, used, each.policy, each.placement).run()) for o in orders]
         figures = [figures_of(order, outcome) for order, outcome in ends]
         expected.append(
             Expected(

@@ -134,6 +134,7 @@ def replay(path: Path, chosen: Sequence[Contender], devices: int | None) -> Repl
     curves = exported.curves
     order = draw(curves, goal_of(curves), ALL, len(curves.jobs), 0, 0)
     devices = devices or devices_of(exported)
+    used = min(devices, len(order.jobs))  # the others stand idle
     best = best_place(order)
     return Replay(
         study=exported.study.id,
@@ -148,7 +149,7 @@ def replay(path: Path, chosen: Sequence[Contender], devices: int | None) -> Repl
         good=len(order.good),
         good_loss=_sign(exported) * order.goal.theta,
         happened=_happened(exported, order),
-        policies=tuple(_replayed(exported, order, devices, each) for each in chosen),
+        policies=tuple(_replayed(exported, order, used, each) for each in chosen),
         devices_had=devices_of(exported),
     )
 

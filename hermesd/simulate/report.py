@@ -68,12 +68,24 @@ def _row(row: Row) -> dict[str, Any]:
         "good": row.scene.recorded.good,
         "policy": row.policy,
         "orders": row.scene.orders,
+        **_drawn(row.scene),
         **compared,
         "makespan_ratio": row.comparisons["makespan"].ratio,
         "jct_ratio": row.comparisons["jct"].ratio,
         "switches": row.switches,
         "overhead": row.overhead,
         "decision_us": row.decision_us,
+    }
+
+
+def _drawn(scene: Scene) -> dict[str, Any]:
+    """What else decides the figures; `switch_cost` as it is written on the command line."""
+    seconds = scene.recorded.switch_seconds
+    return {
+        "trials": scene.trials if scene.bin_type else None,
+        "seed": scene.seed,
+        "metric_loss": scene.recorded.loss,
+        "switch_cost": "paper" if seconds is None else seconds,
     }
 
 

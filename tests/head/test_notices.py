@@ -183,7 +183,7 @@ async def test_a_policy_that_failed_is_told_with_what_decides_instead(tmp_path: 
         async with world(tmp_path / "head") as head:
             node = Node(head)
             await node.hello()
-            unlucky = types.Schedule(policy=plugin("unlucky"))
+            unlucky = types.Schedule(policy=plugin("unlucky", luck=2.0))
             await head.submit(spec(schedule=unlucky))
             assert (await node.expect("launch")).launch.trial == "digits/1"
             words = "ZeroDivisionError: division by zero"
@@ -192,12 +192,13 @@ async def test_a_policy_that_failed_is_told_with_what_decides_instead(tmp_path: 
             # Its author is told where it raised, and how to see all that is wrong with it.
             pattern = (
                 f"policy unlucky failed, and fifo decides in its place: {words} "
-                rf"\({re.escape(str(tmp_path))}/\S+\.py:\d+\); try `hermesd policy check unlucky`"
+                rf"\({re.escape(str(tmp_path))}/\S+\.py:\d+\); "
+                r"try `hermesd policy check unlucky:luck=2\.0`"
             )
             assert re.fullmatch(pattern, notice)
             assert (study.policy.name, study.deciding.name) == ("unlucky", "fifo")
             told = await why(head)
-            assert (told.policy, told.notices) == ("fifo (unlucky failed)", [notice])
+            assert (told.policy, told.notices) == ("fifo (unlucky:luck=2.0 failed)", [notice])
             exported = [
                 json.loads(line)
                 async for part in head.control.ExportStudy(pb.ExportStudyRequest(study="digits"))

@@ -158,6 +158,15 @@ def test_the_hyper_parameters_of_logged_runs_are_found(meta: Any, tmp_path: Path
         ({"step_s": np.ones(5)}, "base 6, step_s 5, cfg 6"),
         ({"cfg": np.ones((6, 3))}, "cfg to have 4 columns, not 3"),
         ({"cfg": np.full((6, 4), np.nan)}, "cfg to be finite numbers"),
+        (
+            {
+                "base": np.ones((0, 9)),
+                "total": np.ones((0, 9)),
+                "step_s": np.ones(0),
+                "cfg": np.ones((0, 4)),
+            },
+            "at least one training with losses",
+        ),
         ({"base": np.ones((6, 0))}, "base to have an iteration or more"),
         ({"step_s": np.zeros(6)}, "step_s to be seconds above 0"),
         ({"step_s": np.array([1, 1, 1, 1, 1, np.nan])}, "step_s to be seconds above 0"),

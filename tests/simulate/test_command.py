@@ -59,6 +59,8 @@ def test_a_row_for_each_file_number_of_devices_bin_and_policy(file: Path, tmp_pa
     assert row["jct_ratio"] == row["jct"]["ratio"]
     assert row["orders"] == 2
     assert {"switches", "overhead", "decision_us"} <= set(row)
+    drawn = {"trials": 16, "seed": 0, "metric_loss": "base", "switch_cost": "paper"}
+    assert drawn.items() <= row.items()
 
 
 def test_a_summary_for_each_number_of_devices_bin_and_policy(file: Path, tmp_path: Path) -> None:
@@ -199,6 +201,8 @@ def test_one_order_has_no_spread(file: Path) -> None:
         (["--devices", "1,x"], "--devices = x: expected whole numbers above 0"),
         (["--devices", "1,,2"], "--devices = 1,,2: expected whole numbers above 0"),
         (["--bin", "1,"], "--bin = 1,: expected one of 1, 2, all"),
+        (["--bin", ""], "--bin: expected one of 1, 2, all"),
+        (["--devices", "9" * 5_000], f"--devices = {'9' * 60}"),
         (["--bin", "3"], "--bin = 3: expected one of 1, 2, all"),
         (["--orders", "0"], "--orders = 0: expected 1 or more"),
         (["--trials", "0"], "--trials = 0: expected 1 or more"),

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from hermesd.cli import app
 from hermesd.core.events import Reported
 from hermesd.core.history import SwitchCost
-from hermesd.core.model import Goal, Plugin, Quantum, RunId, Tier
+from hermesd.core.model import Goal, Plugin, Quantum, RunId, StopRule, Tier
 from hermesd.core.policy import Facts, Score
 from hermesd.core.trial import Trial
 from hermesd.pb.hermes.v1 import control_pb2 as pb
@@ -152,6 +152,14 @@ def test_a_maximised_signal_is_turned_and_a_broken_one_ends_there(tmp_path: Path
     assert (second.losses, second.diverges) == ((-0.1, -0.2), True)
 
 
+def test_where_a_study_goes_on_such_a_loss_was_not_shown(tmp_path: Path) -> None:
+    lines = [points(0, 1, [1, 2, 3, 4], [0.9, "nan", 0.4, "inf"]), points(1, 1, [1], ["nan"])]
+    trials = [with_stages(trial(0, 4, busy=4.0)), with_stages(trial(1, 1, busy=1.0))]
+    goes_on = study(stop=StopRule(on_nan=False))
+    (job,) = read(exported(tmp_path / "s.jsonl", goes_on, trials, *lines)).jobs
+    assert (job.losses, job.points, job.diverges) == ((0.9, 0.9, 0.4, 0.4), (1, 3), False)
+
+
 def test_only_an_announced_length_is_told_and_one_that_stopped_early_is_not_broken(
     tmp_path: Path,
 ) -> None:
@@ -212,6 +220,7 @@ def test_the_costs_of_switching_and_starting_are_those_that_were_measured(tmp_pa
         ("", "the lines of an exported study; it is empty"),
         ('{"type":"none"}\n', "an export of a study: its first line has the type study"),
         ("trial,attempt,metric,step,value\nd/0,1,loss,1,2.5\n", "points as CSV: export to .jsonl"),
+        ("[" * 200_000, "line 1 to be one that `hermesctl study export` writes"),
         ("hello\n", "line 1 to be one that `hermesctl study export` writes"),
         ('{"type":"study","version":2,"study":{}}\n', "an export of version 1, not 2"),
         ('{"type":"study","version":1,"study":{}}\n', "line 1 to be one"),

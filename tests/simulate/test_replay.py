@@ -175,6 +175,8 @@ def test_devices_are_those_it_ran_on_or_those_asked_for(tmp_path: Path) -> None:
     assert told.policies[0].figures.makespan == 9.0
     assert told.happened.simulated is not None
     assert told.happened.simulated.makespan == 36.0
+    many = replay(path, contenders("fifo"), 10**9)
+    assert (many.devices, many.policies) == (10**9, told.policies)
 
 
 def test_an_unfinished_study_is_replayed_as_far_as_it_is_known(tmp_path: Path) -> None:
@@ -287,6 +289,10 @@ def test_the_command_prints_what_was_found_as_json(tmp_path: Path) -> None:
         (
             ["forecast", "{}", "--trials", "4", "--policy", "x"],
             "hermesd: --policy = x: expected one of",
+        ),
+        (
+            ["forecast", "{}", "--trials", "1000000000"],
+            "hermesd: --draws = 10: expected at most 1,000,000 trials in all draws together",
         ),
     ],
 )
