@@ -324,6 +324,24 @@ assert held(second) == held(first) == tree != held(third)
 put_back_kept([("meter", third["meter"])], tree, Unpacker([]))  # and of what is not there, nothing
 assert type(third["meter"]).count == 5 and not hasattr(third["decorated"], "calls")
 
+import types
+code = "step, table = 0, {}\\ndef rate():\\n    global step\\n    step += 1\\n    table['a'] = step"
+modules = [types.ModuleType("beside"), types.ModuleType("beside")]
+for module in modules:
+    vars(module)["__file__"] = __file__
+    exec(compile(code, __file__, "exec"), vars(module))
+modules[0].rate()
+for ways in ("module", "rate.__module__"):
+    trees = []
+    for module in modules:
+        sys.modules["beside"] = module
+        variables = [("module", module)] if ways == "module" else [("rate", module.rate)]
+        if trees:
+            put_back_kept(variables, trees[0], Unpacker([]))
+        trees.append(copy_kept(variables, Packer({})))
+    assert trees[0] == trees[1] == {ways: {"keeps": {"step": 1, "table": {"dict": [["a", 1]]}}}}
+    vars(modules[1]).update(step=0, table={})
+
 large, meter = Large(), made()["meter"]
 copy_kept([("meter", meter)], Packer({}, large=large))
 large.noting = False

@@ -1,5 +1,5 @@
-"""What the program's own functions and classes keep: variables from around a function, and
-attributes.
+"""What the program's own functions, classes and modules keep: variables from around a function,
+and attributes.
 
 Rule: each is known by the way that leads to it from the program's variables, what was made first
 being tried first; of what it keeps, plain values are copied and put back as those variables are. A
@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 import functools
 import inspect
+import sys
 import types
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
@@ -36,8 +37,8 @@ class _Keeper(NamedTuple):
 
 
 def copy_kept(variables: _Named, packer: Packer) -> dict[str, Tree]:
-    """What the functions and classes that these lead to keep, by the ways to them. Raises
-    TooMuch."""
+    """What the functions, classes and modules that these lead to keep, by the ways to them.
+    Raises TooMuch."""
     copies = {}
     for way, keeper in _keepers(variables):
         there = [(name, value) for name, value in keeper.values.items() if name[:2] != "__"]
@@ -89,12 +90,20 @@ def _kept_by(value: Any) -> Iterator[tuple[str, _Keeper]]:
     elif isinstance(value, type) and is_own(value) and not issubclass(value, enum.Enum):
         # Not by what its metaclass makes of it.
         yield "", _Keeper(dict(vars(value)), functools.partial(type.__setattr__, value))
+    elif isinstance(value, types.ModuleType) and _is_beside(value):
+        yield "", _Keeper(dict(vars(value)), functools.partial(setattr, value))
 
 
 def _code(function: types.FunctionType) -> types.CodeType:
     """That of the function which a decorator has wrapped, if any: the attributes are its own."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return code if isinstance(code, types.CodeType) else function.__code__
+
+
+def _is_beside(module: types.ModuleType) -> bool:
+    """Whether it is the program's own, and not the one whose variables are those of a frame."""
+    names = vars(module)
+    return names.get("__name__") != "__main__" and is_programs_own(names.get("__file__"))
 
 
 def _around(function: types.FunctionType) -> _Keeper:
@@ -120,6 +129,8 @@ def _around(function: types.FunctionType) -> _Keeper:
 def _parts(value: Any) -> list[tuple[str, Any]]:
     """What else a value leads to, by what its name becomes."""
     kind = type(value)
+    if kind is types.FunctionType:
+        return [(".__module__", sys.modules.get(value.__globals__.get("__name__", "")))]
     if isinstance(value, type):
         return [(".__bases__", value.__bases__)] if is_own(value) else []
     if kind in (list, tuple):

@@ -44,7 +44,7 @@ def place(frame: types.FrameType | None) -> str:
 
 def copy_variables(frame: types.FrameType, packer: Packer) -> Copies:
     """Those variables of the program's frames that are plain values, and as the last, under no
-    frame's name, those that its functions and classes keep. Raises TooMuch."""
+    frame's name, those that its functions, classes and other modules keep. Raises TooMuch."""
     copies: Copies = []
     for own in of_program(frame):
         values = [(name, value) for name, value in own.f_locals.items() if name[:2] != "__"]
