@@ -167,6 +167,28 @@ class Draws(callbacks.Callback):
         self.last = self.noise.rng.random()
 """ + _MODEL + _FIT.format(callbacks="Draws()") + "final(model)"  # fmt: skip
 
+# What the methods of a callback keep outside of its attributes, and what they only look at.
+_ELSEWHERE = """
+notes, steps, limit = [], 0, 3
+def note(value):
+    notes.append(min(value, limit))
+
+class Elsewhere(callbacks.Callback):
+    count, other, seen = 0, 0, {}
+    def on_train_batch_end(self, batch, logs=None):
+        global steps
+        steps += 1
+        type(self).count += 1
+        self.model.optimizer.learning_rate = 0.1 / self.count
+        note(float(logs["loss"]))
+    def on_epoch_end(self, epoch, logs=None):
+        self.other, self.last = epoch, model.count_params()
+""" + _MODEL + _FIT.format(callbacks="Elsewhere()") + "final(model)"  # fmt: skip
+
+_LAMBDA = _MODEL + _FIT.format(
+    callbacks="callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: None)"
+) + "final(model)"  # fmt: skip
+
 # Nothing of this changes.
 _CONSTANT = """
 class Constant(callbacks.Callback):
@@ -199,8 +221,10 @@ def test_what_callbacks_keep_is_there_again(zygote: Zygote, tmp_path: Path, body
         (_SCHEDULES, "exact", "arrays"),
         (_UNSEEN, "exact-if-deterministic", "rates cannot be copied"),
         (_CONSTANT, "exact-if-deterministic", "Constant is no callback of Keras' own"),
+        (_ELSEWHERE, "exact-if-deterministic", "in Elsewhere.count, Elsewhere.seen, notes, steps)"),
+        (_LAMBDA, "exact-if-deterministic", "LambdaCallback calls functions of the program's own"),
     ],
-    ids=["copied", "unseen", "own"],
+    ids=["copied", "unseen", "own", "elsewhere", "lambda"],
 )
 def test_what_functions_keep_is_copied_or_doubted(
     zygote: Zygote, tmp_path: Path, body: str, level: str, word: str
