@@ -133,6 +133,44 @@ model.fit(x, y, batch_size=10, epochs=4, verbose=0, callbacks=[Changed(sums)])
 final(model, [float(one) for one in sums])
 """
 
+# Generators of each kind: alone, in containers, in an object, made late, shared with the script.
+DRAWN = """
+import random
+import torch
+
+class Count:
+    def __init__(self, own):
+        self.own = own
+
+class Noise(callbacks.Callback):
+    def __init__(self, shared):
+        super().__init__()
+        self.torch, self.keras = shared, keras.random.SeedGenerator(3)
+        self.parts = [np.random.default_rng(3), {"old": np.random.RandomState(3)}, shared]
+        self.count, self.draw = Count(random.Random(3)), self.parts[0].normal
+        self.values = []
+    def on_train_begin(self, logs=None):
+        self.begun = torch.Generator().manual_seed(5)
+    def on_train_batch_end(self, batch, logs=None):
+        if not hasattr(self, "late"):
+            self.late = torch.Generator().manual_seed(4)
+        new, old, same = self.parts
+        drawn = [torch.rand(1, generator=one).item()
+                 for one in (self.torch, same, self.late, self.begun)]
+        drawn += [new.random(), self.draw(), old["old"].rand(), self.count.own.random()]
+        drawn.append(float(keras.random.uniform((), seed=self.keras)))
+        self.values.append(drawn)
+
+shared = torch.Generator().manual_seed(3)
+noise = Noise(shared)
+model = keras.Sequential([layers.Input((6,)), layers.Dense(1)])
+model.compile("sgd", "mse")
+model.fit(x, y, batch_size=20, epochs=2, verbose=0, callbacks=[noise])
+order = torch.randperm(100, generator=shared).numpy()
+model.fit(x[order], y[order], batch_size=20, epochs=2, verbose=0, callbacks=[noise])
+final(model, noise.values, torch.rand(1, generator=shared).item())
+"""
+
 # Each batch draws its own order; the passes over the data are no epochs.
 BY_BATCH = """
 model = keras.Sequential([layers.Dense(5), layers.Dropout(0.2), layers.Dense(1)])

@@ -68,7 +68,8 @@ note = Note(losses, counts, seen, grid)
 final(model, losses, sorted(counts.items()), sorted(seen), list(grid), note.swap, note.other)
 """  # fmt: skip
 
-# The script draws from the generators that its callback draws from, and looks at its object.
+# The script draws from the generators that its callback draws from, and looks at its object. Those
+# of TensorFlow and Keras are in a list.
 _DRAWN = """
 import random
 
@@ -79,14 +80,17 @@ class Count:
 class Jitter(callbacks.Callback):
     def __init__(self, *shared):
         super().__init__()
-        self.rng, self.old, self.plain, self.count = shared
+        self.rng, self.old, self.plain, self.count, self.graphs = shared
     def on_train_batch_begin(self, batch, logs=None):
         self.count.steps += 1
         share = self.rng.random() + self.old.rand() + self.plain.random() + self.count.rng.random()
+        share += float(self.graphs[0].uniform(()))
+        share += float(keras.random.uniform((), seed=self.graphs[1]))
         self.model.optimizer.learning_rate = 0.01 * share
 
 drawn = np.random.Generator(np.random.PCG64(3)), np.random.RandomState(3)
-shared = (*drawn, random.Random(3), Count())
+graphs = [tf.random.Generator.from_seed(3), keras.random.SeedGenerator(3)]
+shared = (*drawn, random.Random(3), Count(), graphs)
 own = shared[3].rng
 """ + _MODEL + """
 jitter = Jitter(*shared)
@@ -94,7 +98,8 @@ jitter = Jitter(*shared)
 order = shared[0].permutation(100)
 x, y = x[order], y[order]
 """ + _FIT.format(callbacks="jitter") + """
-final(model, shared[3].steps, shared[1].rand(), shared[2].random(), own.random())
+graphs[0] = float(graphs[0].uniform(()))
+final(model, shared[3].steps, shared[1].rand(), shared[2].random(), own.random(), graphs[0])
 """  # fmt: skip
 
 # Schedules that keep their rates outside: in globals, in the function around them, in attributes.
@@ -146,6 +151,44 @@ class Writer(callbacks.Callback):
         self.file.write("done" * 1000)
 """ + _MODEL + _FIT.format(callbacks="Writer()") + "final(model)"  # fmt: skip
 
+# A generator in an object of a class that cannot be found by its name.
+_LOCAL = """
+def noise():
+    class Noise:
+        def __init__(self):
+            self.rng = np.random.Generator(np.random.PCG64(3))
+    return Noise()
+
+class Draws(callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.noise = noise()
+    def on_train_batch_end(self, batch, logs=None):
+        self.last = self.noise.rng.random()
+""" + _MODEL + _FIT.format(callbacks="Draws()") + "final(model)"  # fmt: skip
+
+# What the methods of a callback keep outside of its attributes, and what they only look at.
+_ELSEWHERE = """
+notes, steps, limit = [], 0, 3
+def note(value):
+    notes.append(min(value, limit))
+
+class Elsewhere(callbacks.Callback):
+    count, other, seen = 0, 0, {}
+    def on_train_batch_end(self, batch, logs=None):
+        global steps
+        steps += 1
+        type(self).count += 1
+        self.model.optimizer.learning_rate = 0.1 / self.count
+        note(float(logs["loss"]))
+    def on_epoch_end(self, epoch, logs=None):
+        self.other, self.last = epoch, model.count_params()
+""" + _MODEL + _FIT.format(callbacks="Elsewhere()") + "final(model)"  # fmt: skip
+
+_LAMBDA = _MODEL + _FIT.format(
+    callbacks="callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: None)"
+) + "final(model)"  # fmt: skip
+
 # Nothing of this changes.
 _CONSTANT = """
 class Constant(callbacks.Callback):
@@ -178,8 +221,10 @@ def test_what_callbacks_keep_is_there_again(zygote: Zygote, tmp_path: Path, body
         (_SCHEDULES, "exact", "arrays"),
         (_UNSEEN, "exact-if-deterministic", "rates cannot be copied"),
         (_CONSTANT, "exact-if-deterministic", "Constant is no callback of Keras' own"),
+        (_ELSEWHERE, "exact-if-deterministic", "in Elsewhere.count, Elsewhere.seen, notes, steps)"),
+        (_LAMBDA, "exact-if-deterministic", "LambdaCallback calls functions of the program's own"),
     ],
-    ids=["copied", "unseen", "own"],
+    ids=["copied", "unseen", "own", "elsewhere", "lambda"],
 )
 def test_what_functions_keep_is_copied_or_doubted(
     zygote: Zygote, tmp_path: Path, body: str, level: str, word: str
@@ -195,7 +240,9 @@ def test_what_functions_keep_is_copied_or_doubted(
 
 
 @pytest.mark.parametrize(
-    ("body", "named"), [(_READ, "Reader.rates"), (_WRITTEN, "Writer.file")], ids=["read", "written"]
+    ("body", "named"),
+    [(_READ, "Reader.rates"), (_WRITTEN, "Writer.file"), (_LOCAL, "Draws.noise")],
+    ids=["read", "written", "local"],
 )
 def test_what_cannot_be_copied_only_parks(
     zygote: Zygote, tmp_path: Path, body: str, named: str

@@ -1,10 +1,11 @@
 """What the callbacks of a fit keep in their attributes: copied out at a boundary, and put back.
 
 Rule: nothing that changed is left out in silence. Tensors and variables are copied as arrays; a
-layer, metric or function is made again by the program and stands for itself; a list, dict, set,
-array, generator of random numbers or object of the program's own that the callback has had from the
-start is filled in place, since the script may hold it too. What fits none of these and is not as it
-was when the fit began cannot be copied at all; what functions keep is, as far as it can be.
+layer, metric, function or generator of random numbers is made again by the program and stands for
+itself, wherever it is held; a list, dict, set, array or object of the program's own that the
+callback has had from the start is filled in place, since the script may hold it too. What fits none
+of these and is not as it was when the fit began cannot be copied at all; what functions keep is, as
+far as it can be.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from trainer_shim.adapters.keras_backend import here
 from trainer_shim.adapters.keras_filling import fill
 from trainer_shim.adapters.keras_functions import Doubt, Function, held
 from trainer_shim.adapters.keras_pickle import Pickler, Unpickler, is_made_again, variables_in
+from trainer_shim.adapters.keras_random import copy_generator, set_generator
 from trainer_shim.adapters.keras_state import OtherProgram, State
 
 _NOT_STATE = {"_model", "model", "params"}
@@ -76,8 +78,9 @@ class Kept:
                 self._pickled(number, name, value, len(self._known), copied=False)
 
     def copy(self, covered: Iterable[Any], ended: bool) -> State:
-        """Each callback's class and attributes, and the variables that only callbacks hold: not
-        those `covered`. `ended` is for a fit whose on_train_begin will not be run again.
+        """Each callback's class and attributes, and the generators and variables that callbacks
+        hold: not the variables `covered`. `ended` is for a fit whose on_train_begin will not be
+        run again.
 
         Raises Uncopyable.
         """
@@ -102,6 +105,10 @@ class Kept:
         others = {here().key(variable) for variable in covered}
         values = []
         for one in self._known[:known]:
+            generator = copy_generator(one)
+            if generator is not None:
+                values.append(generator)
+                continue
             variables = [v for v in variables_in(one) if here().key(v) not in others]
             if any(here().key(variable) not in self._variables for variable in variables):
                 raise Uncopyable(f"a {type(one).__name__} of a callback has made new variables")
@@ -169,9 +176,11 @@ class Kept:
             raise OtherProgram(f"the number of objects that the callbacks hold is {held}")
         others = {here().key(variable) for variable in covered}
         for one, copies in zip(self._known, values):
-            state.set_variables(
-                [v for v in variables_in(one) if here().key(v) not in others], copies
-            )
+            if copy_generator(one) is not None:
+                set_generator(one, copies)
+                continue
+            variables = [v for v in variables_in(one) if here().key(v) not in others]
+            state.set_variables(variables, copies)
         for callback, one in zip(self._callbacks, past["each"]):
             for name, (pickled, buffers, is_same) in one["attributes"].items():
                 value = Unpickler(io.BytesIO(pickled), buffers, self._known).load()
@@ -206,7 +215,7 @@ class Kept:
         return found
 
     def _seen(self, one: Any) -> int | None:
-        if id(one) in self._numbers or is_made_again(one):
+        if id(one) in self._numbers or is_made_again(one) or copy_generator(one) is not None:
             return self._number(one)
         return None
 
@@ -261,7 +270,8 @@ def _alike(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
     if len(before) != len(now):
         return False
     return all(
-        a is b or (type(a) is type(b) and isinstance(a, _PLAIN) and a == b)
+        (a is b and copy_generator(a) is None)  # a generator is the same one, and has gone on
+        or (type(a) is type(b) and isinstance(a, _PLAIN) and a == b)
         for a, b in zip(before, now)
     )
 

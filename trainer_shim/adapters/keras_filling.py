@@ -6,7 +6,6 @@ Rule: only what is known to keep all that it has in its contents is filled.
 from __future__ import annotations
 
 import collections
-import random
 import types
 from typing import Any
 
@@ -17,7 +16,7 @@ def fill(current: Any, value: Any) -> bool:
 
     if type(current) is not type(value):
         return False
-    if current is value or _fill_random(current, value):
+    if current is value:
         return True
     if isinstance(current, (list, collections.deque)):
         current.clear()
@@ -32,31 +31,8 @@ def fill(current: Any, value: Any) -> bool:
     elif isinstance(current, types.MethodType):
         return current.__func__ is value.__func__ and fill(current.__self__, value.__self__)
     elif _is_plain_object(current):
-        mine, others = vars(current), vars(value)
-        # A generator in it may be others' too, and is never but drawn from.
-        kept = {name: mine[name] for name in mine.keys() & others.keys()
-                if _fill_random(mine[name], others[name])}  # fmt: skip
-        mine.clear()
-        mine.update(others, **kept)
-    else:
-        return False
-    return True
-
-
-def _fill_random(current: Any, value: Any) -> bool:
-    """Move a generator of random numbers to where another of its type is."""
-    import numpy as np
-
-    if type(current) is not type(value):
-        return False
-    if isinstance(current, np.random.Generator):
-        if type(current.bit_generator) is not type(value.bit_generator):
-            return False
-        current.bit_generator.state = value.bit_generator.state
-    elif isinstance(current, np.random.RandomState):
-        current.set_state(value.get_state())
-    elif isinstance(current, random.Random):
-        current.setstate(value.getstate())
+        vars(current).clear()
+        vars(current).update(vars(value))
     else:
         return False
     return True

@@ -14,6 +14,7 @@ from trainer_shim.adapters import keras_files as files
 from trainer_shim.adapters import keras_state as state
 from trainer_shim.adapters.keras_backend import Watched, here
 from trainer_shim.adapters.keras_callbacks import Kept, Uncopyable
+from trainer_shim.adapters.keras_functions import doubt_of
 from trainer_shim.adapters.keras_random import copy_random, set_random
 from trainer_shim.adapters.keras_validation import Validation
 
@@ -173,13 +174,9 @@ class Fit:
         """The callbacks' on_train_begin comes next; False if it is to be left out."""
         self.callbacks = callbacks
         for callback in callbacks.callbacks:
-            module = type(callback).__module__
-            if not module.startswith("keras.") or type(callback).__name__ == "LambdaCallback":
-                name = type(callback).__name__
-                self._session.doubt(
-                    f"{name} is no callback of Keras' own: its attributes come back, and whether"
-                    " it keeps anything elsewhere is not seen; `hermesctl verify-resume` shows it"
-                )
+            doubt = doubt_of(callback)
+            if doubt is not None:
+                self._session.doubt(doubt)
         self._kept = Kept(callbacks.callbacks, self.model, self._session.doubt)
         past = self.ended or self.position
         if past is None:

@@ -2,7 +2,8 @@
 
 Rule: what a function of the program's own assigns or could change (variables of the function around
 it, globals, its defaults and attributes) is looked after as a callback's attributes are. So is what
-the functions that it names keep. What is in another module, or is large, is not, and that is said.
+the functions that it names keep. What is in another module, or is large, is not, and that is said;
+so is where the methods of a callback's own class may keep something.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ _CONSTANT = (
     type(None), bool, int, float, complex, str, bytes, type, types.ModuleType, types.FunctionType,
     types.BuiltinFunctionType, types.MethodWrapperType, functools.partial,
 )  # fmt: skip
+_DESCRIPTORS = (property, classmethod, staticmethod)
 Doubt = Callable[[str], None]
 
 
@@ -60,12 +62,21 @@ class Function:
 
     def items(self) -> Iterator[tuple[str, Any]]:
         """Each place, and what is there now."""
-        function = self._function
+        own = [(name, getattr(self._function, name)) for name in ("__dict__", "__defaults__")]
+        return iter([*self.kept(), *own])
+
+    def kept(self) -> list[tuple[str, Any]]:
+        """Those of the places that are not the function itself."""
         found = [(name, _content(cell)) for name, cell in self._cells.items()]
-        found += [(name, function.__globals__[name]) for name in self._globals
-                  if name in function.__globals__]  # fmt: skip
-        own = [(name, getattr(function, name)) for name in ("__dict__", "__defaults__")]
-        return iter([*found, *own])
+        values = self._function.__globals__
+        return found + [(name, values[name]) for name in self._globals if name in values]
+
+    def sets_of(self, kind: type) -> set[str]:
+        """The attributes that it may set of a class: all that it sets, if it names the class."""
+        code = self._function.__code__
+        if not {"type", "__class__", kind.__name__} & {*code.co_names}:
+            return set()
+        return {one.argval for one in dis.get_instructions(code) if one.opname == "STORE_ATTR"}
 
     def put(self, name: str, value: Any) -> None:
         """Set what is in one place."""
@@ -87,6 +98,45 @@ def held(attributes: Iterable[Any], doubt: Doubt) -> list[Function]:
                 found[id(one)] = function = Function(one, doubt)
                 waiting += function.named
     return list(found.values())
+
+
+def doubt_of(callback: Any) -> str | None:
+    """Why not all that a callback keeps may come back; None for what is Keras' own throughout."""
+    kind = type(callback)
+    unseen = "is not seen; `hermesctl verify-resume` shows it"
+    if not kind.__module__.startswith("keras."):
+        places = ", ".join(_places(callback))
+        return (
+            f"{kind.__name__} is no callback of Keras' own: its attributes come back, and whether"
+            f" it keeps anything elsewhere {places and f'(in {places}) '}{unseen}"
+        )
+    if kind.__name__ == "LambdaCallback":
+        return (
+            "LambdaCallback calls functions of the program's own: their globals and the variables"
+            f" around them come back, and whether they keep anything elsewhere {unseen}"
+        )
+    return None
+
+
+def _places(callback: Any) -> list[str]:
+    """The globals, variables and attributes of its class that a callback's methods may change."""
+    kinds = [one for one in type(callback).__mro__ if _is_own_class(one)]
+    methods = held([value for one in kinds for value in vars(one).values()], lambda _: None)
+    model = getattr(callback, "model", None)
+    places = {name for one in methods for name, value in one.kept() if value is not model}
+    for one in kinds:
+        set_by_class = {name for method in methods for name in method.sets_of(one)}
+        places |= {
+            f"{one.__name__}.{name}" for name, value in vars(one).items()
+            if name in set_by_class
+            or not (name.startswith("__") or isinstance(value, (*_CONSTANT, *_DESCRIPTORS)))
+        }  # fmt: skip
+    return sorted(places)
+
+
+def _is_own_class(kind: type) -> bool:
+    module = sys.modules.get(kind.__module__)
+    return module is not None and _is_of_the_program(vars(module))
 
 
 def _functions_in(value: Any) -> Iterator[types.FunctionType]:

@@ -101,7 +101,7 @@ class _Torch(KerasVariables):
         import torch
 
         # Unlike other frameworks' its tensors change, and the script may hold them too.
-        return True if isinstance(value, (torch.Tensor, torch.Generator)) else None
+        return True if isinstance(value, torch.Tensor) else None
 
     def variables_in(self, one: Any) -> list[Any]:
         import torch

@@ -1,7 +1,7 @@
-"""The global generators of random numbers that a fit may draw from, whatever its backend.
+"""The generators of random numbers that a fit may draw from, whatever its backend.
 
-Rule: PyTorch's and TensorFlow's are copied if the program has imported them: data may come from
-there on any backend.
+Rule: PyTorch's and TensorFlow's global ones are copied if the program has imported them: data may
+come from there on any backend. So may one of PyTorch's that the program has made.
 """
 
 from __future__ import annotations
@@ -52,6 +52,38 @@ def set_random(state: State, is_read_on: bool = False) -> None:
         own.setstate(state["tensorflow"])
     if "torch" in sys.modules and state["torch"] is not None:
         _set_torch(state["torch"])
+
+
+def copy_generator(one: Any) -> Any:
+    """The state of a generator that the program has made; None for any other object."""
+    import numpy as np
+
+    if isinstance(one, np.random.Generator):
+        return one.bit_generator.state
+    if isinstance(one, np.random.RandomState):
+        return one.get_state()
+    if isinstance(one, random.Random) and not isinstance(one, random.SystemRandom):
+        return one.getstate()
+    torch: Any = sys.modules.get("torch")
+    if hasattr(torch, "get_rng_state") and isinstance(one, torch.Generator):
+        return one.get_state().numpy().copy()
+    return None
+
+
+def set_generator(one: Any, state: Any) -> None:
+    """Move it to where the generator was that `state` was copied from."""
+    import numpy as np
+
+    if isinstance(one, np.random.Generator):
+        one.bit_generator.state = state
+    elif isinstance(one, np.random.RandomState):
+        one.set_state(state)
+    elif isinstance(one, random.Random):
+        one.setstate(state)
+    else:
+        import torch
+
+        one.set_state(torch.from_numpy(state.copy()))
 
 
 def _context() -> Any:
