@@ -111,7 +111,7 @@ class Files:
         if self._trains:
             return
         self._trains = True
-        self._found.training()
+        self._found.training({self._named(path) for path in writers.logs(self._folder)})
         if self._returning:
             self._returning = False  # this is none of the program's own doing
             self._put_back_files(missing_only=True)

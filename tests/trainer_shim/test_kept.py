@@ -290,6 +290,48 @@ def test_a_program_that_looks_for_its_own_files_finds_what_it_found_first(
     assert (trial.directory / "downloads").read_text() == "x"
 
 
+# A run folder that is numbered by what is there, and that training leaves alone for long.
+COUNTING = """
+import json, os, pathlib
+import trainer_shim
+os.makedirs("runs", exist_ok=True)
+folder = pathlib.Path("runs", f"exp{len(os.listdir('runs'))}")
+os.makedirs(folder / "plots")
+{beginning}
+trial = trainer_shim.attach()
+step = 0
+if trial.resume:
+    step = json.loads((pathlib.Path(trial.resume.path) / "state").read_text())
+while step < 6:
+    step += 1
+    if step == 5:
+        (folder / "plots" / "5").touch()
+    trial.report(
+        step, save=lambda path: (pathlib.Path(path) / "state").write_text(json.dumps(step))
+    )
+(folder / "end").touch()
+"""
+
+
+@pytest.mark.parametrize(
+    "beginning",
+    [
+        "",
+        "(folder / 'rows').touch()",
+        "log = open(folder / 'log', 'w'); print('begun', file=log, flush=True)",
+    ],
+    ids=["no file", "an empty file", "a log"],
+)
+def test_a_folder_is_made_again_in_the_same_place_before_anything_is_written_there(
+    make_trial: MakeTrial, beginning: str
+) -> None:
+    program = COUNTING.replace("{beginning}", beginning)
+    undisturbed = run(make_trial(program))
+    assert {"runs/exp0/plots/5", "runs/exp0/end"} <= undisturbed.keys()
+    for steps in ((3,), (1, 2, 4, 5)):
+        assert run(make_trial(program), *steps) == undisturbed, steps
+
+
 SAYING = """
 import json, pathlib
 print("begun")
