@@ -14,6 +14,7 @@ import pytest
 
 from tests.trainer_shim.conftest import MakeTrial
 from tests.trainer_shim.driving import Trial, Zygote, environment
+from tests.trainer_shim.suspending import QUIET, fidelity, suspend
 from trainer_shim import kept, writers
 
 # All that a beginning does to files, and a training that writes to them.
@@ -330,6 +331,33 @@ def test_a_folder_is_made_again_in_the_same_place_before_anything_is_written_the
     assert {"runs/exp0/plots/5", "runs/exp0/end"} <= undisturbed.keys()
     for steps in ((3,), (1, 2, 4, 5)):
         assert run(make_trial(program), *steps) == undisturbed, steps
+
+
+FITTING = """(folder / "config").write_text("{}")
+import keras, numpy as np
+model = keras.Sequential([keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+model.fit(np.ones((16, 3)), np.ones(16), batch_size=2, verbose=0)
+"""
+
+
+@pytest.mark.tensorflow
+@pytest.mark.timeout(300)
+def test_another_folder_than_at_first_is_no_exact_resume(
+    make_trial: MakeTrial, zygote: Zygote
+) -> None:
+    """What was written there before training might be a download: it is found, and counted."""
+    program = COUNTING.partition("{beginning}")[0] + FITTING
+    trial = make_trial(program, env=environment(**QUIET), seed=1).launch(zygote)
+    said, restore = [], None
+    for step in (2, 4, 6):
+        trial.start(restore=restore, limit=step)
+        trial.until("parked")
+        said.append(fidelity(trial))
+        restore = suspend(trial)["checkpoint"]["path"]
+    assert [level for level, _ in said] == ["exact"] + 2 * ["exact-if-deterministic"]
+    assert "runs/exp1" in said[1][1]
+    assert said[2] == said[1], "it stays so"
 
 
 SAYING = """
