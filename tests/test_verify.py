@@ -147,6 +147,21 @@ def test_a_program_that_cannot_repeat_itself_is_never_called_exact(study: Path) 
         assert tier["why"].startswith("two undisturbed runs part: step 1: loss: ")
 
 
+def test_a_failed_resume_shows_what_the_program_printed_last(study: Path) -> None:
+    """Line by line, without what a library logs of the machine."""
+    program(study)
+    path = study.parent / "train.py"
+    logged = "E0000 00:00:1795383823.799085 5380 cuda_platform.cc:52] failed call to cuInit"
+    failing = f"if trial.resume:\n    print('of no use')\n    print({logged!r})\n    1 / 0\n"
+    path.write_text(path.read_text().replace("def save", failing + "def save", 1))
+    shown = hermesctl(study, "--steps", "2", "--suspend-at", "1").stdout
+    assert "checkpoint  failed" in shown
+    assert "\n  of no use\n  Traceback" in shown
+    assert "\n  ZeroDivisionError: division by zero\n" in shown
+    assert "cuInit" not in shown
+    assert "\\n" not in shown
+
+
 def test_what_can_only_be_parked_is_only_parked(study: Path) -> None:
     program(study, save="None")
     found = certificate(study, "--steps", "4")
