@@ -449,6 +449,25 @@ def test_files_named_by_the_time_are_compared_and_counted() -> None:
     assert first_shown(one, few, few) is None
 
 
+def test_event_files_of_one_folder_are_one_run() -> None:
+    one, two, more, other = (
+        outcome(0.1, files={f"runs/exp{name}.host": str(name) for name in names})
+        for names in (
+            ["0/events.out.tfevents.17"],
+            ["0/events.out.tfevents.18"],
+            ["0/events.out.tfevents.19", "0/events.out.tfevents.20"],
+            ["0/events.out.tfevents.19", "1/events.out.tfevents.20"],
+        )
+    )
+    assert first_shown(one, two, more) is None
+    found = first_shown(one, two, other)
+    assert found is not None
+    assert (found.before, found.after) == (
+        "events in runs/exp0",
+        "events in runs/exp0, events in runs/exp1",
+    )
+
+
 def test_a_state_is_its_arrays_where_they_are_apart() -> None:
     files = {name: {"sha256": name * 20} for name in ("keras.arrays", "keras.state", "model.keras")}
     assert list(state_of(files)) == ["keras.arrays"]

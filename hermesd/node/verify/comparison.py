@@ -4,7 +4,8 @@ Rule: numbers are compared as they were reported, to the last bit; a final state
 files, of which arrays decide alone where a framework keeps them apart from the rest. Of what it
 printed and of the files that it left, all counts that two undisturbed runs share: times do not.
 Files that have other names in each run, such as those in a folder named by the time, are told apart
-by their names without numbers.
+by their names without numbers. TensorBoard's event files are full of times, and those of a folder
+are one run to it, however many there are: which folders have some is all that is compared.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, TypeVar
 _ARRAYS = ".arrays"
 # What a checkpoint holds beside the program's state.
 _BESIDE = (".hermes-files.json",)
+_EVENTS = ".tfevents."
 # Such as 3ms/step, 12.5 it/s, 1 min 3 s, 00:41.
 _NUMBERS = re.compile(r"\d+")
 _TIME = re.compile(
@@ -136,7 +138,12 @@ def _unnumbered(run: Outcome, but: Collection[str]) -> dict[str, list[str]]:
     """The sums of a run's other files, by their names with a tilde for each number."""
     found: dict[str, list[str]] = {}
     for name in sorted(run.files.keys() - set(but)):
-        found.setdefault(_NUMBERS.sub("~", name), []).append(run.files[name])
+        sums = found.setdefault(_NUMBERS.sub("~", name), [])
+        folder, _, file = name.rpartition("/")
+        if _EVENTS not in file:
+            sums.append(run.files[name])
+        elif (events := f"events in {folder or '.'}") not in sums:
+            sums.append(events)
     return {name: sorted(sums) for name, sums in found.items()}
 
 
