@@ -3,7 +3,7 @@
 Rule: what training has written is no part of how a program began: run again, it must not find that
 where it asks whether a file is there. What it made before training and has left alone since, such
 as a download, is found, as it is when anybody runs the program twice. No download is a folder that
-holds nothing, nor a file that is open to be written when training begins.
+holds nothing, nor a log: what is open to be written or has been added to when training begins.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 from collections.abc import Collection
 from typing import Any
 
+_EVENTS = ".tfevents."  # in the names of TensorBoard's logs, which it closes in between
 # Of a file: size, time of its last change, and which file it is. Nothing of a folder.
 Stamp = list[int]
 
@@ -32,10 +33,11 @@ class Found:
 
     def training(self, logs: Collection[str]) -> None:
         """The program is about to train, if it has not been in this folder before; `logs` are files
-        that it has open to write to, which it may do only much later."""
+        that it goes on to write to, maybe only much later."""
         known = self._read()
         if known is not None and "prepared" not in known:
             there = scan(self._folder).items()
+            logs = {*logs, *(name for name, _ in there if _EVENTS in name)}
             prepared = {name: stamp for name, stamp in there if name not in logs}
             self._write({**known, "prepared": prepared})
 

@@ -112,7 +112,8 @@ class Files:
         if self._trains:
             return
         self._trains = True
-        self._found.training({self._named(path) for path in writers.logs(self._folder)})
+        opened = {self._named(path) for path in writers.logs(self._folder)}
+        self._found.training(opened | self._appended)
         if self._returning:
             self._returning = False  # this is none of the program's own doing
             self._put_back_files(missing_only=True)

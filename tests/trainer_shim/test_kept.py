@@ -320,8 +320,10 @@ while step < 6:
         "",
         "(folder / 'rows').touch()",
         "log = open(folder / 'log', 'w'); print('begun', file=log, flush=True)",
+        "with open(folder / 'rows', 'a') as file: file.write('step,loss')",
+        "(folder / 'events.out.tfevents.1').write_text('version')",
     ],
-    ids=["no file", "an empty file", "a log"],
+    ids=["no file", "an empty file", "an open log", "rows", "events"],
 )
 def test_a_folder_is_made_again_in_the_same_place_before_anything_is_written_there(
     make_trial: MakeTrial, beginning: str
