@@ -405,10 +405,12 @@ def test_what_was_printed_counts_as_far_as_it_repeats_itself() -> None:
         assert found.name.startswith("output, line 2" if len(lines) == 3 else "output, line ")
 
 
-def test_of_what_was_printed_progress_bars_and_times_do_not_count() -> None:
+def test_of_what_was_printed_progress_bars_warnings_and_times_do_not_count() -> None:
     bar = "epoch 1: 0/4\r\repoch 1: 2/4 [00:01<00:02, 9.52it/s]\r            \rloss 0.25\n"
     keras = "4/4 - 1s - 3ms/step - accuracy: 0.5 - loss: 1.5\r\n"
     assert shown(bar + keras) == ["loss 0.25", "4/4 - ~ - ~ - accuracy: 0.5 - loss: 1.5"]
+    warning = "/usr/lib/any.py:98: UserWarning: You are warned.\n  warnings.warn('You')\n"
+    assert shown(f"begun\n{warning}over\n") == ["begun", "over"]
     assert shown("took 1 min 3.5 s, 12:01:59") == ["took ~ ~, ~"]
     assert shown("mask 3, s 4, v1.2s, 1e-3, 7 samples") == ["mask 3, s 4, v1.2s, 1e-3, 7 samples"]
 

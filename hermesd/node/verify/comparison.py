@@ -20,8 +20,10 @@ _ARRAYS = ".arrays"
 # What a checkpoint holds beside the program's state.
 _BESIDE = (".hermes-files.json",)
 _EVENTS = ".tfevents."
-# Such as 3ms/step, 12.5 it/s, 1 min 3 s, 00:41.
 _NUMBERS = re.compile(r"\d+")
+# With the line of source below it.
+_WARNING = re.compile(r"^\S+:\d+: \w*Warning: .*\n(?:  .*\n)?", re.MULTILINE)
+# Such as 3ms/step, 12.5 it/s, 1 min 3 s, 00:41.
 _TIME = re.compile(
     r"(?<![\w.:])(?:\d+(?:\.\d+)?\s?(?:h|min|m|s|ms|us|µs|it/s|s/it)(?:/\w+)?|\d+(?::\d\d)+)(?![\w:])"
 )
@@ -80,9 +82,11 @@ def state_of(files: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 
 def shown(text: str) -> list[str]:
-    """The lines of an output as they stay on a screen: without what a progress bar overwrites, and
-    with a tilde for each time, which is the same in two runs by chance alone."""
-    lines = [line.rstrip("\r").rpartition("\r")[2].rstrip() for line in text.split("\n")]
+    """The lines of an output as they stay on a screen: without what a progress bar overwrites and
+    Python's warnings, which each process prints once, and with a tilde for each time, which is the
+    same in two runs by chance alone."""
+    printed = _WARNING.sub("", text).split("\n")
+    lines = [line.rstrip("\r").rpartition("\r")[2].rstrip() for line in printed]
     return [_TIME.sub("~", line) for line in lines if line]
 
 
