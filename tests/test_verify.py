@@ -147,6 +147,21 @@ def test_a_program_that_cannot_repeat_itself_is_never_called_exact(study: Path) 
         assert tier["why"].startswith("two undisturbed runs part: step 1: loss: ")
 
 
+def test_a_failed_resume_shows_what_the_program_printed_last(study: Path) -> None:
+    """Line by line, without what a library logs of the machine."""
+    program(study)
+    path = study.parent / "train.py"
+    logged = "E0000 00:00:1795383823.799085 5380 cuda_platform.cc:52] failed call to cuInit"
+    failing = f"if trial.resume:\n    print('of no use')\n    print({logged!r})\n    1 / 0\n"
+    path.write_text(path.read_text().replace("def save", failing + "def save", 1))
+    shown = hermesctl(study, "--steps", "2", "--suspend-at", "1").stdout
+    assert "checkpoint  failed" in shown
+    assert "\n  of no use\n  Traceback" in shown
+    assert "\n  ZeroDivisionError: division by zero\n" in shown
+    assert "cuInit" not in shown
+    assert "\\n" not in shown
+
+
 def test_what_can_only_be_parked_is_only_parked(study: Path) -> None:
     program(study, save="None")
     found = certificate(study, "--steps", "4")
@@ -390,10 +405,12 @@ def test_what_was_printed_counts_as_far_as_it_repeats_itself() -> None:
         assert found.name.startswith("output, line 2" if len(lines) == 3 else "output, line ")
 
 
-def test_of_what_was_printed_progress_bars_and_times_do_not_count() -> None:
+def test_of_what_was_printed_progress_bars_warnings_and_times_do_not_count() -> None:
     bar = "epoch 1: 0/4\r\repoch 1: 2/4 [00:01<00:02, 9.52it/s]\r            \rloss 0.25\n"
     keras = "4/4 - 1s - 3ms/step - accuracy: 0.5 - loss: 1.5\r\n"
     assert shown(bar + keras) == ["loss 0.25", "4/4 - ~ - ~ - accuracy: 0.5 - loss: 1.5"]
+    warning = "/usr/lib/any.py:98: UserWarning: You are warned.\n  warnings.warn('You')\n"
+    assert shown(f"begun\n{warning}over\n") == ["begun", "over"]
     assert shown("took 1 min 3.5 s, 12:01:59") == ["took ~ ~, ~"]
     assert shown("mask 3, s 4, v1.2s, 1e-3, 7 samples") == ["mask 3, s 4, v1.2s, 1e-3, 7 samples"]
 
@@ -432,6 +449,25 @@ def test_files_named_by_the_time_are_compared_and_counted() -> None:
     assert first_shown(one, noise, run("2026-01-02_031122")) is None
     few = outcome(0.1, files={"same": "2"})
     assert first_shown(one, few, few) is None
+
+
+def test_event_files_of_one_folder_are_one_run() -> None:
+    one, two, more, other = (
+        outcome(0.1, files={f"runs/exp{name}.host": str(name) for name in names})
+        for names in (
+            ["0/events.out.tfevents.17"],
+            ["0/events.out.tfevents.18"],
+            ["0/events.out.tfevents.19", "0/events.out.tfevents.20"],
+            ["0/events.out.tfevents.19", "1/events.out.tfevents.20"],
+        )
+    )
+    assert first_shown(one, two, more) is None
+    found = first_shown(one, two, other)
+    assert found is not None
+    assert (found.before, found.after) == (
+        "events in runs/exp0",
+        "events in runs/exp0, events in runs/exp1",
+    )
 
 
 def test_a_state_is_its_arrays_where_they_are_apart() -> None:

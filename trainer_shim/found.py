@@ -2,7 +2,8 @@
 
 Rule: what training has written is no part of how a program began: run again, it must not find that
 where it asks whether a file is there. What it made before training and has left alone since, such
-as a download, is found, as it is when anybody runs the program twice.
+as a download, is found, as it is when anybody runs the program twice. No download is a folder that
+holds nothing, nor a log: what is open to be written or has been added to when training begins.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections.abc import Collection
 from typing import Any
 
+_EVENTS = ".tfevents."  # in the names of TensorBoard's logs, which it closes in between
 # Of a file: size, time of its last change, and which file it is. Nothing of a folder.
 Stamp = list[int]
 
@@ -28,15 +31,19 @@ class Found:
         if anew or self._read() is None:
             self._write({"folder": self._identity(), "names": sorted(scan(self._folder))})
 
-    def training(self) -> None:
-        """The program is about to train, if it has not been in this folder before."""
+    def training(self, logs: Collection[str]) -> None:
+        """The program is about to train, if it has not been in this folder before; `logs` are files
+        that it goes on to write to, maybe only much later."""
         known = self._read()
         if known is not None and "prepared" not in known:
-            self._write({**known, "prepared": scan(self._folder)})
+            there = scan(self._folder).items()
+            logs = {*logs, *(name for name, _ in there if _EVENTS in name)}
+            prepared = {name: stamp for name, stamp in there if name not in logs}
+            self._write({**known, "prepared": prepared})
 
     def since(self) -> tuple[list[str], list[str]]:
-        """What training has made, the outermost folders and files of it, and which files it has
-        changed that the program found."""
+        """What training has made, the outermost folders and files of it, and folders that were
+        made for it and hold nothing yet; and which files it has changed that the program found."""
         known = self._read()
         if known is None or "prepared" not in known:
             return [], []
@@ -44,6 +51,11 @@ class Found:
         now = scan(self._folder)
         changed = [name for name, stamp in now.items() if prepared.get(name) != stamp]
         made = {_outermost(name, names) for name in changed if name not in names}
+        full = [name for name, stamp in now.items() if any(stamp[:1])]
+        holding = names.union(*map(_above, full))
+        for name, stamp in now.items():
+            if not stamp and name not in holding and _outermost(name, names) not in made:
+                made.add(_outermost(name, holding))
         return sorted(made), [name for name in changed if name in names]
 
     def _identity(self) -> list[int]:
@@ -86,6 +98,9 @@ def scan(folder: str) -> dict[str, Stamp]:
 
 def _outermost(name: str, names: set[str]) -> str:
     """The first part of a path that was not there before."""
-    parts = name.split(os.sep)
-    paths = (os.sep.join(parts[:count]) for count in range(1, len(parts) + 1))
-    return next(path for path in paths if path not in names)
+    return next(path for path in (*_above(name), name) if path not in names)
+
+
+def _above(name: str) -> list[str]:
+    """The folders that a path lies in, the outermost first."""
+    return [name[:place] for place, letter in enumerate(name) if letter == os.sep]

@@ -48,6 +48,7 @@ class Files:
         self._elsewhere = Elsewhere(folder, f"{aside}.elsewhere")
         self._appended: set[str] = set()  # files that the program has opened to add to them
         self._made: set[str] = set()  # folders that the program has made
+        self.others: set[str] = set()  # of its own, made by a beginning run again and not at first
         self._logs: dict[str, list[int]] = {}  # open at the checkpoint: size and position
         self._own: set[str] = set()  # of the re-run: touched by it already
         self._originals: list[tuple[Any, str, Any]] = []
@@ -81,7 +82,7 @@ class Files:
         if not logs and not self._made and not elsewhere:
             return b""
         said = {"logs": logs, "folders": sorted(self._made), "appended": sorted(self._appended)}
-        said["elsewhere"] = elsewhere
+        said |= {"elsewhere": elsewhere, "others": sorted(self.others)}
         return json.dumps(said).encode()
 
     # -- from the program's first line to its checkpoint's place ----------------------------------
@@ -111,7 +112,8 @@ class Files:
         if self._trains:
             return
         self._trains = True
-        self._found.training()
+        opened = {self._named(path) for path in writers.logs(self._folder)}
+        self._found.training(opened | self._appended)
         if self._returning:
             self._returning = False  # this is none of the program's own doing
             self._put_back_files(missing_only=True)
@@ -137,6 +139,8 @@ class Files:
                 return  # it made the same one before the checkpoint
             original(path, *args, **kwargs)
             if name and len(self._made) < _MOST_FOLDERS:
+                if self._returning and not self._trains and not os.path.isabs(name):
+                    self.others |= {name} - self._made
                 self._made.add(name)
 
         os.mkdir = mkdir
@@ -171,6 +175,7 @@ class Files:
                 if any(databases.is_one(one) or databases.beside(one) for one in places):
                     del self._logs[name]
             self._appended = set(written.get("appended", ()))
+            self.others = set(written.get("others", ()))
             elsewhere: Places = written.get("elsewhere", {})
             return elsewhere
         return {}

@@ -19,6 +19,8 @@ from trainer_shim.page import Page
 from trainer_shim.saver import Capture, Saver
 from trainer_shim.wire import Message
 
+_ANOTHER_FOLDER = "run again, the program has made another folder than at first: {}"
+
 
 class Trainee(Agent):
     """An agent with the files of its program; `checkpoints` lies in the trial's directory."""
@@ -68,6 +70,8 @@ class Trainee(Agent):
         """The program is where its checkpoint was taken: its files are put back first."""
         if not self.is_aside:
             self.files.put_back()
+            if self.files.others:
+                self.doubt(_ANOTHER_FOLDER.format(min(self.files.others)))
             sown.returned()
             clock.returned()
             temporary.returned()

@@ -47,6 +47,12 @@ def held_by_others(folder: str) -> set[str]:
     return found
 
 
+def logs(folder: str) -> set[str]:
+    """The files below `folder` that this process has open to write and not to read: no cache is."""
+    opened = _descriptors(folder).items()
+    return {path for fd, path in opened if _flags(fd, "self") & os.O_ACCMODE == os.O_WRONLY}
+
+
 def move(fd: int, position: int) -> None:
     """Go on at `position` of the file behind `fd`, also with what Python has made on it."""
     os.lseek(fd, position, os.SEEK_SET)

@@ -124,7 +124,8 @@ def _picture(said: Said, file: Path) -> RenderableType:
             where = f"{tier['tier']} parts at {_where(tier['difference'])}"
             lines[where] = cell(where)
         if tier["why"]:
-            lines.setdefault(tier["why"], cell(f"why: {tier['why']}", "dim"))
+            why = f"why: {tier['why']}".splitlines()
+            lines.setdefault(tier["why"], Group(*(cell(line, "dim") for line in why)))
     return Group(cell(heading, "bold"), cell(facts), "", table, *lines.values())
 
 

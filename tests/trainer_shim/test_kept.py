@@ -14,6 +14,7 @@ import pytest
 
 from tests.trainer_shim.conftest import MakeTrial
 from tests.trainer_shim.driving import Trial, Zygote, environment
+from tests.trainer_shim.suspending import QUIET, fidelity, suspend
 from trainer_shim import kept, writers
 
 # All that a beginning does to files, and a training that writes to them.
@@ -288,6 +289,77 @@ def test_a_program_that_looks_for_its_own_files_finds_what_it_found_first(
     assert {"run-0/6", "run-0/begun-1.0", "data/set", "last"} <= undisturbed.keys()
     assert (trial.directory / "work" / "newest" / "6").exists()
     assert (trial.directory / "downloads").read_text() == "x"
+
+
+# A run folder that is numbered by what is there, and that training leaves alone for long.
+COUNTING = """
+import json, os, pathlib
+import trainer_shim
+os.makedirs("runs", exist_ok=True)
+folder = pathlib.Path("runs", f"exp{len(os.listdir('runs'))}")
+os.makedirs(folder / "plots")
+{beginning}
+trial = trainer_shim.attach()
+step = 0
+if trial.resume:
+    step = json.loads((pathlib.Path(trial.resume.path) / "state").read_text())
+while step < 6:
+    step += 1
+    if step == 5:
+        (folder / "plots" / "5").touch()
+    trial.report(
+        step, save=lambda path: (pathlib.Path(path) / "state").write_text(json.dumps(step))
+    )
+(folder / "end").touch()
+"""
+
+
+@pytest.mark.parametrize(
+    "beginning",
+    [
+        "",
+        "(folder / 'rows').touch()",
+        "log = open(folder / 'log', 'w'); print('begun', file=log, flush=True)",
+        "with open(folder / 'rows', 'a') as file: file.write('step,loss')",
+        "(folder / 'events.out.tfevents.1').write_text('version')",
+    ],
+    ids=["no file", "an empty file", "an open log", "rows", "events"],
+)
+def test_a_folder_is_made_again_in_the_same_place_before_anything_is_written_there(
+    make_trial: MakeTrial, beginning: str
+) -> None:
+    program = COUNTING.replace("{beginning}", beginning)
+    undisturbed = run(make_trial(program))
+    assert {"runs/exp0/plots/5", "runs/exp0/end"} <= undisturbed.keys()
+    for steps in ((3,), (1, 2, 4, 5)):
+        assert run(make_trial(program), *steps) == undisturbed, steps
+
+
+FITTING = """(folder / "config").write_text("{}")
+import keras, numpy as np
+model = keras.Sequential([keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+model.fit(np.ones((16, 3)), np.ones(16), batch_size=2, verbose=0)
+"""
+
+
+@pytest.mark.tensorflow
+@pytest.mark.timeout(300)
+def test_another_folder_than_at_first_is_no_exact_resume(
+    make_trial: MakeTrial, zygote: Zygote
+) -> None:
+    """What was written there before training might be a download: it is found, and counted."""
+    program = COUNTING.partition("{beginning}")[0] + FITTING
+    trial = make_trial(program, env=environment(**QUIET), seed=1).launch(zygote)
+    said, restore = [], None
+    for step in (2, 4, 6):
+        trial.start(restore=restore, limit=step)
+        trial.until("parked")
+        said.append(fidelity(trial))
+        restore = suspend(trial)["checkpoint"]["path"]
+    assert [level for level, _ in said] == ["exact"] + 2 * ["exact-if-deterministic"]
+    assert "runs/exp1" in said[1][1]
+    assert said[2] == said[1], "it stays so"
 
 
 SAYING = """

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -30,6 +31,8 @@ _OUTPUT_BYTES = 1 << 20
 _ORPHAN_SECONDS = 10
 _DEADLINE_SECONDS = 600
 _OUTPUT_LINES = 15
+# What C++ libraries log of the machine, such as that there is no GPU: E0000 00:00:1795383823.799085
+_LOGGED = re.compile(r"[IWEF]\d{4} \d\d:\d\d:[\d.]+ ")
 _MOST_SECONDS = 60.0
 _STEPLESS_SECONDS = 300.0
 
@@ -163,6 +166,7 @@ class Arm:
             lines = self._bench.folder.output.read_text(errors="replace").splitlines()
         except OSError:
             return ""
+        lines = [line for line in lines if not _LOGGED.match(line)]
         return "".join(f"\n  {line}" for line in lines[-_OUTPUT_LINES:])
 
 

@@ -4,7 +4,8 @@ Rule: numbers are compared as they were reported, to the last bit; a final state
 files, of which arrays decide alone where a framework keeps them apart from the rest. Of what it
 printed and of the files that it left, all counts that two undisturbed runs share: times do not.
 Files that have other names in each run, such as those in a folder named by the time, are told apart
-by their names without numbers.
+by their names without numbers. TensorBoard's event files are full of times, and those of a folder
+are one run to it, however many there are: which folders have some is all that is compared.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ from typing import Any, TypeVar
 _ARRAYS = ".arrays"
 # What a checkpoint holds beside the program's state.
 _BESIDE = (".hermes-files.json",)
-# Such as 3ms/step, 12.5 it/s, 1 min 3 s, 00:41.
+_EVENTS = ".tfevents."
 _NUMBERS = re.compile(r"\d+")
+# With the line of source below it.
+_WARNING = re.compile(r"^\S+:\d+: \w*Warning: .*\n(?:  .*\n)?", re.MULTILINE)
+# Such as 3ms/step, 12.5 it/s, 1 min 3 s, 00:41.
 _TIME = re.compile(
     r"(?<![\w.:])(?:\d+(?:\.\d+)?\s?(?:h|min|m|s|ms|us|µs|it/s|s/it)(?:/\w+)?|\d+(?::\d\d)+)(?![\w:])"
 )
@@ -78,9 +82,11 @@ def state_of(files: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 
 def shown(text: str) -> list[str]:
-    """The lines of an output as they stay on a screen: without what a progress bar overwrites, and
-    with a tilde for each time, which is the same in two runs by chance alone."""
-    lines = [line.rstrip("\r").rpartition("\r")[2].rstrip() for line in text.split("\n")]
+    """The lines of an output as they stay on a screen: without what a progress bar overwrites and
+    Python's warnings, which each process prints once, and with a tilde for each time, which is the
+    same in two runs by chance alone."""
+    printed = _WARNING.sub("", text).split("\n")
+    lines = [line.rstrip("\r").rpartition("\r")[2].rstrip() for line in printed]
     return [_TIME.sub("~", line) for line in lines if line]
 
 
@@ -136,7 +142,12 @@ def _unnumbered(run: Outcome, but: Collection[str]) -> dict[str, list[str]]:
     """The sums of a run's other files, by their names with a tilde for each number."""
     found: dict[str, list[str]] = {}
     for name in sorted(run.files.keys() - set(but)):
-        found.setdefault(_NUMBERS.sub("~", name), []).append(run.files[name])
+        sums = found.setdefault(_NUMBERS.sub("~", name), [])
+        folder, _, file = name.rpartition("/")
+        if _EVENTS not in file:
+            sums.append(run.files[name])
+        elif (events := f"events in {folder or '.'}") not in sums:
+            sums.append(events)
     return {name: sorted(sums) for name, sums in found.items()}
 
 
