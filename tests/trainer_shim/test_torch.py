@@ -92,7 +92,6 @@ def test_a_run_ended_at_every_boundary(
         ("COLLECTED", (3, 12, 20)),
         ("FOLDS", (3, 10, 18)),
         ("SCATTERED", (2, 4, 7)),
-        ("KEPT_BY_FUNCTIONS", (2, 5, 12)),
         ("BARS", (3, 9, 16, 18)),
     ],
 )

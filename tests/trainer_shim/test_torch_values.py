@@ -256,107 +256,6 @@ assert [found(again_left, record) for record in loaded] == [4, 1, 1, 2, 4]
 assert loaded[3]["left"]["variables"][0]["values"]["b"] == 3
 """
 
-FUNCTIONS = """
-import functools
-from trainer_shim.adapters.torch_functions import copy_kept, put_back_kept
-from trainer_shim.adapters.torch_pack import TooMuch
-
-def made():
-    class Base:
-        seen = {}
-    class Meter(Base):
-        count, rule = 0, staticmethod(print)
-        def __init__(self):
-            self.scale = lambda: scaled
-        @property
-        def grows(self):
-            return self.count
-    def counted(function, calls=[0], *, sizes={}, most=3):
-        @functools.wraps(function)
-        def wrapper():
-            return late
-        late, source = None, None
-        def begin():
-            nonlocal late, source
-            late, source = 2.5, torch.ones(2)
-        return wrapper, begin
-    @torch.no_grad()
-    def decorated():
-        pass
-    class Phase(enum.Enum):
-        WARM = 1
-    scaled = 0
-    def rescale():
-        nonlocal scaled
-        scaled += 1
-    del_me = later = 1
-    def unset():
-        return del_me
-    del del_me
-    optimizer = torch.optim.SGD([torch.zeros(1)], 1.0)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, functools.partial(lambda n, epoch: later, 3)
-    )
-    wrapper, begin = counted(rescale)
-    return dict(meter=Meter(), all=[rescale], named={"one": (wrapper, begin)}, counted=counted,
-                decorated=decorated, phase=Phase.WARM, schedule=schedule, unset=unset, print=print)
-
-def change(one):
-    kind = type(one["meter"])
-    kind.count, kind.late, kind.__bases__[0].seen["a"] = 5, [1], 6
-    one["all"][0](), one["named"]["one"][1]()
-    one["decorated"].calls, one["counted"].__defaults__[0][0] = 7, 8
-    one["counted"].__kwdefaults__["sizes"]["b"] = 9
-    one["schedule"].lr_lambdas[0].func.__closure__[0].cell_contents = 10
-    one["unset"].__closure__[0].cell_contents = 11
-
-def held(one):
-    return copy_kept(list(one.items()), Packer({}))
-
-first, second, third = made(), made(), made()
-change(first)
-defaults, seen = second["counted"].__defaults__, type(second["meter"]).__bases__[0].seen
-tree = through_a_file(held(first))
-assert not any(name in str(tree) for name in ("print", "phase", "most")), tree
-put_back_kept(list(second.items()), tree, Unpacker([]))
-kind = type(second["meter"])
-assert (kind.count, kind.late, second["meter"].scale(), seen) == (5, [1], 1, {"a": 6})
-assert kind.__bases__[0].seen is seen and second["counted"].__defaults__ is defaults == ([8],)
-assert second["named"]["one"][0]() == 2.5 and second["unset"]() == 11
-assert second["decorated"].calls == 7 and second["schedule"].lr_lambdas[0](0) == 10
-assert held(second) == held(first) == tree != held(third)
-put_back_kept([("meter", third["meter"])], tree, Unpacker([]))  # and of what is not there, nothing
-assert type(third["meter"]).count == 5 and not hasattr(third["decorated"], "calls")
-
-import types
-code = "step, table = 0, {}\\ndef rate():\\n    global step\\n    step += 1\\n    table['a'] = step"
-modules = [types.ModuleType("beside"), types.ModuleType("beside")]
-for module in modules:
-    vars(module)["__file__"] = __file__
-    exec(compile(code, __file__, "exec"), vars(module))
-modules[0].rate()
-for ways in ("module", "rate.__module__"):
-    trees = []
-    for module in modules:
-        sys.modules["beside"] = module
-        variables = [("module", module)] if ways == "module" else [("rate", module.rate)]
-        if trees:
-            put_back_kept(variables, trees[0], Unpacker([]))
-        trees.append(copy_kept(variables, Packer({})))
-    assert trees[0] == trees[1] == {ways: {"keeps": {"step": 1, "table": {"dict": [["a", 1]]}}}}
-    vars(modules[1]).update(step=0, table={})
-
-large, meter = Large(), made()["meter"]
-copy_kept([("meter", meter)], Packer({}, large=large))
-large.noting = False
-type(meter).__bases__[0].seen["out"] = sys.stdout
-try:
-    copy_kept([("meter", meter)], Packer({}, large=large))
-    raise SystemExit("what cannot be copied was dropped without a word")
-except TooMuch as error:
-    assert "meter.__class__.__bases__[0].seen, which has changed" in str(error), error
-"""
-
 SHARED = """
 data = torch.arange(1000.0)
 tree = Packer({}).pack({"loader": [data, data], "sampler": data, "other": data + 1})
@@ -425,7 +324,6 @@ def test_values(tmp_path: Path) -> None:
         + REFUSED
         + LARGE
         + LEFT
-        + FUNCTIONS
         + SHARED
         + ALIKE
         + RANDOM

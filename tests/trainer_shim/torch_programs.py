@@ -426,38 +426,6 @@ final(seen, digest(model), between)
 """
 )
 
-# Counts that the program's functions and classes keep, and by which it trains.
-KEPT_BY_FUNCTIONS = (
-    _SMALL
-    + """
-class Counts:
-    steps, losses = 0, []
-def warm_up(n):
-    k = 0
-    def rate(calls=[0]):
-        nonlocal k
-        k += 1
-        calls[0] += 2
-        return min(1, (k + calls[0]) / n)
-    return rate
-@torch.no_grad()
-def evaluate():
-    evaluate.best = min(evaluate.best, model(x).sum().item())
-    return evaluate.best
-
-evaluate.best = 1e9
-rates, seen, between = [warm_up(30), warm_up(50)], [], []
-for epoch in range(3):
-    for batch, target in DataLoader(data, batch_size=10, shuffle=True):
-        Counts.steps += 1
-        optimizer.param_groups[0]["lr"] = 0.1 * rates[Counts.steps % 2]() / Counts.steps
-        Counts.losses.append(step(batch, target))
-        seen.append(Counts.losses[-1] + evaluate())
-    between.append([sum(Counts.losses), evaluate(), rates[1]()])
-final(seen, digest(model), between, rates[0](), Counts.steps)
-"""
-)
-
 # What cannot be brought back.
 NO_LOADER = (
     _SMALL

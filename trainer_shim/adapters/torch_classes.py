@@ -30,12 +30,6 @@ def slots_of(kind: type) -> list[str]:
     return [name for name in names if name not in ("__dict__", "__weakref__")]
 
 
-def is_own(kind: type) -> bool:
-    """Whether the program has defined this class."""
-    module = sys.modules.get(kind.__module__)
-    return module is not None and is_programs_own(getattr(module, "__file__", None))
-
-
 def is_walked(kind: type) -> bool:
     """Whether an object's attributes are the program's own affair."""
     import torch
@@ -45,7 +39,8 @@ def is_walked(kind: type) -> bool:
     name = class_name(kind)
     if name in _NAMESPACES or name.startswith(_WALKED):
         return not name.startswith(_ITERATORS)
-    return is_own(kind)
+    module = sys.modules.get(kind.__module__)
+    return module is not None and is_programs_own(getattr(module, "__file__", None))
 
 
 def class_of(name: str) -> Any:

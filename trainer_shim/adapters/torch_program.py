@@ -1,4 +1,4 @@
-"""The program's own variables: those of the functions it is in, and what its functions keep.
+"""The program's own variables: those of the functions it is in.
 
 Rule: plain values are copied and put back by name; whatever else a variable holds is the
 program's to make again, and is left alone.
@@ -10,10 +10,8 @@ import ctypes
 import os
 import sys
 import types
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from trainer_shim.adapters.torch_functions import copy_kept, put_back_kept
 from trainer_shim.sources import is_programs_own
 
 if TYPE_CHECKING:
@@ -43,28 +41,17 @@ def place(frame: types.FrameType | None) -> str:
 
 
 def copy_variables(frame: types.FrameType, packer: Packer) -> Copies:
-    """Those variables of the program's frames that are plain values, and as the last, under no
-    frame's name, those that its functions, classes and other modules keep. Raises TooMuch."""
+    """Those variables of the program's frames that are plain values."""
     copies: Copies = []
     for own in of_program(frame):
         values = [(name, value) for name, value in own.f_locals.items() if name[:2] != "__"]
         copies.append({"frame": own.f_code.co_name, "values": packer.pack_some(values)})
-    copies.append({"frame": "", "values": copy_kept(_roots(frame), packer)})
     return copies
-
-
-def _roots(frame: types.FrameType) -> Iterator[tuple[str, Any]]:
-    """What leads to functions and classes: the variables of the outermost frame come first."""
-    for own in reversed(of_program(frame)):
-        yield from own.f_globals.items()
-        if own.f_locals is not own.f_globals:
-            yield from own.f_locals.items()
 
 
 def fit(frame: types.FrameType, copies: Copies) -> bool:
     """Whether the same functions are being executed as when the copies were made."""
-    now = [own.f_code.co_name for own in of_program(frame)]
-    return now == [copy["frame"] for copy in copies[:-1]]
+    return [own.f_code.co_name for own in of_program(frame)] == [one["frame"] for one in copies]
 
 
 def put_back_variables(frame: types.FrameType, copies: Copies, unpacker: Unpacker) -> None:
@@ -74,7 +61,6 @@ def put_back_variables(frame: types.FrameType, copies: Copies, unpacker: Unpacke
         unpacker.put_some(copy["values"], values)
         if values is not own.f_globals:
             keep_locals(own)
-    put_back_kept(_roots(frame), copies[-1]["values"], unpacker)
 
 
 def keep_locals(frame: types.FrameType) -> None:

@@ -16,7 +16,7 @@ from trainer_shim.adapters.torch_pack import Tree
 from trainer_shim.adapters.torch_raw import Raw
 from trainer_shim.snapshot import Builder
 
-_VERSION = 4
+_VERSION = 3
 _STATE, _ARRAYS = "torch.json", "torch.arrays"
 _ALIGNED = 64
 
