@@ -38,6 +38,7 @@ class Found:
         if known is not None and "prepared" not in known:
             there = scan(self._folder).items()
             logs = {*logs, *(name for name, _ in there if _EVENTS in name)}
+            logs.difference_update(known["names"])  # an earlier program's may be left alone
             prepared = {name: stamp for name, stamp in there if name not in logs}
             self._write({**known, "prepared": prepared})
 

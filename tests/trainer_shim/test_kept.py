@@ -16,6 +16,7 @@ from tests.trainer_shim.conftest import MakeTrial
 from tests.trainer_shim.driving import Trial, Zygote, environment
 from tests.trainer_shim.suspending import QUIET, fidelity, suspend
 from trainer_shim import kept, writers
+from trainer_shim.found import Found
 
 # All that a beginning does to files, and a training that writes to them.
 PROGRAM = """
@@ -333,6 +334,18 @@ def test_a_folder_is_made_again_in_the_same_place_before_anything_is_written_the
     assert {"runs/exp0/plots/5", "runs/exp0/end"} <= undisturbed.keys()
     for steps in ((3,), (1, 2, 4, 5)):
         assert run(make_trial(program), *steps) == undisturbed, steps
+
+
+def test_logs_of_an_earlier_program_that_are_left_alone_are_no_training(tmp_path: Path) -> None:
+    folder, log, events = tmp_path / "work", "log", "events.out.tfevents.1"
+    folder.mkdir()
+    for name in (log, events):
+        (folder / name).write_text("of before")
+    found = Found(str(folder), str(tmp_path / "found"))
+    found.note(anew=True)
+    (folder / f"{events}2").write_text("of now")
+    found.training({log})
+    assert found.since() == ([f"{events}2"], [])
 
 
 FITTING = """(folder / "config").write_text("{}")
