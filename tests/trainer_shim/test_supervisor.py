@@ -15,6 +15,7 @@ import pytest
 
 from tests.trainer_shim.driving import Trial
 from trainer_shim.events import boottime
+from trainer_shim.freeze import WorkGroup
 from trainer_shim.page import Page
 from trainer_shim.spec import Spec
 from trainer_shim.supervisor import Supervisor
@@ -24,14 +25,28 @@ from trainer_shim.worker import Worker
 Told = list[dict[str, Any]]
 
 
+class Alone(WorkGroup):
+    """One process of those below the test's own, which has others: the tracker of a pool's
+    semaphores must outlive what this group kills."""
+
+    def __init__(self, pid: int, cgroup: str | None) -> None:
+        super().__init__(os.getpid(), cgroup)
+        self._pid = pid
+
+    def members(self) -> set[int]:
+        return super().members() & {self._pid}
+
+
 class Sleeping:
     """A supervisor whose trial is a process that sleeps; its agent is the test."""
 
     def __init__(self, folder: Path, restore: str | None = None, **fields: Any) -> None:
         trial = Trial(folder / "t", ["sleep"], **fields)
         self.told: Told = []
-        self.supervisor = Supervisor(Spec.load(str(trial.spec)), self.told.append)
+        spec = Spec.load(str(trial.spec))
+        self.supervisor = Supervisor(spec, self.told.append)
         self.process = subprocess.Popen(["sleep", "1000"])
+        self.supervisor.group = Alone(self.process.pid, spec.cgroup_work)
         ours, self.agent = socket.socketpair()
         self.pipe, self.output = os.pipe()
         os.set_blocking(self.pipe, False)
@@ -74,6 +89,7 @@ def test_nothing_is_due_once_the_program_is_over_and_gone(tmp_path: Path) -> Non
     """A host with nothing to do must not spin."""
     trial = Trial(tmp_path / "t", ["true"])
     supervisor = Supervisor(Spec.load(str(trial.spec)), lambda event: None)
+    supervisor.group = Alone(0, None)
     supervisor.heard({"kind": "completed", "exit_code": 0, "checkpoint": None, "metrics": {}})
     assert supervisor.deadline() is None
     supervisor.close()
