@@ -292,6 +292,19 @@ def test_a_program_that_looks_for_its_own_files_finds_what_it_found_first(
     assert (trial.directory / "downloads").read_text() == "x"
 
 
+# Of a program that has imported trainer_shim, json and pathlib; `each` is done in every step.
+SIX_STEPS = """trial = trainer_shim.attach()
+step = 0
+if trial.resume:
+    step = json.loads((pathlib.Path(trial.resume.path) / "state").read_text())
+while step < 6:
+    step += 1
+    {each}
+    trial.report(
+        step, save=lambda path: (pathlib.Path(path) / "state").write_text(json.dumps(step))
+    )
+"""
+
 # A run folder that is numbered by what is there, and that training leaves alone for long.
 COUNTING = """
 import json, os, pathlib
@@ -300,19 +313,9 @@ os.makedirs("runs", exist_ok=True)
 folder = pathlib.Path("runs", f"exp{len(os.listdir('runs'))}")
 os.makedirs(folder / "plots")
 {beginning}
-trial = trainer_shim.attach()
-step = 0
-if trial.resume:
-    step = json.loads((pathlib.Path(trial.resume.path) / "state").read_text())
-while step < 6:
-    step += 1
-    if step == 5:
-        (folder / "plots" / "5").touch()
-    trial.report(
-        step, save=lambda path: (pathlib.Path(path) / "state").write_text(json.dumps(step))
-    )
-(folder / "end").touch()
-"""
+""" + SIX_STEPS.replace("{each}", """if step == 5:
+        (folder / "plots" / "5").touch()""") + """(folder / "end").touch()
+"""  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -375,22 +378,16 @@ def test_another_folder_than_at_first_is_no_exact_resume(
     assert said[2] == said[1], "it stays so"
 
 
-SAYING = """
+SAYING = (
+    """
 import json, pathlib
 print("begun")
 import trainer_shim
-trial = trainer_shim.attach()
-step = 0
-if trial.resume:
-    step = json.loads((pathlib.Path(trial.resume.path) / "state").read_text())
-while step < 6:
-    step += 1
-    print(step)
-    trial.report(
-        step, save=lambda path: (pathlib.Path(path) / "state").write_text(json.dumps(step))
-    )
-print("ended")
 """
+    + SIX_STEPS.replace("{each}", "print(step)")
+    + """print("ended")
+"""
+)
 
 
 @pytest.mark.parametrize("line", ["> train.log", "| tee train.log", ">> train.log"])
