@@ -60,7 +60,16 @@ def counted_twice(source: Source) -> None:
         pass
 
 
-@pytest.mark.parametrize(("read", "counters"), [(plainly, 0), (counted, 1), (counted_twice, 2)])
+def around_a_comprehension(source: Source) -> None:
+    lists: list[list[int]] = []
+    for item in source:
+        lists = [*lists, [other for other in range(item) if other]]
+
+
+@pytest.mark.parametrize(
+    ("read", "counters"),
+    [(plainly, 0), (counted, 1), (counted_twice, 2), (around_a_comprehension, 0)],
+)
 def test_a_for_statement_is_found(read: Callable[[Source], None], counters: int) -> None:
     source = Source()
     read(source)
@@ -115,6 +124,14 @@ def comprehended(source: Source) -> None:
     assert [item for item in source]  # noqa: C416 - what is tested
 
 
+def comprehended_twice(source: Source) -> None:
+    assert [[item for item in range(2)] for _ in range(1) for _ in source]  # noqa: C416
+
+
+def gathered(source: Source) -> None:
+    assert {item: item for item in source}
+
+
 def consumed(source: Source) -> None:
     assert sum(source)
 
@@ -148,6 +165,8 @@ def mapped(source: Source) -> None:
     [
         (by_hand, "not taken by a for statement"),
         (comprehended, "comprehension"),
+        (comprehended_twice, "comprehension"),
+        (gathered, "comprehension"),
         (consumed, "not taken by a for statement"),
         (generated, "generator ahead"),
         (zipped, "zip()"),
@@ -224,9 +243,19 @@ def returned_early(told: list[bool]) -> None:
     told.append(True)
 
 
+def broken_off_or_returned(told: list[bool]) -> int:
+    for item in Dropped(told):
+        if item == 0:
+            break
+        if item:
+            return 4
+    return 5
+
+
 @pytest.mark.parametrize(
     ("leave", "expected"),
     [
+        (broken_off_or_returned, [True]),
         (broken_off, [True, True]),
         (broken_off_last, [True]),
         (returned_from, [False]),

@@ -13,7 +13,7 @@ import platform
 from trainer_shim.adapters.private_names import find as find
 from trainer_shim.adapters.private_names import first_missing, first_untested, first_unused
 
-TESTED = {"torch": ("2.13",), "python": ("3.11",)}
+TESTED = {"torch": ("2.13",), "python": ("3.11", "3.12", "3.13")}
 TESTED_FRAMEWORKS: dict[str, dict[str, tuple[str, ...]]] = {
     "lightning": {"lightning": ("2.5", "2.6")},
     "pytorch_lightning": {"pytorch_lightning": ("2.5", "2.6")},
@@ -58,8 +58,9 @@ OPTIONAL_NAMES = (
     ("torch", "_functorch"),
 )
 # Of Python itself, besides: that a `for` statement calls `__next__` from the instruction
-# FOR_ITER, that the index of an enumerate follows its object header (checked against its
-# `__reduce__` each time), and PyFrame_LocalsToFast, which debuggers use to set local variables.
+# FOR_ITER, what instructions end it, `break` from it and gather a comprehension, that the index of
+# an enumerate follows its object header (checked against its `__reduce__` each time), and
+# PyFrame_LocalsToFast, which debuggers use to set local variables before 3.13.
 
 HF_TRAINER, HF_CALLBACKS = "transformers.trainer", "transformers.trainer_callback"
 TRANSFORMERS_NAMES = (

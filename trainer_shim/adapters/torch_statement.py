@@ -13,6 +13,7 @@ import functools
 import gc
 import inspect
 import os
+import sys
 import threading
 import types
 from collections.abc import Iterator
@@ -22,8 +23,10 @@ from trainer_shim.adapters.torch_program import keep_locals
 
 _FOR = dis.opmap["FOR_ITER"]
 _POP_TOP = dis.opmap["POP_TOP"]
-_RETURN = (dis.opmap["RETURN_VALUE"], None)
-_COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
+_RETURNS = {"RETURN_VALUE", "RETURN_CONST"}
+_APPENDS = {"LIST_APPEND", "SET_ADD", "MAP_ADD"}
+# By how many instructions a loop that has ended takes its iterator off the stack.
+_ENDING = (sys.version_info >= (3, 12)) + (sys.version_info >= (3, 13))
 _SUSPENDABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _INDEX_AT = object.__basicsize__
 _BAR = {"n", "last_print_n"}
@@ -63,7 +66,7 @@ def statement(frame: types.FrameType, iterator: Any, since: int | None = None) -
             if is_suspendable:
                 raise OtherWay(f"the batches pass through the generator {code.co_name}")
             raise ByHand("the batches are not taken by a for statement")
-        if code.co_name in _COMPREHENSIONS:
+        if _is_comprehended(code, frame.f_lasti):
             raise OtherWay("the batches are taken in a comprehension")
         if is_suspendable:
             raise OtherWay(f"the batches pass through the generator {code.co_name}")
@@ -164,7 +167,7 @@ def advance(counter: Any, by: int) -> None:
         _index(counter).value += by
         return
     values = counter.f_locals
-    if not values.keys() >= _BAR:
+    if _BAR.difference(values):
         return  # of one that is not shown, or of a notebook's own
     for name in _BAR:
         values[name] += by
@@ -183,6 +186,20 @@ def _body(code: types.CodeType, at: int) -> range:
     return range(0)
 
 
+@functools.cache
+def _is_comprehended(code: types.CodeType, at: int) -> bool:
+    """Whether the FOR_ITER at `at` is a comprehension's, which from Python 3.12 on is a part of the
+    function that it stands in: one that gathers says of how many loops, from the innermost on."""
+    instructions = list(dis.get_instructions(code))
+    loops = [one.offset for one in instructions if one.opcode == _FOR]
+    for one in instructions:
+        if one.opname in _APPENDS and one.arg is not None:
+            around = [loop for loop in loops if one.offset in _body(code, loop)]
+            if at in around[len(around) - one.arg + 1 :]:
+                return True
+    return False
+
+
 def is_inside(frame: types.FrameType | None, code: types.CodeType, at: int) -> bool:
     """Whether `frame`, or one it was called from, is in the body of that `for` statement."""
     while frame is not None:
@@ -198,12 +215,13 @@ def is_break(frame: types.FrameType, code: types.CodeType, at: int) -> bool:
     if frame.f_code is not code or code.co_code[frame.f_lasti] != _POP_TOP:
         return False
     following = _operations(code, frame.f_lasti + 2)
-    if _RETURN not in following:
+    if following[-1][0] not in _RETURNS:
         return True
-    return following == _operations(code, _body(code, at).stop)
+    return following == _operations(code, _body(code, at).stop, _ENDING)
 
 
-def _operations(code: types.CodeType, start: int) -> list[tuple[int, Any]]:
-    """The two instructions from `start` on."""
-    found = [one for one in dis.get_instructions(code) if one.offset >= start][:2]
-    return [(one.opcode, one.argval) for one in found]
+def _operations(code: types.CodeType, start: int, skipped: int = 0) -> list[tuple[str, Any]]:
+    """The two instructions from `start` on, or the one if that returns, after `skipped` others."""
+    found = [one for one in dis.get_instructions(code) if one.offset >= start]
+    operations = [(one.opname, one.argval) for one in found[skipped : skipped + 2]]
+    return operations[:1] if operations[0][0] in _RETURNS else operations
