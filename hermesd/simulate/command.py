@@ -112,10 +112,10 @@ def _print(rows: Sequence[Row], summaries: Sequence[Summary]) -> None:
     """
     console = Console(highlight=False)
     width = console.width if console.is_terminal or "COLUMNS" in os.environ else None
-    shown, below = report(rows, summaries, width)
-    wide = Console(width=max(console.width, widest(shown)))
+    drawn, below = report(rows, summaries, width)
+    wide = Console(width=max(console.width, widest(drawn)))
     with wide.capture() as tables, console.capture() as words:
-        for table in shown:
+        for table in drawn:
             wide.print(table)
         for line in below:
             console.print(line, style="dim", soft_wrap=width is None)
