@@ -118,8 +118,10 @@ class NounGroup(TyperGroup):
     """A noun's commands. Without a verb it lists; an id instead of a verb shows that thing."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the verb that is meant before the arguments."""
+        """Put the verb that is meant before the arguments; `list` is what many say for `ls`."""
         places = self._operands(args)
+        if places and args[places[0]] == "list" and "ls" in self.commands:
+            args = [*args[: places[0]], "ls", *args[places[0] + 1 :]]
         words = [args[place] for place in places]
         if any(a in ("--help", "-h") for a in args):
             return super().parse_args(ctx, args)

@@ -374,7 +374,7 @@ def test_a_noun_without_a_verb_lists_and_an_id_shows(head: FakeHead) -> None:
     head.add_study("old", trial(1, "old"))
     head.add_study("digits", trial(1), trial(2))
     head.nodes = [pb.Node(id="box", connected=True)]
-    assert hermesctl("study").stdout == hermesctl("study", "ls").stdout
+    assert len({hermesctl("study", *verb).stdout for verb in ((), ("ls",), ("list",))}) == 1
     assert hermesctl("study", "digits").stdout == hermesctl("study", "show", "digits").stdout
     assert hermesctl("trial").stdout == hermesctl("trial", "ls", "digits").stdout
     assert hermesctl("trial", "old").stdout == hermesctl("trial", "ls", "old").stdout
