@@ -228,23 +228,18 @@ def more_trials(study: Study, shown: int) -> list[RenderableType]:
 
 
 def _unmeasured(detail: StudyDetail) -> list[RenderableType]:
-    """What to do about a study that trained and has no value of its metric; nothing otherwise."""
+    """What to do about a study that trained and reported nothing at all; nothing otherwise.
+
+    One that reported other metrics than the one it ranks has a notice of the head's.
+    """
     trials = detail.trials
     trained = [t for t in trials if t.state.final and t.state is not TrialState.FAILED]
-    if not trained or any(t.metric is not None for t in trials):
+    if not trained or any(t.metric is not None or t.metrics for t in trials):
         return []
-    reported = list(dict.fromkeys(m.name for t in trained for m in t.metrics))
-    if reported:
-        words = (
-            f"{detail.study.metric} was never reported; {', '.join(reported)} "
-            f"{'was' if len(reported) == 1 else 'were'}: name one with `metric:`, or --metric;"
-            " or have the program report it: trainer_shim.attach().report(step, ..., save=...)"
-        )
-    else:
-        words = (
-            "no metric was seen: Hermes sees into loops of Keras, TensorFlow and PyTorch; any other"
-            " program reports by itself, trainer_shim.attach().report(step, loss=...)"
-        )
+    words = (
+        "no metric was seen: Hermes sees into loops of Keras, TensorFlow and PyTorch; any other"
+        " program reports by itself, trainer_shim.attach().report(step, loss=...)"
+    )
     return [Text(), cell(words, "yellow")]
 
 

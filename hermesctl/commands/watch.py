@@ -24,7 +24,13 @@ from hermesctl.running import chosen_study, outcome, run
 from hermesctl.tables import leaderboard
 from hermesctl.terminal import say, stdout, write_bytes
 from hermesctl.text import one_line, printable
-from hermesctl.views import explanation_view, more_trials, others_view, status_view
+from hermesctl.views import (
+    explanation_view,
+    more_trials,
+    notices_view,
+    others_view,
+    status_view,
+)
 from hermesctl.waiting import progress
 
 CountOption = Annotated[
@@ -213,7 +219,9 @@ def best(
             document,
             rows,
             lambda wide: Group(
-                leaderboard(trials, chosen.metric, wide), *more_trials(chosen, len(trials))
+                leaderboard(trials, chosen.metric, wide),
+                *more_trials(chosen, len(trials)),
+                *([] if chosen.best_trial else notices_view(chosen.notices)),
             ),
         )
 

@@ -59,11 +59,16 @@ def foretold(state: State, study: Study, user: UserId) -> list[str]:
     if not names:
         return []
     whom = f"{', '.join(alike[:NAMED])}{' …' if len(alike) > NAMED else ''}"
+    found = []
+    never = f"was never reported by this program ({whom})"
     if study.signal in names:
-        other = _other_loss(study, names, f"was reported by this program too ({whom})")
-        return [other] if other else []
-    silent = f"signal {study.signal} was never reported by this program ({whom})"
-    return [f"{silent}; {_instead(study, names)}"]
+        found += [_other_loss(study, names, f"was reported by this program too ({whom})")]
+    else:
+        found += [f"signal {study.signal} {never}; {_instead(study.signal, names)}"]
+    wanted = measure(study, trials).metric
+    if wanted not in (study.signal, *names):
+        found += [f"metric {wanted} {never}; {_instead(wanted, names)}"]
+    return [words for words in found if words]
 
 
 def _other_loss(study: Study, names: Sequence[str], how: str) -> str:
@@ -87,20 +92,22 @@ def _silent_signal(study: Study, trials: Sequence[Trial], names: Sequence[str]) 
         return ""
     ended = any(trial.phase is Phase.COMPLETED for trial in trials)
     when = "was never reported" if ended else "was not reported so far"
-    return f"signal {study.signal} {when}; {_instead(study, names)}"
+    return f"signal {study.signal} {when}; {_instead(study.signal, names)}"
 
 
 def _silent_metric(study: Study, trials: Sequence[Trial], names: Sequence[str], now: Time) -> str:
-    """That a minute of training has not brought what the study ranks; else empty."""
+    """That neither a whole program nor a minute of training has brought what the study ranks; else
+    empty."""
     wanted = measure(study, trials).metric
     if wanted in names or (names and wanted == study.signal):
         return ""
-    trained = [trial for trial in trials if _served_seconds(trial, now) >= SOON_SECONDS]
-    if not trained:
+    trained = any(_served_seconds(trial, now) >= SOON_SECONDS for trial in trials)
+    ended = any(trial.phase is Phase.COMPLETED for trial in trials)
+    over = ended or all(trial.phase.final for trial in trials)
+    if not trained and not (over and names):
         return ""
-    ended = any(trial.phase is Phase.COMPLETED for trial in trained)
-    when = "was never reported" if ended else "was not reported so far"
-    others = f"; reported: {', '.join(names)}" if names else ""
+    when = "was never reported" if over else "was not reported so far"
+    others = f"; {_instead(wanted, names)}: name one with `metric:`, or --metric" if names else ""
     call = f"trainer_shim.attach().report(step, {wanted}=..., save=...)"
     return f"metric {wanted} {when}{others}; what a program prints is none: it reports by {call}"
 
@@ -135,7 +142,7 @@ def _idle(state: State, study: Study, devices: Sequence[DeviceId]) -> str:
     return f"{claims}, though {named} could take them"
 
 
-def _instead(study: Study, names: Sequence[str]) -> str:
+def _instead(word: str, names: Sequence[str]) -> str:
     """What was reported, and which of it may be meant."""
-    near = nearest(study.signal, names)
+    near = nearest(word, names)
     return f"reported: {', '.join(names)}{f' (did you mean {near}?)' if near else ''}"

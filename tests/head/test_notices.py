@@ -74,12 +74,54 @@ async def test_a_metric_that_a_minute_has_not_brought_is_told_with_what_brings_i
         assert (await shown(head)).notices == [], "it may come with the first epoch"
         monkeypatch.setattr("hermesd.head.notices.SOON_SECONDS", 0.0)
         (notice,) = (await shown(head)).notices
-        assert notice.startswith("metric val_loss was not reported so far; reported: loss; ")
+        reported = "reported: loss (did you mean loss?): name one with `metric:`, or --metric; "
+        assert notice.startswith(f"metric val_loss was not reported so far; {reported}")
         assert "trainer_shim.attach().report(step, val_loss=..., save=...)" in notice
         assert list((await why(head)).notices) == [notice]
         await node.report(launch, 3, [2.0], val_loss=1.0)
         await node.settle()
         assert (await shown(head)).notices == []
+        node.call.cancel()
+
+
+async def test_a_metric_that_a_whole_program_has_not_brought_is_told_however_short_it_is(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path / "head") as head:
+        node = Node(head)
+        await node.hello()
+        await head.submit(spec(ONE, metric=types.Metric(name="val_acuracy")))
+        launch = await node.start()
+        await node.report(launch, 1, [3.0, 2.0], val_accuracy=0.5)
+        await node.settle()
+        assert (await shown(head)).notices == []
+        await node.complete(launch, 2)
+        await node.settle()
+        (notice,) = (await shown(head)).notices
+        assert notice.startswith(
+            "metric val_acuracy was never reported; reported: loss, val_accuracy"
+            " (did you mean val_accuracy?): name one with `metric:`, or --metric; "
+        )
+        node.call.cancel()
+
+
+async def test_a_metric_that_the_very_same_program_never_reported_is_told_before_it_runs(
+    tmp_path: Path,
+) -> None:
+    script = "a" * 64
+    async with world(tmp_path / "head") as head:
+        node = Node(head)
+        await node.hello()
+        await head.submit(spec(ONE), program_sha256=script)
+        launch = await node.start()
+        await node.report(launch, 1, [3.0, 2.0], val_mae=1.0)
+        await node.complete(launch, 2)
+        await node.settle()
+        never = "was never reported by this program (digits); reported: loss, val_mae"
+        meant = f"{never} (did you mean val_mae?)"
+        assert await foretold(head, script, metric="val_mea") == [f"metric val_mea {meant}"]
+        assert await foretold(head, script, metric="val_mae") == []
+        assert await foretold(head, script, "val_mea", "val_mea") == [f"signal val_mea {meant}"]
         node.call.cancel()
 
 
@@ -167,11 +209,12 @@ async def test_a_validation_loss_of_the_very_same_program_is_told_before_it_runs
         node.call.cancel()
 
 
-async def foretold(head: World, sha256: str, signal: str = "") -> list[str]:
-    """What is said of the signal before a study of this program is submitted."""
-    wanted = spec(ONE, name="new", signal=types.Signal(name=signal))
+async def foretold(head: World, sha256: str, signal: str = "", metric: str = "") -> list[str]:
+    """What is said of what a study of this program goes by before it is submitted."""
+    named = {"signal": types.Signal(name=signal), "metric": types.Metric(name=metric)}
+    wanted = spec(ONE, name="new", **named)
     checked = await head.submit(wanted, program_sha256=sha256, validate_only=True)
-    return [note for note in checked.notes if "signal" in note]
+    return [note for note in checked.notes if "signal" in note or "metric" in note]
 
 
 async def why(head: World, trial: str = "digits/1") -> pb.ExplainTrialResponse:

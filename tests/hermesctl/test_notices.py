@@ -44,6 +44,12 @@ def test_it_is_said_once(digits: FakeHead, words: list[str]) -> None:
     assert flat(hermesctl(*words)).count(f"note: {SILENT}") == 1, "it is as true afterwards"
 
 
+def test_a_leaderboard_without_a_rank_has_it(digits: FakeHead) -> None:
+    assert flat(hermesctl("best", "digits")).count(f"note: {SILENT}") == 1
+    digits.studies["digits"].best_trial = "digits/1"
+    assert "note:" not in flat(hermesctl("best", "digits"))
+
+
 def test_programs_get_it_as_well(digits: FakeHead) -> None:
     found = json.loads(hermesctl("status", "digits", "-o", "json").stdout)
     assert (found["notices"], found["reported"]) == ([SILENT], ["acc", "loss"])
