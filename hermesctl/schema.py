@@ -38,6 +38,7 @@ _IGNORED = {
 }
 # Where a key belongs that stands too high: a policy's settings are below its name.
 _BELOW = {"policy": "schedule.policy", "placement": "schedule.placement"}
+_WITH_SETTING = "policy: {name: hermes, quantum_seconds: 10}"
 _NUMBERS_ONLY = frozenset({"hermes.v1.Parameter.min", "hermes.v1.Parameter.max"})
 # Elements of an argument list are text whatever they look like.
 _ARGUMENTS = frozenset({"hermes.v1.StudySpec.command"})
@@ -131,7 +132,8 @@ class _Builder:
         expected = f"one of the keys {', '.join(names)}"
         near = _BELOW.get(path) or nearest(entry.key, names)
         if not near and path.rpartition(".")[0] == "schedule":
-            near = f"schedule.policy.{entry.key}"
+            # Which settings a policy takes, only the head knows.
+            expected += f" (a policy's settings stand beside its name: {_WITH_SETTING})"
         self.problems.append(Problem(expected, path, "unknown key", near, entry.place))
 
     def field(self, message: Message, field: FieldDescriptor, node: Node, path: str) -> None:

@@ -157,10 +157,10 @@ REFUSED = {
     ),
     "a key too high": ("policy: asha", "policy", "one of the keys", "schedule.policy"),
     "a setting too high": (
-        "schedule: {eta: 2}",
-        "schedule.eta",
-        "one of the keys",
-        "schedule.policy.eta",
+        "schedule: {policy: asha, quantum: 5}",
+        "schedule.quantum",
+        "stand beside its name: policy: {name: hermes, quantum_seconds: 10}",
+        "",
     ),
     "duplicate key": (
         "run_cap: 1\nrun_cap: 2",
