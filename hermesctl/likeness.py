@@ -72,6 +72,7 @@ def nearest(studies: Sequence[Study], wanted: Wanted) -> Found:
     """
     best: tuple[tuple[Any, ...], Found] | None = None
     of_others: dict[str, str] = {}
+    silent: list[str] = []
     for study in studies:
         trained = study.counts.get(TrialState.COMPLETED, 0)
         kin, what = kinship(study, wanted)
@@ -83,7 +84,8 @@ def nearest(studies: Sequence[Study], wanted: Wanted) -> Found:
         if signal != signal_of(wanted.spec):
             of_others[study.id] = str(signal)
             continue
-        if study.reported and signal.name not in study.reported:
+        if signal.name not in study.reported:
+            silent.append(study.id)
             continue
         ends = target(study.spec) == target(wanted.spec)
         command = study.spec.get("command") == wanted.spec.get("command")
@@ -94,7 +96,13 @@ def nearest(studies: Sequence[Study], wanted: Wanted) -> Found:
             best = rank, Found(study, ", ".join(words))
     if best is not None:
         return best[1]
-    return Found(None, _of_other_signals(of_others, wanted) if of_others else NONE_EARLIER)
+    if of_others:
+        return Found(None, _of_other_signals(of_others, wanted))
+    if silent:
+        signal = signal_of(wanted.spec)
+        never = f"has reported {signal.name}"
+        return Found(None, f"no forecast: no trial of {_listed(silent)} {never}")
+    return Found(None, NONE_EARLIER)
 
 
 def kinship(study: Study, wanted: Wanted) -> tuple[Kin, str]:
@@ -187,9 +195,13 @@ def _differences(study: Study, wanted: Wanted, kin: Kin) -> list[str]:
 
 def _of_other_signals(signals: Mapping[str, str], wanted: Wanted) -> str:
     listed = [f"{study}: {signal}" for study, signal in signals.items()]
-    more = f" and {len(listed) - NAMED} more" if len(listed) > NAMED else ""
     alike = count(len(listed), "study")
     return (
         f"no forecast: the signal is {signal_of(wanted.spec)}, and that of {alike} otherwise alike"
-        f" is another one ({', '.join(listed[:NAMED])}{more})"
+        f" is another one ({_listed(listed)})"
     )
+
+
+def _listed(found: Sequence[str]) -> str:
+    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+    return f"{', '.join(found[:NAMED])}{more}"

@@ -93,7 +93,8 @@ async def test_without_an_earlier_study_it_says_so(tmp_path: Path, project: Path
 
 
 def before(head: FakeHead) -> None:
-    head.add_study("digits", *(trial(n, state=COMPLETED) for n in (1, 2, 3)))
+    ended = (trial(n, state=COMPLETED) for n in (1, 2, 3))
+    head.add_study("digits", *ended, reported=["loss"])
     head.studies["digits"].spec.parameters.add(name="lr")
 
 

@@ -22,7 +22,7 @@ def earlier(
     trained: int = 5,
     at: float = 1.0,
     sha256: str = SCRIPT,
-    reported: tuple[str, ...] = (),
+    reported: tuple[str, ...] = ("loss", "acc"),
     **fields: Any,
 ) -> Study:
     """A study of `code/train.py` in the same folder, unless told otherwise."""
@@ -125,8 +125,10 @@ def test_a_study_of_another_signal_is_not_gone_by_and_that_is_said() -> None:
 
 def test_a_study_that_never_reported_the_signal_has_no_curve_of_it() -> None:
     silent = earlier("silent", 10, reported=("acc",))
-    assert said(silent) == ("", NONE_EARLIER)
-    assert said(silent, earlier("told", 3, reported=("acc", "loss")))[0] == "told"
+    none = earlier("none", 10, reported=())
+    words = "no forecast: no trial of silent, none has reported loss"
+    assert said(silent, none) == ("", words)
+    assert said(silent, none, earlier("told", 3, reported=("acc", "loss")))[0] == "told"
 
 
 def test_constants_that_differ_are_said_and_count_before_the_number_of_trials() -> None:
