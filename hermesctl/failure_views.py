@@ -23,7 +23,19 @@ _SPARED = ("see it whole",)
 def unexplained(trials: Sequence[Trial]) -> list[Trial]:
     """Of the trials that `failed_trials` shows, those whose error is only in their output."""
     failed = [trial for trial in trials if trial.state is TrialState.FAILED]
-    return [t for t in failed[:_FAILED_SHOWN] if t.failures and t.failures[-1].untold]
+    same = [trial for trial in trials if trial.not_extended]
+    shown = (*failed[:_FAILED_SHOWN], *same[:_FAILED_SHOWN])
+    return [trial for trial in shown if only_exited(trial)]
+
+
+def only_exited(trial: Trial) -> bool:
+    """Whether all that is known of how a trial, or its extension, failed is its exit status."""
+    if not trial.failures or not trial.failures[-1].untold:
+        return False
+    # An extension may have come to nothing in another way, after an older failure.
+    return trial.state is TrialState.FAILED or (
+        bool(trial.not_extended) and trial.not_extended in trial.failures[-1].detail
+    )
 
 
 def failed_trials(trials: Sequence[Trial], said: Mapping[str, str]) -> list[RenderableType]:
@@ -32,15 +44,15 @@ def failed_trials(trials: Sequence[Trial], said: Mapping[str, str]) -> list[Rend
 
     `said` is the last line of the output of those that `unexplained` names.
     """
-    tables = [*_failed(trials, said), *_not_extended(trials)]
+    tables = [*_failed(trials, said), *_not_extended(trials, said)]
     return [Group(*tables), Text()] if tables else []
 
 
-def _not_extended(trials: Sequence[Trial]) -> Iterator[RenderableType]:
+def _not_extended(trials: Sequence[Trial], said: Mapping[str, str]) -> Iterator[RenderableType]:
     same = [trial for trial in trials if trial.not_extended]
     table = grid("not extended", "why: it is as it was", "|see it whole", spared=_SPARED)
     for trial in same[:_FAILED_SHOWN]:
-        why = cell(cut(one_line(trial.not_extended), _ERROR_LENGTH))
+        why = cell(_told(one_line(trial.not_extended), said.get(trial.id, "")))
         table.add_row(cell(trial.id), why, cell(command(f"trial show {trial.id}"), "cyan"))
     if same:
         yield table
@@ -59,15 +71,18 @@ def _failed(trials: Sequence[Trial], said: Mapping[str, str]) -> Iterator[Render
     table = grid("failed", "error", "|see it whole", spared=_SPARED)
     for trial in failed[:_FAILED_SHOWN]:
         error = one_line(trial.failures[-1].detail) if trial.failures else one_line(trial.reason)
-        last = said.get(trial.id, "")
-        told = error if last in error else f"{error}: {last}"
         table.add_row(
             cell(trial.id, "red"),
-            cell(cut(told, _ERROR_LENGTH) or "-"),
+            cell(_told(error, said.get(trial.id, "")) or "-"),
             cell(command(f"trial show {trial.id}"), "cyan"),
         )
     yield table
     yield from _hidden(len(failed) - _FAILED_SHOWN)
+
+
+def _told(error: str, last: str) -> str:
+    """An error in a line, with the program's last one where that says more."""
+    return cut(error if last in error else f"{error}: {last}", _ERROR_LENGTH)
 
 
 def failures_view(failures: Sequence[Failure]) -> Iterator[RenderableType]:

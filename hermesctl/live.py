@@ -62,7 +62,8 @@ async def show_end(client: AsyncClient, study: str, console: Console) -> StudyDe
 
 
 async def said_last(client: AsyncClient, detail: StudyDetail) -> dict[str, str]:
-    """The last line printed by each trial that failed without a word of why."""
+    """The last line printed by each trial that failed, or was not extended, without a word of
+    why."""
     said = {}
     for trial in unexplained(detail.trials):
         try:

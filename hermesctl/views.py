@@ -275,9 +275,9 @@ def next_commands(study: str, best: Trial | None = None, *, ended: bool = False)
     rows += [(command(f"why {trial}"), "why it runs or waits")]
     if best is not None and best.checkpoint is not None:
         rows += [(command(f"checkpoint download {trial}"), "its files")]
-    if ended and best is not None and best.framework.startswith("keras"):
-        longer = command(f"study extend {study} --set epochs={_more_epochs(best)}")
-        rows += [(longer, "train on, where the program takes --epochs")]
+    if ended and best is not None and (epochs := _more_epochs(best)):
+        longer = command(f"study extend {study} --set epochs={epochs}")
+        rows += [(longer, "train on, for more epochs")]
     if ended:
         if best is not None and best.signal is not None:
             replay = command(f"study replay {study}")
@@ -293,9 +293,14 @@ def next_commands(study: str, best: Trial | None = None, *, ended: bool = False)
 
 
 def _more_epochs(trial: Trial) -> int | str:
-    """Twice what it had; a letter for a number where that is the program's own."""
+    """Twice what it had; a letter for a number that is on its command line alone. Empty where it
+    has nothing to go on from, or nothing is known of epochs that it takes."""
+    if trial.checkpoint is None or not trial.framework.startswith("keras"):
+        return ""
     epochs = trial.params.get("epochs")
-    return 2 * epochs if isinstance(epochs, int) else "N"
+    if isinstance(epochs, int):
+        return 2 * epochs
+    return "N" if any(word.partition("=")[0] == "--epochs" for word in trial.argv) else ""
 
 
 def _params(trial: Trial) -> RenderableType:

@@ -13,7 +13,7 @@ from hermesctl.async_client import AsyncClient
 from hermesctl.charts import plot, sparkline
 from hermesctl.errors import NotFound, UsageError
 from hermesctl.event_lines import quantum_text
-from hermesctl.failure_views import failures_view, untold
+from hermesctl.failure_views import failures_view, only_exited, untold
 from hermesctl.options import (
     HeadOption,
     LatestStudyArgument,
@@ -24,7 +24,7 @@ from hermesctl.options import (
 )
 from hermesctl.output import Format, emit, row
 from hermesctl.program_output import drawn_lines, last_line
-from hermesctl.records import MetricValue, Trial, TrialDetail, TrialState
+from hermesctl.records import MetricValue, Trial, TrialDetail
 from hermesctl.running import NounGroup, chosen_study, confirm, run
 from hermesctl.scalars import INT32_MAX
 from hermesctl.tables import (
@@ -208,7 +208,7 @@ def trial_view(
     facts = _facts(trial, sparkline(cpu_use, _USAGE_WIDTH), signal)
     if detail.parked_memory:
         facts.append(("parked", one_line(detail.parked_memory)))
-    if trial.state is TrialState.FAILED and trial.failures and trial.failures[-1].untold:
+    if only_exited(trial):
         facts.insert(2, ("it said", last_line(detail.output_tail) or "-"))
     known = [(name, words) for name, words in facts if words != "-"]
     parts: list[RenderableType] = [facts_table(known)]

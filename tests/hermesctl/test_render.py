@@ -6,6 +6,7 @@ import io
 import math
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ from hermesctl.commands.trial import trial_view
 from hermesctl.event_lines import event_line
 from hermesctl.events import Event
 from hermesctl.explanations import Explanation, Ranked
+from hermesctl.failure_views import unexplained
 from hermesctl.node_records import Device, Node, Usage
 from hermesctl.program_output import TerminalFilter
 from hermesctl.records import (
@@ -282,6 +284,20 @@ def test_a_study_tells_which_trials_were_not_extended() -> None:
         assert "… and 2 trials more" in lines
 
 
+def test_a_trial_whose_extension_only_exited_is_told_by_its_last_words() -> None:
+    why, last = "the program called sys.exit(2)", "fit.py: error: unrecognized"
+    kept = trial(1, state=types.TRIAL_STATE_COMPLETED, not_extended=why)
+    kept.failures.add(error_kind="exit", detail=why)
+    study = detail(kept, finished=True)
+    assert unexplained(study.trials) == list(study.trials)
+    drawn = " ".join(shown(final_view(study, study.trials, {"digits/1": last})).split())
+    assert f"{why}: {last} " in drawn
+    answer = pb.GetTrialResponse(trial=kept, output_tail=f"usage: train.py\n{last}\n")
+    assert f"it said      {last}" in shown(trial_view(from_wire.trial_detail(answer)))
+    kept.not_extended = "its program had nothing more to do"
+    assert unexplained(detail(kept).trials) == [], "that failure is another, older one"
+
+
 def test_a_trial_that_only_exited_is_told_by_its_last_words() -> None:
     failed = trial(1, state=types.TRIAL_STATE_FAILED, reason="the program called sys.exit(2)")
     failed.failures.add(error_kind="exit", detail="the program called sys.exit(2)")
@@ -443,10 +459,22 @@ def test_the_end_names_the_best_parameters_only_if_there_are_any() -> None:
     view = shown(final_view(study, [replace(best, checkpoint=saved)], {}))
     assert "hermesctl checkpoint download digits/1  " in view
     assert "study extend" not in view
-    keras = replace(best, framework="keras 3.15.0, tensorflow 2.21.0")
-    assert "hermesctl study extend digits --set epochs=N" in shown(final_view(study, [keras], {}))
-    longer = replace(keras, params={"epochs": 12})
-    assert "--set epochs=24" in shown(final_view(study, [longer], {}))
+
+
+def test_the_end_offers_to_train_on_where_that_can_work() -> None:
+    study = detail(trial(1), finished=True)
+    saved = Checkpoint("c1", 40, "abc", 2048, ("box",))
+    one: Trial = detail(trial(1, metric=0.25, rank=1, framework="keras 3.15.0")).trials[0]
+    keras = replace(one, checkpoint=saved, argv=("train.py",))
+
+    def offered(**changes: Any) -> str:
+        drawn = shown(final_view(study, [replace(keras, **changes)], {}))
+        return next((line for line in drawn.splitlines() if "study extend" in line), "")
+
+    assert "hermesctl study extend digits --set epochs=24 " in offered(params={"epochs": 12})
+    assert "--set epochs=N " in offered(argv=("train.py", "--epochs=3"))
+    assert offered() == "", "nothing is known of epochs that it takes"
+    assert offered(params={"epochs": 12}, checkpoint=None) == "", "it was only parked"
 
 
 def test_escape_sequences_cut_by_a_chunk_are_dropped_too() -> None:
