@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from hermesd.core.model import DeviceId, Phase, Plugin, Study, StudyId, Time, UserId
+from hermesd.core.model import DeviceId, Goal, Phase, Plugin, Study, StudyId, Time, UserId
 from hermesd.core.scheduler import Scheduler
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
@@ -23,7 +23,7 @@ SOON_SECONDS = 60.0
 
 
 def notices(scheduler: Scheduler, study: Study, now: Time) -> list[str]:
-    """All there is to say of a study as it is now."""
+    """All there is to say of a study as it is now, wherever it is shown."""
     state = scheduler.state
     trials = [state.trials[trial] for trial in state.members[study.id]]
     names = reported(trials)
@@ -31,12 +31,18 @@ def notices(scheduler: Scheduler, study: Study, now: Time) -> list[str]:
     found = (
         _silent_signal(study, trials, names),
         _silent_metric(study, trials, names, now),
-        # Once all trials have ended no policy reads anything.
-        _other_loss(study, names, "is reported too") if state.active[study.id] else "",
         _failed(state, study),
         _idle(state, study, idle),
     )
     return [words for words in found if words]
+
+
+def unread(state: State, study: Study) -> list[str]:
+    """That its policy reads another metric than the one to judge by, for who asks why it decides
+    as it does. Nothing once all trials have ended: then no policy reads anything."""
+    trials = [state.trials[trial] for trial in state.members[study.id]]
+    words = _other_metric(study, trials, "is reported too") if state.active[study.id] else ""
+    return [words] if words else []
 
 
 def reported(trials: Iterable[Trial]) -> list[str]:
@@ -55,14 +61,15 @@ def foretold(state: State, study: Study, user: UserId) -> list[str]:
         if other.owner == user and other.program_sha256 == study.program_sha256
     ]
     trials = [state.trials[trial] for other in alike for trial in state.members[other]]
-    names = reported(trial for trial in trials if trial.phase is Phase.COMPLETED)
+    trials = [trial for trial in trials if trial.phase is Phase.COMPLETED]
+    names = reported(trials)
     if not names:
         return []
     whom = f"{', '.join(alike[:NAMED])}{' …' if len(alike) > NAMED else ''}"
     found = []
     never = f"was never reported by this program ({whom})"
     if study.signal in names:
-        found += [_other_loss(study, names, f"was reported by this program too ({whom})")]
+        found += [_other_metric(study, trials, f"was reported by this program too ({whom})")]
     else:
         found += [f"signal {study.signal} {never}; {_instead(study.signal, names)}"]
     wanted = measure(study, trials).metric
@@ -71,14 +78,31 @@ def foretold(state: State, study: Study, user: UserId) -> list[str]:
     return [words for words in found if words]
 
 
-def _other_loss(study: Study, names: Sequence[str], how: str) -> str:
-    """That there is a validation loss, while policies read the loss that a study without a signal
-    of its own has; else empty. Why they do: ARCHITECTURE.md D39."""
-    if not {study.signal, VALIDATION_LOSS} <= set(names) or _names_a_signal(study.source):
+def _other_metric(study: Study, trials: Sequence[Trial], how: str) -> str:
+    """That the metric that the study names, or else a validation loss, is reported, while policies
+    read the loss that a study without a signal of its own has; else empty. Why they do:
+    ARCHITECTURE.md D39."""
+    names = reported(trials)
+    if study.signal not in names or _names_a_signal(study.source):
         return ""
-    advice = f"`--set signal.name={VALIDATION_LOSS}` at a submit or clone has them read that"
+    wanted = measure(study, trials)
+    # Only a metric that the study names has no reason.
+    chosen = not wanted.reason and _varies(wanted.metric, trials)
+    other = wanted.metric if chosen else VALIDATION_LOSS
+    if other == study.signal or other not in names:
+        return ""
+    maximized = chosen and wanted.goal is Goal.MAXIMIZE
+    goal = " --set signal.goal=maximize" if maximized else ""
+    advice = f"`--set signal.name={other}{goal}` at a submit or clone has them read that"
     reads = f"policies read {study.signal}, as the study names no signal"
-    return f"{reads}; {VALIDATION_LOSS} {how}: {advice}"
+    return f"{reads}; {other} {how}: {advice}"
+
+
+def _varies(metric: str, trials: Iterable[Trial]) -> bool:
+    """Whether it has had more than one value: one that has not tells no trial from another."""
+    seen = [t.metrics[metric] for t in trials if metric in t.metrics]
+    measured = [each for each in seen if each.measured]
+    return bool(measured) and min(m.low for m in measured) < max(m.high for m in measured)
 
 
 @lru_cache(maxsize=64)

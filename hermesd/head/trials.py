@@ -11,7 +11,7 @@ from hermesd.core.state import State
 from hermesd.head import names, points, views
 from hermesd.head.access import FAILED_THERE, asker
 from hermesd.head.loop import Head
-from hermesd.head.notices import notices, policy_words
+from hermesd.head.notices import notices, policy_words, unread
 from hermesd.head.occupied import taken
 from hermesd.head.paging import page
 from hermesd.head.ranking import Leaderboard
@@ -107,6 +107,7 @@ class Trials:
             ],
             notices=[
                 *notices(self.head.scheduler, study, now),
+                *unread(state, study),
                 *self.setback.notices(study.id),
             ],
         )

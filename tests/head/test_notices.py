@@ -162,14 +162,33 @@ async def test_a_validation_loss_that_no_policy_reads_is_told_while_trials_are_l
         launch = await node.start()
         await node.report(launch, 1, [3.0, 2.0])
         await node.settle()
-        assert (await shown(head)).notices == [], "it may have none"
+        assert (await why(head)).notices == [], "it may have none"
         await node.report(launch, 3, [2.0], val_loss=1.0)
         await node.settle()
-        assert (await shown(head)).notices == [f"{OTHER}is reported too{ADVICE}"]
-        assert (await why(head)).notices == (await shown(head)).notices
+        assert (await why(head)).notices == [f"{OTHER}is reported too{ADVICE}"]
+        assert (await shown(head)).notices == [], "who looks at it decides nothing"
         await node.complete(launch, 3)
         await node.settle()
-        assert (await shown(head)).notices == [], "nothing is decided any more"
+        assert (await why(head)).notices == [], "nothing is decided any more"
+        node.call.cancel()
+
+
+async def test_the_metric_of_the_study_is_told_before_a_validation_loss(tmp_path: Path) -> None:
+    async with world(tmp_path / "head") as head:
+        node = Node(head)
+        await node.hello()
+        accuracy = types.Metric(name="val_acc", goal=types.GOAL_MAXIMIZE)
+        await head.submit(spec(ONE, metric=accuracy))
+        launch = await node.start()
+        await node.report(launch, 1, [3.0, 2.0], val_acc=0.1, val_loss=1.0)
+        await node.settle()
+        (notice,) = (await why(head)).notices
+        assert "; val_loss is reported too: " in notice, "all that is known of val_acc is the same"
+        await node.report(launch, 3, [1.0], val_acc=0.2, val_loss=1.0)
+        await node.settle()
+        (notice,) = (await why(head)).notices
+        assert "; val_acc is reported too: " in notice
+        assert "`--set signal.name=val_acc --set signal.goal=maximize`" in notice
         node.call.cancel()
 
 
@@ -185,6 +204,7 @@ async def test_a_signal_that_the_study_names_is_its_author_s_word(
         await node.settle()
         study = await shown(head)
         assert (study.notices, study.reported) == ([], ["loss", "val_loss"])
+        assert (await why(head)).notices == []
         node.call.cancel()
 
 
