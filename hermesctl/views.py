@@ -32,6 +32,7 @@ from hermesctl.tables import (
     params_text,
     policy_text,
     ranking_table,
+    value_text,
     varying,
 )
 from hermesctl.text import count, duration, one_line, percent, printable
@@ -304,7 +305,7 @@ def _more_epochs(trial: Trial) -> int | str:
 
 
 def _params(trial: Trial) -> RenderableType:
-    return facts_table([(f"  {n}", str(v)) for n, v in trial.params.items()])
+    return facts_table([(f"  {n}", value_text(v)) for n, v in trial.params.items()])
 
 
 def _line(name: str, words: str) -> Text:

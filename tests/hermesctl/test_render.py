@@ -461,6 +461,12 @@ def test_the_end_names_the_best_parameters_only_if_there_are_any() -> None:
     assert "study extend" not in view
 
 
+def test_the_end_writes_a_value_as_the_leaderboard_does() -> None:
+    best: Trial = detail(trial(1, metric=0.25, rank=1)).trials[0]
+    drawn = shown(final_view(detail(trial(1)), [replace(best, params={"momentum": 0.0})], {}))
+    assert "best parameters\n  momentum  0\n" in drawn
+
+
 def test_the_end_offers_to_train_on_where_that_can_work() -> None:
     study = detail(trial(1), finished=True)
     saved = Checkpoint("c1", 40, "abc", 2048, ("box",))
