@@ -210,7 +210,9 @@ class NodeMachine:
 
     def _flush(self, now: Time) -> list[Action]:
         for stay in list(self.table.stays.values()):
-            if stay.condition is Condition.WAITING and stay.ending is None:
+            if self.table.leaving:
+                node_orders.go(self.table, stay, now)
+            elif stay.condition is Condition.WAITING and stay.ending is None:
                 self._start(stay, now)
         node_memory.plan(self.table, now)
         out, self.table.out = self.table.out, []
@@ -219,11 +221,7 @@ class NodeMachine:
     def _start(self, stay: Stay, now: Time) -> None:
         """Start or let go what waits, once its device is free and the lease is good."""
         table, launch = self.table, stay.assignment.launch
-        if (
-            table.leaving
-            or now >= table.lease
-            or any(name in table.holders for name in launch.devices)
-        ):
+        if now >= table.lease or any(name in table.holders for name in launch.devices):
             return
         table.holders.update(dict.fromkeys(launch.devices, stay.run))
         if stay.process is None:

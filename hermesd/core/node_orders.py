@@ -195,16 +195,25 @@ def leave(node: NodeTable, order: Leave, now: Time) -> None:
     """Bring every process to an end, with its progress written down where that can be done."""
     node.leaving = True
     for stay in list(node.stays.values()):
+        stay.unwritable = False
         if stay.condition is Condition.PROMOTED:
             node.discard(stay)
         elif stay.condition in (Condition.STARTING, Condition.RUNNING):
             node.halt(stay, Tier.CHECKPOINT, order.deadline_seconds, now)
-        elif stay.condition is Condition.PARKED and stay.restorable:
-            stay.enter(Condition.DEMOTING, now)
-            node.demote(stay, now)
-        elif stay.condition in (Condition.PARKED, Condition.WAITING):
-            stay.asked = now
-            _end_waiting(node, stay, "the node daemon stops", now)
+        else:
+            go(node, stay, now)
+
+
+def go(node: NodeTable, stay: Stay, now: Time) -> None:
+    """Bring to an end what is on no device of a node that is leaving: it has no turn there any
+    more. It may have come since: a launch was on its way, or a run that had been asked to park."""
+    if stay.ending is not None:
+        return
+    if stay.condition is Condition.PARKED and stay.restorable and not stay.unwritable:
+        demote(node, stay, now)
+    elif stay.condition in (Condition.PARKED, Condition.WAITING):
+        stay.asked = now
+        _end_waiting(node, stay, "the node daemon stops", now)
 
 
 def copies(node: NodeTable, order: Fetch | Shed) -> None:

@@ -30,8 +30,9 @@ class Node:
     """A box. `silent_since` is set while no stream to it is open.
 
     One that is `draining` gets nothing new, and gives up what it has: a person wants it so. So does
-    one that is `resting`, at once: its machine wants it so, for this reason. One that is `parting`
-    as well is about to go with its files; one that has `left` is kept for the record alone.
+    one that is `resting`, at once: its machine wants it so, or its daemon ends its trials, for this
+    reason. One that is `parting` as well is about to go with its files; one that has `left` is kept
+    for the record alone.
     """
 
     id: NodeId

@@ -21,7 +21,8 @@ LEAVE_SECONDS = 10.0
 PARTING_LEAVE_SECONDS = 2.0
 # After SIGTERM. Slurm kills 30 s after it, and what follows takes some seconds.
 HURRY_SECONDS = 18.0
-REASON = "its machine is on loan, and goes back"
+LOAN = "its machine is on loan, and goes back"
+STOP = "its daemon stops"
 _LOOK_SECONDS = 0.2
 
 log = structlog.get_logger()
@@ -50,6 +51,8 @@ class Departure:
                 return None
             case "end":
                 await stop.wait()
+                # Before any of its devices is free: the head would give it to the next trial.
+                self._manners.go(STOP, for_good=False)
                 return LEAVE_SECONDS
             case "part":
                 await _first(stop, soon)
@@ -60,7 +63,7 @@ class Departure:
 
     async def _part(self, stop: asyncio.Event) -> None:
         """Have everything taken elsewhere, in no more than `HURRY_SECONDS` after `stop`."""
-        self._manners.part(REASON)
+        self._manners.go(LOAN, for_good=True)
         loop = asyncio.get_running_loop()
         hurry: float | None = None
         told: int | None = None

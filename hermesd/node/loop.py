@@ -213,7 +213,9 @@ class NodeLoop:
         if not ended:
             log.warning("some trials did not end in time")
         # What the head does not acknowledge now it is told by the next daemon.
-        await self._comes(lambda: self._crew.empty, ACKNOWLEDGE_SECONDS)
+        await self._comes(
+            lambda: self._crew.empty and not self._machine.live(), ACKNOWLEDGE_SECONDS
+        )
         await self._crew.dismiss()
 
     async def _comes(self, is_there: Callable[[], bool], seconds: float) -> bool:

@@ -52,7 +52,8 @@ class Manners:
         self._yields: dict[Place, str] = {}
         self._seen: dict[DeviceId, Set[int]] = {}
         self._calm: dict[DeviceId, int] = {}
-        self._parting = ""
+        self._going = ""
+        self._for_good = False
 
     @property
     def yields(self) -> tuple[tuple[Place, str], ...]:
@@ -67,11 +68,12 @@ class Manners:
     @property
     def parting(self) -> bool:
         """Whether this machine goes for good."""
-        return bool(self._parting)
+        return self._for_good
 
-    def part(self, reason: str) -> None:
-        """Say that this machine goes for good; nothing takes that back."""
-        self._parting = reason
+    def go(self, reason: str, *, for_good: bool) -> None:
+        """Say that this node goes, for good with its machine or until its next daemon comes;
+        nothing takes that back."""
+        self._going, self._for_good = reason, for_good
         self._set(self._name, reason)
 
     async def keep(self) -> None:
@@ -90,8 +92,8 @@ class Manners:
 
     def _out_of_hours(self) -> str:
         now = self._clock()
-        if self._parting:
-            return self._parting
+        if self._going:
+            return self._going
         if self._hours is None or self._hours.hold(now):
             return ""
         return f"it serves {self._hours}; again from {self._hours.again(now)}"

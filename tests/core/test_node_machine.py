@@ -44,7 +44,6 @@ from hermesd.core.node_messages import (
     Judged,
     Known,
     Leased,
-    Leave,
     Left,
     Parked,
     Planned,
@@ -612,16 +611,6 @@ def test_what_ended_while_the_daemon_was_away_is_told() -> None:
     node = Told()
     node.says(Found(order(ONE), "ended", 40))
     assert events(node.says(Completed(ONE, 50))) == [RunCompleted(ONE, 50)]
-
-
-def test_leaving_writes_everything_down() -> None:
-    node = Told()
-    node.parked(ONE)
-    node.running(RIVAL)
-    demote, halt = node.says(Leave(5.0))
-    assert isinstance(demote, Demote)
-    assert halt == Halt(RIVAL, Tier.CHECKPOINT, 5.0)
-    assert node.says(order(RunId("digits/3", 1), OTHER)) == [], "nothing is started any more"
 
 
 def test_what_the_kernel_ended_for_memory_is_told_so_unless_it_was_parked() -> None:
