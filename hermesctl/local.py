@@ -29,6 +29,8 @@ COMMAND = (sys.executable, "-m", "hermesd.cli", "local")
 # The first start compiles every module; a stop lets trainings reach a checkpoint.
 START_SECONDS = 60.0
 STOP_SECONDS = 150.0
+# A node that is ready attaches at once; what else is the matter with it is not found out here.
+ATTACH_SECONDS = 15.0
 _PROBE_SECONDS = 0.05
 # Another one is about to answer, for example after its head died: it is waited for instead.
 _EXIT_IN_THE_WAY = 4
@@ -58,7 +60,8 @@ async def find(environment: Mapping[str, str]) -> LocalHead:
 async def start(
     environment: Mapping[str, str], *, slots: int | str | None = None, say: Say | None = None
 ) -> subprocess.Popen[bytes] | None:
-    """Start the embedded head and node unless they run; returns once the head answers.
+    """Start the embedded head and node unless they run; returns once the head answers and, as far
+    as that comes soon, has its node.
 
     The result is the process, or None if it ran already. `slots` is the number of CPU
     slots, or their shares such as "80%,40%".
@@ -150,6 +153,7 @@ async def _ready(
             connection = Connection(address, token=None, patience_seconds=START_SECONDS)
             try:
                 await connection.call(connection.stub.ServerInfo, pb.ServerInfoRequest())
+                await _attached(connection)
                 return
             except Unreachable:
                 continue
@@ -157,6 +161,16 @@ async def _ready(
                 await connection.close()
         await asyncio.sleep(_PROBE_SECONDS)
     raise Unreachable(f"the local head did not answer in {START_SECONDS:.0f} s:\n{_log_end(state)}")
+
+
+async def _attached(connection: Connection) -> None:
+    loop = asyncio.get_running_loop()
+    give_up = loop.time() + ATTACH_SECONDS
+    while loop.time() < give_up:
+        answer = await connection.call(connection.stub.ListNodes, pb.ListNodesRequest())
+        if any(node.connected for node in answer.nodes):
+            return
+        await asyncio.sleep(_PROBE_SECONDS)
 
 
 @asynccontextmanager

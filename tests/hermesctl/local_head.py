@@ -1,7 +1,7 @@
 """A stand-in for `hermesd local`: answers ServerInfo on the state directory's socket.
 
-`--slots 13` ends at once, `--slots 14` never serves its socket, `--slots 15` finds another one
-in its way.
+`--slots 11` never has its node, `--slots 12` not when it is first asked. `--slots 13` ends at
+once, `--slots 14` never serves its socket, `--slots 15` finds another one in its way.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import fcntl
 import json
+import math
 import os
 import signal
 import sys
@@ -22,15 +23,22 @@ from hermesd.pb.hermes.v1 import control_pb2_grpc
 
 
 class Service(control_pb2_grpc.ControlServiceServicer):
+    def __init__(self, asked_before: float) -> None:
+        self._still = asked_before
+
     async def ServerInfo(self, request: object, context: object) -> pb.ServerInfoResponse:
         return pb.ServerInfoResponse(version="0.1.0")
 
+    async def ListNodes(self, request: object, context: object) -> pb.ListNodesResponse:
+        self._still -= 1
+        return pb.ListNodesResponse(nodes=[pb.Node(id="local", connected=self._still < 0)])
 
-async def serve(state: Path) -> None:
+
+async def serve(state: Path, asked_before: float) -> None:
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     server = aio.server()
-    control_pb2_grpc.add_ControlServiceServicer_to_server(Service(), server)
+    control_pb2_grpc.add_ControlServiceServicer_to_server(Service(asked_before), server)
     socket = state / "head.sock"
     socket.unlink(missing_ok=True)
     server.add_insecure_port(f"unix:{socket}")
@@ -58,7 +66,7 @@ def main() -> None:
         sys.exit(4)
     if options.slots == 14:
         signal.pause()
-    asyncio.run(serve(options.state))
+    asyncio.run(serve(options.state, {11: math.inf, 12: 1}.get(options.slots, 0)))
 
 
 if __name__ == "__main__":

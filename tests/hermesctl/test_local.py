@@ -62,6 +62,22 @@ async def test_it_is_started_once_found_again_and_stopped(
     assert (found.answers, found.pid) == (False, None)
 
 
+async def test_a_start_is_over_when_the_node_is_there(
+    spawned: list[subprocess.Popen[bytes]], state: Path
+) -> None:
+    await local.start(os.environ, slots=12)
+    async with AsyncClient() as client:
+        assert [node.connected for node in await client.nodes()] == [True]
+
+
+async def test_a_node_that_stays_away_keeps_no_start_for_ever(
+    spawned: list[subprocess.Popen[bytes]], state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "ATTACH_SECONDS", 0.0)
+    await local.start(os.environ, slots=11)
+    assert (await local.find(os.environ)).answers
+
+
 async def test_two_starts_at_once_make_one_head(
     spawned: list[subprocess.Popen[bytes]], state: Path
 ) -> None:
