@@ -17,6 +17,7 @@ from typing import Any, NoReturn, TypeAlias
 import typer
 from typer.core import TyperGroup, TyperOption
 
+from hermesctl import local as own_head
 from hermesctl.address import embedded_head, find_head
 from hermesctl.async_client import AsyncClient
 from hermesctl.errors import ExitCode, HermesError, NotFound, Problem, UsageError
@@ -57,6 +58,8 @@ def run(
     async def with_client() -> ExitCode | None:
         client = AsyncClient(named, local=local)
         with progress(waiting):
+            if local:
+                await own_head.start(os.environ, say=say)
             async with client:
                 return await body(client)
 

@@ -134,9 +134,16 @@ def submit(
             console.print()
             console.print(await _look_further(client, submission, there))
             return None
-        return outcome(detail)
+        return _ended(detail, local)
 
     run(body, head=head, local=local, interrupted=lambda: _interrupted(far), waiting="")
+
+
+def _ended(detail: StudyDetail, local: bool) -> ExitCode:
+    """The exit code of a study that has finished; what is not over with it is said."""
+    if local:
+        say(f"your head and node stay; {command('local stop')} ends them")
+    return outcome(detail)
 
 
 async def _finished(client: AsyncClient, submission: Submission) -> StudyDetail:

@@ -121,6 +121,29 @@ async def test_separate_daemons_run_a_study_with_nothing_but_defaults(home: Home
                 os.kill(pid, 9)
 
 
+@pytest.mark.timeout(180)
+async def test_a_local_head_is_begun_with_a_word_and_stays_with_a_word(home: Home) -> None:
+    (home.project / "train.py").write_text(SCRIPT)
+    submit = ("submit", "train.py", "--grid", "rate=0.5,0.25", "--local", "--follow")
+    begun, stays = "starting a head and a node for you", "your head and node stay"
+    try:
+        code, said = await home.hermesctl(*submit)
+        assert code == 0, said
+        assert said.startswith(begun)
+        assert "nothing runs on the head" not in said
+        assert stays in said.splitlines()[-1]
+        code, said = await home.hermesctl(*submit, "--again")
+        assert code == 0, said
+        assert begun not in said
+        assert stays in said.splitlines()[-1]
+        code, said = await home.hermesctl("local", "stop")
+        assert (code, said.splitlines()[-1]) == (0, "stopped")
+    finally:
+        for pid, _ in processes(home.folder):
+            if pid != os.getpid():
+                os.kill(pid, 9)
+
+
 @pytest.mark.timeout(60)
 async def test_a_head_without_a_node_says_how_to_add_one(home: Home) -> None:
     (home.project / "train.py").write_text(SCRIPT)

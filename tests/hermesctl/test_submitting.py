@@ -146,7 +146,7 @@ def test_printed_commands_name_the_head_where_another_would_be_found(
     assert f"hermesctl --head {own} best digits" in look("--local")
 
 
-async def started(environment: Mapping[str, str]) -> None:
+async def started(environment: Mapping[str, str], say: object = None) -> None:
     """The fake head runs already."""
 
 
