@@ -93,6 +93,7 @@ def test_a_run_ended_at_every_boundary(
         ("FOLDS", (3, 10, 18)),
         ("SCATTERED", (2, 4, 7)),
         ("BARS", (3, 9, 16, 18)),
+        ("ITERATED", (2, 7, 8, 17)),
     ],
 )
 def test_several_suspends_in_one_run(

@@ -601,6 +601,32 @@ for epoch in range(3):
 final(seen, digest(model), counts)
 """
 
+# What only the lines between the passes take from may be of any kind.
+ITERATED = """
+import itertools
+class Noise:
+    def __init__(self):
+        self.numbers = itertools.count(1)
+    def __call__(self):
+        return next(self.numbers) / 100
+model = nn.Linear(6, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(data, batch_size=8, shuffle=True)
+noise, rates, turns = Noise(), itertools.cycle([0.1, 0.2, 0.3]), iter(range(60, 0, -1))
+weights, tops = iter([n / 30 for n in range(1, 30)]), (top / 10 for top in range(9, 0, -1))
+seen = []
+for epoch in range(3):
+    top = next(tops)
+    for inputs, target in loader:
+        optimizer.param_groups[0]["lr"] = next(rates) * next(weights) * top
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(inputs) + noise(), target)
+        loss.backward()
+        optimizer.step()
+        seen.append([loss.item(), next(turns)])
+final(seen, digest(model))
+"""
+
 
 def program(body: str, seeded: bool = True) -> str:
     """The whole script."""

@@ -120,7 +120,7 @@ class Session:
             return make(loader)
         if self.run is not None:
             return self.run.open(loader, make)
-        whole.note(frame, self.objects)
+        whole.note(frame, self.objects, is_outermost=not self._inside)
         self.between.begins()
         number, past = len(self._records), None
         site = f"{place(frame)} over loader {self.objects.number(loader)}"

@@ -32,6 +32,8 @@ class Between:
         """A pass is over, and left what this record says."""
         import torch
 
+        for name in self._objects.large.iterators.pass_is_over():
+            self._obstacle(f"{name} is a generator, and a pass has taken from it")
         if trained:
             self._record = record
         if self._is_used and trained:

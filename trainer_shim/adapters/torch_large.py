@@ -15,6 +15,8 @@ import sys
 from collections import deque
 from typing import Any
 
+from trainer_shim.adapters.torch_iterators import Iterators
+
 _COLUMNS = 1021  # a prime, so that rows that change places are seen
 _COLLECTIONS = (list, tuple, dict, set, frozenset)
 _KEEPING = (list, dict, set, deque)
@@ -26,6 +28,7 @@ class Large:
     def __init__(self) -> None:
         self.noting = True
         self.known: dict[int, tuple[str, int]] = {}
+        self.iterators = Iterators()
         self._collections: dict[tuple[str, int], int] = {}  # by their names
 
     def made(self, value: Any) -> str | None:
@@ -44,11 +47,15 @@ class Large:
 
     def note(self, name: str, value: Any) -> None:
         """A variable or an attribute has this value before the first pass."""
+        self.iterators.note(name, value)
         if isinstance(value, _KEEPING):
             self._collections[name, id(value)] = _held(value)
 
     def has_changed(self, name: str, value: Any) -> bool:
-        """Whether it is a collection that was noted, and holds something else by now."""
+        """Whether it is a collection that was noted, and holds something else by now; or an
+        iterator that was, and has gone on."""
+        if self.iterators.is_taken_from(name, value):
+            return True
         if not isinstance(value, _KEEPING):
             return False
         before = self._collections.get((name, id(value)))

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from trainer_shim.adapters.torch_classes import HOLDING, class_name, is_walked, slots_of
+from trainer_shim.adapters.torch_iterators import is_iterator, place_of
 from trainer_shim.adapters.torch_raw import Raw, Unplain, check
 
 if TYPE_CHECKING:
@@ -127,7 +128,10 @@ class Packer:
             except Unplain as error:
                 large = self._large if self.finds_changes else None
                 if large is not None and large.has_changed(name, value):
-                    raise TooMuch(f"which has changed and holds {error}", name) from None
+                    said = f"which has changed and holds {error}"
+                    if is_iterator(value):
+                        said = f"{error}, and a pass has taken from it"
+                    raise TooMuch(said, name) from None
         return packed
 
     def _pack(self, kind: type, value: Any) -> Tree:
@@ -147,6 +151,8 @@ class Packer:
         if kind is bytes:
             return {"bytes": value.hex()}
         packed = self._of_torch(kind, value) or pack_generator(value) or self._of_numpy(value)
+        if packed is None and is_iterator(value) and (place := place_of(value)) is not None:
+            return {"place": self.pack(place)}
         return packed if packed is not None else self._object(kind, value)
 
     def _is_large(self, value: Any) -> bool:

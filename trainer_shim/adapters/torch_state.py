@@ -10,11 +10,13 @@ import ctypes
 import json
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from trainer_shim.adapters.torch_pack import Tree
 from trainer_shim.adapters.torch_raw import Raw
 from trainer_shim.snapshot import Builder
+
+if TYPE_CHECKING:
+    from trainer_shim.adapters.torch_pack import Tree
 
 _VERSION = 3
 _STATE, _ARRAYS = "torch.json", "torch.arrays"

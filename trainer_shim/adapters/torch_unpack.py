@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Callable
 
 from trainer_shim.adapters.torch_classes import HOLDING, class_name, class_of, slots_of
+from trainer_shim.adapters.torch_iterators import moved
 from trainer_shim.adapters.torch_large import digest
 from trainer_shim.adapters.torch_pack import DICTS, LISTS, PLAIN, PLAINS, Tree
 from trainer_shim.adapters.torch_raw import Raw, Unplain
@@ -143,6 +144,9 @@ class Unpacker:
         if self._beside is None:
             raise Unplain("an iterator over a DataLoader")
         return self._beside.unpack(tree, current)
+
+    def _place(self, place: Tree, tree: Tree, current: Any) -> Any:
+        return moved(current, place)
 
     def _Size(self, sizes: list[int], tree: Tree, current: Any) -> Any:
         import torch

@@ -30,8 +30,10 @@ class CannotEver(CannotCapture):
     """What keeps the program from being copied now will do so from here on."""
 
 
-def note(frame: types.FrameType, objects: Objects) -> None:
-    """See what is large, if the first pass is yet to begin."""
+def note(frame: types.FrameType, objects: Objects, is_outermost: bool = True) -> None:
+    """See how far iterators are as a pass begins; and what is large, if it is the first."""
+    if is_outermost:
+        objects.large.iterators.pass_begins(frame)
     if not objects.large.noting:
         return
     inventory = Inventory(objects)
