@@ -166,6 +166,12 @@ class Agent:
         """Send what has been recorded since the last report."""
         self._reporter.report()
 
+    def report_if_free(self) -> None:
+        """As `report`, unless this process is amid sending something else: it may have been
+        interrupted there, by a signal handler that ends it."""
+        if not self._mailbox.is_sending:
+            self._reporter.report()
+
     def save_if_cheap(self, id: str) -> bool:
         """Copy progress here and write it as checkpoint `id` in the background, if the newest
         checkpoint is so old that this takes little of the program's time; whether it is."""

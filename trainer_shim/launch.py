@@ -8,6 +8,7 @@ Python below it can be reached. The program sees its own environment, argv and s
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.machinery
 import json
 import os
@@ -16,7 +17,7 @@ import sys
 import time
 import traceback
 import types
-from typing import Any
+from typing import Any, NoReturn
 
 from trainer_shim import commandline, hooks, installed, reach
 from trainer_shim.agent import Agent
@@ -145,6 +146,7 @@ def _run_here(launch: Launch, arguments: list[str]) -> None:
 def _outcome(agent: Agent, arguments: list[str]) -> int:
     """Run the program, to the end of its last thread, and tell how it ended; its exit code."""
     failure = None
+    _report_before_exit(agent)
     try:
         _run(arguments)
         code = 0
@@ -159,6 +161,19 @@ def _outcome(agent: Agent, arguments: list[str]) -> int:
     elif failure is not None:
         agent.failed(*failure)
     return code
+
+
+def _report_before_exit(agent: Agent) -> None:
+    """Have a program that ends itself by `os._exit` tell what it trained since the last report."""
+    exit_now, trial = os._exit, os.getpid()
+
+    @functools.wraps(exit_now)
+    def _exit(status: int) -> NoReturn:
+        if os.getpid() == trial:
+            agent.report_if_free()
+        exit_now(status)
+
+    os._exit = _exit
 
 
 def _run(arguments: list[str]) -> None:

@@ -31,6 +31,11 @@ class Mailbox:
         self.is_silent = True
         self._channel.close()
 
+    @property
+    def is_sending(self) -> bool:
+        """Whether something is being told to the host now."""
+        return self._sending.locked()
+
     def send(self, message: Message) -> None:
         """Tell the host something."""
         if self.is_silent:

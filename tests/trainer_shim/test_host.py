@@ -186,6 +186,10 @@ OUTCOMES = {
             " steps done so far, and no more than 9007199254740992"
         },
     ),
+    "import os, trainer_shim as t; t.attach().report(1, loss=2.0); os._exit(0)": (
+        "completed",
+        {"step": 1, "metrics": {"loss": 2.0}},
+    ),
     "import os; os._exit(4)": ("failed", {"error_kind": "exit", "exit_code": 4}),
     "import os; os.kill(os.getpid(), 9)": ("failed", {"error_kind": "killed", "exit_code": -9}),
     "import os, signal; os.kill(os.getpid(), 11)": ("failed", {"error_kind": "signal"}),
