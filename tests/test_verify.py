@@ -470,6 +470,17 @@ def test_event_files_of_one_folder_are_one_run() -> None:
     )
 
 
+def test_of_a_graph_beside_a_checkpoint_only_that_it_is_there_counts() -> None:
+    def run(graph: str, **more: str) -> Outcome:
+        files = {"best.index": "1", "best.meta": graph, "other.meta": "2", **more}
+        return outcome(0.1, files=files)
+
+    assert first_shown(run("a"), run("a"), run("b")) is None
+    found = first_shown(run("a"), run("a"), run("b", **{"other.meta": "3"}))
+    assert found is not None
+    assert found.name == "file other.meta"
+
+
 def test_a_state_is_its_arrays_where_they_are_apart() -> None:
     files = {name: {"sha256": name * 20} for name in ("keras.arrays", "keras.state", "model.keras")}
     assert list(state_of(files)) == ["keras.arrays"]
