@@ -142,6 +142,8 @@ def test_a_program_that_cannot_repeat_itself_is_never_called_exact(study: Path) 
     program(study, noise=NOISE)
     found = certificate(study, "--steps", "4", code=1)
     assert not found["identical"]
+    assert found["fidelity"] != "exact"
+    assert "two undisturbed runs of it part" in found["reason"]
     for tier in found["tiers"]:
         assert tier["verdict"] == "cannot repeat itself"
         assert tier["why"].startswith("two undisturbed runs part: step 1: loss: ")

@@ -86,7 +86,10 @@ async def certify(
         tiers = [
             TierVerdict(tier, Verdict.UNREPEATABLE, (), 0, 0, difference, why) for tier in TIERS
         ]
-        return Certificate(length, first.level, first.reason, tuple(tiers))
+        # What the agent saw gave no sign of it.
+        level = "exact-if-deterministic" if first.level == "exact" else first.level
+        reason = f"{first.reason}; two undisturbed runs of it part"
+        return Certificate(length, level, reason, tuple(tiers))
     tiers = []
     for tier in TIERS:
         if tier == "checkpoint" and first.level == "park-only":
