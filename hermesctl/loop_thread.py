@@ -141,12 +141,14 @@ class LoopThread:
         except UsageError:
             coroutine.close()  # it was not begun
             raise
-        except BaseException:
+        except BaseException as error:
             # Ctrl-C lands here, not in the loop's thread, perhaps before anything was begun. A
             # stream can't be closed before the task that reads it is over.
             self._loop.call_soon_threadsafe(self._cancel, ended)
             wait([ended])
             coroutine.close()
+            if isinstance(error.__context__, KeyboardInterrupt):
+                raise KeyboardInterrupt from None  # it broke into Python's own waiting
             raise
         if task.cancelled():
             raise UsageError("the client was closed during the call")

@@ -58,8 +58,10 @@ SCRIPTS = {
 
 def script(text: str) -> subprocess.Popen[str]:
     lines = "\n".join(line[8:] for line in text.splitlines())
+    program = f"import os, sys\nfrom hermesctl import Client\n{lines}"
     return subprocess.Popen(
-        [sys.executable, "-c", f"import os, sys\nfrom hermesctl import Client\n{lines}"],
+        # From Python 3.12 on, that a process with threads forks is a warning.
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
