@@ -16,6 +16,9 @@ from trainer_shim.adapters.torch_iterators import Iterators, moved, place_of
 from trainer_shim.adapters.torch_raw import Unplain
 from trainer_shim.adapters.torch_state import OtherProgram
 
+# Python 3.12 and 3.13 say that the place of a `cycle` will be known no more; by default to nobody.
+pytestmark = pytest.mark.filterwarnings("ignore:Pickle, copy:DeprecationWarning")
+
 NUMBERS = st.integers(-5, 5)
 LISTS = st.lists(NUMBERS, max_size=6)
 MAKERS: st.SearchStrategy[Callable[[], Iterator[Any]]] = st.one_of(

@@ -14,7 +14,7 @@ import itertools
 import types
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from trainer_shim.adapters.torch_program import of_program
@@ -116,7 +116,8 @@ def _state(value: Any, deep: int = 0) -> Any:
     at = None
     if isinstance(value, _PLAIN):
         return value
-    if deep == _DEEP or not (is_iterator(value) or type(value) is tuple):  # a tuple: of a `map`
+    is_held = type(value) is tuple and len(value) < _FEW  # by a `map`, what it reads
+    if deep == _DEEP or not (is_held or is_iterator(value)):
         return id(value)
     known = place_of(value)
     if known is not None:
@@ -173,8 +174,9 @@ class Iterators:
 
 def _of(value: Any) -> list[Any]:
     """The iterators that a value is, or holds as a list or the like."""
-    items = value.values() if isinstance(value, dict) else value
-    items = items if isinstance(value, (dict, list, tuple)) and len(value) < _FEW else [value]
+    items: Iterable[Any] = [value]
+    if type(value) in (dict, list, tuple) and len(value) < _FEW:  # no class of the program's own
+        items = value.values() if type(value) is dict else value
     return [one for one in items if is_iterator(one)]
 
 
