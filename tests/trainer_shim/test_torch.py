@@ -43,6 +43,7 @@ EVERY = [
     pytest.param("PAIR", 10),
     pytest.param("REDRAWN", 12),
     pytest.param("NESTED", 9),
+    pytest.param("ITERATED", 21),
 ]
 
 
