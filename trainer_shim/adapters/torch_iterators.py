@@ -37,7 +37,10 @@ Place = list[Any]
 
 def is_iterator(value: Any) -> bool:
     """Whether it is an iterator of Python itself, a generator among them."""
-    return type(value).__module__ in ("builtins", "itertools") and isinstance(value, Iterator)
+    kind = type(value)
+    if kind in _PLAIN or kind.__module__ not in ("builtins", "itertools"):
+        return False
+    return issubclass(kind, Iterator)
 
 
 def place_of(value: Any) -> Place | None:
