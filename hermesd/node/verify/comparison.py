@@ -142,7 +142,9 @@ def first_shown(before: Outcome, again: Outcome, after: Outcome) -> Difference |
 def _files(run: Outcome) -> dict[str, str]:
     """The sums of a run's files. Of the graph that TensorFlow 1 writes beside a checkpoint only
     that it is there: its maps come in another order now and then, by chance."""
-    graphs = {f"{name.removesuffix('.index')}.meta" for name in run.files if ".index" in name}
+    graphs = {
+        f"{name.removesuffix('.index')}.meta" for name in run.files if name.endswith(".index")
+    }
     return {name: "a graph" if name in graphs else sums for name, sums in run.files.items()}
 
 
