@@ -8,12 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
 
-from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from hermesctl.errors import Problem, UsageError
 from hermesctl.expectations import expectation
 from hermesctl.records import Study, Submission, Trial
+from hermesctl.schema import short_enum_name
+from hermesd.pb.hermes.v1 import types_pb2 as types
 
 StudyRef: TypeAlias = str | Study | Submission
 TrialRef: TypeAlias = str | Trial
@@ -68,6 +70,24 @@ def asked(kind: type[Request], **fields: Any) -> Request:
             expected = expectation(field) + _LIMITS.get(field.cpp_type, "")
             raise refused(name.removesuffix("_sequence"), value, expected) from None
     return request
+
+
+def ranking(metric: str, goal: str = "", by: str = "") -> types.Metric:
+    """What a leaderboard is to rank by; empty words are left to the head. Raises UsageError."""
+    return asked(
+        types.Metric,
+        name=metric,
+        goal=_number("goal", goal, types.Goal.DESCRIPTOR) if goal else None,
+        mode=_number("by", by, types.MetricMode.DESCRIPTOR) if by else None,
+    )
+
+
+def _number(name: str, word: object, enum: EnumDescriptor) -> int:
+    """The value of an enum that a word of the study file stands for."""
+    known = {short_enum_name(enum, each.number): each.number for each in enum.values if each.number}
+    if not isinstance(word, str) or word not in known:
+        raise refused(name, word, f"one of {', '.join(known)}")
+    return known[word]
 
 
 def refused(name: str, value: object, expected: str) -> UsageError:

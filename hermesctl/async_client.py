@@ -16,12 +16,12 @@ from google.protobuf.message import Message
 
 from hermesctl import from_wire, local
 from hermesctl.address import embedded_head, find_head
-from hermesctl.asking import StudyRef, asked, path_of, refused, study_id
+from hermesctl.asking import StudyRef, asked, path_of, ranking, refused, study_id
 from hermesctl.async_upkeep import AsyncUpkeep
 from hermesctl.connection import PATIENCE_SECONDS, Connection, new_request_id
 from hermesctl.errors import StudyFileError, UsageError
 from hermesctl.likeness import program
-from hermesctl.records import Stopped, Submission
+from hermesctl.records import MetricChoice, Stopped, Submission
 from hermesctl.snapshot import snapshot
 from hermesctl.study_writer import plugin_label, study_data
 from hermesctl.submission import (
@@ -224,6 +224,25 @@ class AsyncClient(AsyncUpkeep):
             )
             ids += (await self.connection.call(self.connection.stub.ExtendStudy, request)).trials
         return ids
+
+    async def set_metric(
+        self, study: StudyRef, metric: str, *, goal: str = "", by: str = ""
+    ) -> MetricChoice:
+        """Have a study's leaderboard rank by another metric that its trials have reported.
+
+        `goal` is `minimize` or `maximize`; without one the goal that the study gives that metric,
+        else `minimize`. `by` is which value counts, `last` or `best`, or of the study's signal
+        `smoothed`, the mean of its last tenth; without one `smoothed` for the signal, else `last`.
+        What policies read is not changed; the answer's notes say so where it matters.
+
+        Raises UsageError for a metric that nobody reported, Refused while nobody reported any.
+        """
+        await self._check_version()
+        request = asked(pb.SetMetricRequest, request_id=new_request_id(), study=study_id(study))
+        request.metric.CopyFrom(ranking(metric, goal, by))
+        return from_wire.metric_choice(
+            await self.connection.call(self.connection.stub.SetMetric, request)
+        )
 
     async def remove(self, study: StudyRef) -> None:
         """Forget a study with all that it left on disks."""

@@ -11,7 +11,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 from hermesctl import from_wire
-from hermesctl.asking import StudyRef, TrialRef, asked, path_of, study_id, trial_id
+from hermesctl.asking import StudyRef, TrialRef, asked, path_of, ranking, study_id, trial_id
 from hermesctl.connection import Connection
 from hermesctl.errors import NotFound
 from hermesctl.events import Event
@@ -21,6 +21,7 @@ from hermesctl.follow import RECONNECT_SECONDS, OnGap, follow_logs, follow_study
 from hermesctl.node_records import Node
 from hermesctl.records import (
     Curve,
+    Leaderboard,
     ServerInfo,
     Study,
     StudyDetail,
@@ -97,11 +98,19 @@ class AsyncReader:
             await self.connection.call(self.connection.stub.GetTrial, request)
         )
 
-    async def best(self, study: StudyRef, count: int = 10) -> list[Trial]:
-        """The leaderboard: at most `count` trials, best first; those without a metric last."""
+    async def best(
+        self, study: StudyRef, count: int = 10, *, metric: str = "", goal: str = "", by: str = ""
+    ) -> Leaderboard:
+        """The leaderboard: at most `count` trials, best first; those without a metric last.
+
+        With a `metric`, `goal` or `by` they are ranked by these this once, as of `set_metric`.
+        """
         request = asked(pb.BestTrialsRequest, study=study_id(study), count=count)
+        if metric or goal or by:
+            name = metric or (await self.study(study)).study.metric
+            request.metric.CopyFrom(ranking(name, goal, by))
         response = await self.connection.call(self.connection.stub.BestTrials, request)
-        return [from_wire.trial(message) for message in response.trials]
+        return from_wire.leaderboard(response)
 
     async def curve(self, trial: TrialRef, metric: str = "", max_points: int = 0) -> Curve:
         """A metric of a trial by step; the signal if none is named, all points if no maximum.

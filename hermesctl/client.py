@@ -23,6 +23,8 @@ from hermesctl.loop_thread import LoopThread
 from hermesctl.node_records import Node
 from hermesctl.records import (
     Curve,
+    Leaderboard,
+    MetricChoice,
     ServerInfo,
     Stopped,
     Study,
@@ -99,9 +101,11 @@ class Client:
         """See AsyncClient.trial."""
         return self._run(self._client.trial(trial))
 
-    def best(self, study: StudyRef, count: int = 10) -> list[Trial]:
+    def best(
+        self, study: StudyRef, count: int = 10, *, metric: str = "", goal: str = "", by: str = ""
+    ) -> Leaderboard:
         """See AsyncClient.best."""
-        return self._run(self._client.best(study, count))
+        return self._run(self._client.best(study, count, metric=metric, goal=goal, by=by))
 
     def curve(self, trial: TrialRef, metric: str = "", max_points: int = 0) -> Curve:
         """See AsyncClient.curve."""
@@ -238,6 +242,12 @@ class Client:
         NotFound, and Refused where a trial can't be extended.
         """
         return self._run(self._client.extend(*targets, stop=stop, parameters=parameters))
+
+    def set_metric(
+        self, study: StudyRef, metric: str, *, goal: str = "", by: str = ""
+    ) -> MetricChoice:
+        """See AsyncClient.set_metric."""
+        return self._run(self._client.set_metric(study, metric, goal=goal, by=by))
 
     def remove(self, study: StudyRef) -> None:
         """See AsyncClient.remove."""

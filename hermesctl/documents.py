@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hermesctl.output import plain, row
-from hermesctl.records import Study, StudyDetail, Submission, Trial, TrialState
+from hermesctl.records import Leaderboard, Study, StudyDetail, Submission, Trial, TrialState
 from hermesctl.views import study_progress
 from hermesctl.yaml_text import Data
 
@@ -48,11 +48,14 @@ def study_document(detail: StudyDetail) -> dict[str, Data]:
     return data
 
 
-def best_document(study: Study, trials: list[Trial]) -> dict[str, Data]:
-    """The leaderboard for programs; others build on its keys."""
+def best_document(study: Study, trials: Leaderboard) -> dict[str, Data]:
+    """The leaderboard for programs; others build on its keys. `mode` is which value of the metric
+    counts: last, best, or smoothed."""
     return {
         "study": study.id,
-        "metric": study.metric,
+        "metric": trials.metric,
+        "goal": trials.metric_goal,
+        "mode": trials.metric_mode,
         "trials": [best_row(trial) for trial in trials],
     }
 

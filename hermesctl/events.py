@@ -45,6 +45,7 @@ class EventKind(StrEnum):
     TRUSTED = "trusted"
     YIELDED = "yielded"
     RECLAIMED = "reclaimed"
+    METRIC_CHOSEN = "metric-chosen"
     # An event of a newer head that this client has no word for.
     OTHER = "other"
 

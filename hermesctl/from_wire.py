@@ -157,6 +157,8 @@ def study(message: pb.Study) -> records.Study:
         notices=tuple(message.notices),
         policy_label=_policy_label(message),
         deciding=plugin_label(message.deciding),
+        metric_goal=enum_word(types.Goal.DESCRIPTOR, message.ranking.metric.goal),
+        metric_mode=enum_word(types.MetricMode.DESCRIPTOR, message.ranking.metric.mode),
     )
 
 
@@ -166,6 +168,28 @@ def _policy_label(message: pb.Study) -> str:
     placement = message.placement
     plain = placement.name == "free" and not placement.settings
     return plugin_label(policy, None if plain else placement)
+
+
+def leaderboard(message: pb.BestTrialsResponse) -> records.Leaderboard:
+    """The best trials, and what ranks them."""
+    metric = message.ranking.metric
+    return records.Leaderboard(
+        map(trial, message.trials),
+        metric.name or _DEFAULT_METRIC,
+        enum_word(types.Goal.DESCRIPTOR, metric.goal),
+        enum_word(types.MetricMode.DESCRIPTOR, metric.mode),
+    )
+
+
+def metric_choice(message: pb.SetMetricResponse) -> records.MetricChoice:
+    """What a study is ranked by from now on."""
+    metric = message.ranking.metric
+    return records.MetricChoice(
+        metric.name,
+        enum_word(types.Goal.DESCRIPTOR, metric.goal),
+        enum_word(types.MetricMode.DESCRIPTOR, metric.mode),
+        tuple(message.notes),
+    )
 
 
 def study_detail(message: pb.GetStudyResponse) -> records.StudyDetail:

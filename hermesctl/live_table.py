@@ -31,7 +31,7 @@ def live_trials(
     """
     order = sorted(detail.trials, key=_live_order)
     shown = order[:room]
-    metric = cut(detail.study.metric, _METRIC_NAME_LENGTH)
+    metric = cut(detail.study.ranked_by, _METRIC_NAME_LENGTH)
     names = varying(detail.trials)
     parameters = [params_text(trial.params, names) for trial in shown]
     columns = {

@@ -114,6 +114,27 @@ FileToOption: TypeAlias = Annotated[
 ForceOption: TypeAlias = Annotated[
     bool, typer.Option("--force", help="Replace what is there.", show_default=False)
 ]
+GoalOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--goal",
+        metavar="minimize|maximize",
+        help="Which of its values is the best. Default: as the study says of it, else minimize.",
+        show_default=False,
+        autocompletion=lambda: ["minimize", "maximize"],
+    ),
+]
+ByOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--by",
+        metavar="last|best|smoothed",
+        help="Which value of a trial counts; smoothed, of the study's signal alone, is the mean of"
+        " its last tenth. Default: smoothed for the signal, else last.",
+        show_default=False,
+        autocompletion=lambda: ["last", "best", "smoothed"],
+    ),
+]
 StudyArgument: TypeAlias = Annotated[
     str,
     typer.Argument(

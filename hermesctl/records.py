@@ -6,7 +6,7 @@ knows the wire; from_wire.py makes these from its messages. A record's repr is o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
@@ -162,7 +162,9 @@ class Trial:
 class Study:
     """A submitted search. `spec` is its study file's content as plain data.
 
-    `metric` names what ranks its trials, `metric_reason` why if the study names none. `paused`:
+    `metric` names what ranks its trials, `metric_reason` why if the study names none, `metric_goal`
+    and `metric_mode` which of its values is the best and which one counts (`last`, `best`, or
+    `smoothed`, the mean of the last tenth), empty if the head does not say. `paused`:
     nothing happens until some of its trials are resumed. `waits_for`: none of its trials is on a
     device, and this says who has those that it could use. `reported` names the metrics that were
     seen, `program_sha256` is of the file that it runs, `notices` say what its author should know.
@@ -197,6 +199,13 @@ class Study:
     notices: tuple[str, ...] = ()
     policy_label: str = ""
     deciding: str = ""
+    metric_goal: str = ""
+    metric_mode: str = ""
+
+    @property
+    def ranked_by(self) -> str:
+        """The metric as it heads a table: `loss (smoothed)`."""
+        return ranked_by(self.metric, self.metric_mode)
 
     @property
     def trial_count(self) -> int:
@@ -294,6 +303,36 @@ class ServerInfo:
     read_only: bool
     read_only_reason: str
     journal_sequence: int
+
+
+class Leaderboard(list[Trial]):
+    """Trials, best first, and what ranks them: see `Study.metric`."""
+
+    def __init__(self, trials: Iterable[Trial], metric: str, goal: str, mode: str) -> None:
+        super().__init__(trials)
+        self.metric = metric
+        self.metric_goal = goal
+        self.metric_mode = mode
+
+    @property
+    def ranked_by(self) -> str:
+        """The metric as it heads a table: `loss (smoothed)`."""
+        return ranked_by(self.metric, self.metric_mode)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricChoice:
+    """What a study is ranked by from now on; `notes` say what its author should know."""
+
+    metric: str
+    goal: str
+    mode: str
+    notes: tuple[str, ...]
+
+
+def ranked_by(metric: str, mode: str) -> str:
+    """A metric as it heads a table."""
+    return f"{metric} (smoothed)" if mode == "smoothed" else metric
 
 
 def share(part: float, rest: float) -> float:

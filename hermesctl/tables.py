@@ -10,7 +10,7 @@ from rich.text import Text
 
 from hermesctl.explanations import Explanation
 from hermesctl.grid import PARAMETERS, Grid
-from hermesctl.records import Checkpoint, Params, Study, Trial, TrialState
+from hermesctl.records import Checkpoint, Params, Study, Trial, TrialState, ranked_by
 from hermesctl.text import cut, duration, number, one_line, percent, printable, size
 from hermesctl.yaml_text import Data
 
@@ -67,6 +67,12 @@ def value_text(value: Data) -> str:
     return cut(str(value), _VALUE_LENGTH)
 
 
+def param_text(trial: Trial, name: str) -> str:
+    """A hyper-parameter's value, short; a dash where the trial has none of that name: others may
+    have got it when they were extended."""
+    return value_text(trial.params[name]) if name in trial.params else "-"
+
+
 def params_text(params: Params, names: Sequence[str] | None = None) -> str:
     """`learning_rate=0.001 optimizer=adam`, of those named or of all."""
     shown = params if names is None else {n: params[n] for n in names if n in params}
@@ -97,7 +103,7 @@ def trials_table(trials: Sequence[Trial], metric: str, wide: bool) -> Grid:
             cell(step_text(trial)),
             cell(number(trial.metric)),
             cell(number(trial.signal)),
-            *(cell(value_text(trial.params.get(name))) for name in names),
+            *(cell(param_text(trial, name)) for name in names),
         ]
         if wide:
             cells += [
@@ -128,7 +134,7 @@ def leaderboard(trials: Sequence[Trial], metric: str, wide: bool) -> Grid:
             cell(number(trial.metric)),
             cell(step_text(trial)),
             state_cell(trial),
-            *(cell(value_text(trial.params.get(name))) for name in names),
+            *(cell(param_text(trial, name)) for name in names),
             cell(str(trial.preemptions)),
             cell(percent(trial.overhead_share)),
             cell(trial.fidelity or "-"),
@@ -168,6 +174,13 @@ def studies_table(studies: Sequence[Study], wide: bool) -> Grid:
     return table
 
 
+def ranking_text(metric: str, goal: str, mode: str) -> str:
+    """`val_accuracy, the highest first`, and which value counts if it is not the last."""
+    order = {"minimize": "the lowest first", "maximize": "the highest first"}.get(goal, "")
+    value = "by the best value of each trial" if mode == "best" else ""
+    return ", ".join(filter(None, (printable(ranked_by(metric, mode)), order, value)))
+
+
 def policy_text(policy: str, deciding: str) -> str:
     """What decides, and which policy should if it has failed: `fifo (asha failed)`."""
     return f"{deciding} ({policy} failed)" if deciding else policy or "-"
@@ -175,7 +188,7 @@ def policy_text(policy: str, deciding: str) -> str:
 
 def best_value(study: Study) -> str:
     """`val_loss 0.25`; a dash while nothing was measured."""
-    return "-" if study.best_metric is None else f"{study.metric} {number(study.best_metric)}"
+    return "-" if study.best_metric is None else f"{study.ranked_by} {number(study.best_metric)}"
 
 
 def checkpoints_table(saved: Sequence[tuple[str, Checkpoint]]) -> Grid:

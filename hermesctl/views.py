@@ -77,7 +77,7 @@ def status_view(detail: StudyDetail, said: Mapping[str, str]) -> RenderableType:
         ("progress", percent(study_progress(trials))),
         ("pool", study.pool),
         ("policy", policy_text(study.policy_label, study.deciding)),
-        ("ranked by", " · ".join(filter(None, (study.metric, study.metric_reason)))),
+        ("ranked by", " · ".join(filter(None, (study.ranked_by, study.metric_reason)))),
         ("best so far", best_text(study, trials)),
         ("devices", _devices_text(trials)),
         ("device time", f"{duration(study.busy_seconds)} training"),
@@ -197,7 +197,7 @@ def final_view(
     parts: list[RenderableType] = [
         Text(f"{printable(study.id)}: {counts_text(study)}", style="bold"),
         Text(),
-        leaderboard(best, study.metric, wide=False),
+        leaderboard(best, study.ranked_by, wide=False),
         *more_trials(study, len(best)),
         *_unmeasured(detail),
         *notices_view(study.notices),

@@ -15,8 +15,10 @@ from hermesctl.documents import study_document
 from hermesctl.export import points_as_csv, wants_csv, write_file
 from hermesctl.live import said_last
 from hermesctl.options import (
+    ByOption,
     FileToOption,
     ForceOption,
+    GoalOption,
     HeadOption,
     NameOption,
     OutputOption,
@@ -32,7 +34,7 @@ from hermesctl.running import NounGroup, confirm, run
 from hermesctl.simulation import simulated
 from hermesctl.study_file import Document
 from hermesctl.submission import from_changed_spec
-from hermesctl.tables import studies_table, trials_table
+from hermesctl.tables import ranking_text, studies_table, trials_table
 from hermesctl.terminal import say, stdout, write_bytes
 from hermesctl.text import changed, count, printable, size
 from hermesctl.trees import parse_assignments, tree_of, with_flags
@@ -79,7 +81,7 @@ def show(
             return
         rows = [row(trial) for trial in detail.trials]
         document = {**study_document(detail), "trials": rows}
-        metric = detail.study.metric
+        metric = detail.study.ranked_by
         said = await said_last(client, detail) if output.for_people else {}
         emit(
             stdout(),
@@ -177,6 +179,34 @@ def extend(study: StudyArgument, settings: RaiseOption = None, head: HeadOption 
     async def body(client: AsyncClient) -> None:
         extended = await client.extend(study, stop=rules, parameters=values)
         say(f"{count(len(extended), 'trial')} extended")
+
+    run(body, head=head)
+
+
+@app.command()
+def metric(
+    study: StudyArgument,
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A metric that its trials have reported.")
+    ],
+    goal: GoalOption = "",
+    by: ByOption = "",
+    head: HeadOption = None,
+) -> None:
+    """Rank a study by another metric from now on, also one that has finished.
+
+    Policies go on reading the study's signal. To look once: `best --metric NAME`.
+
+    Example: hermesctl study metric digits val_accuracy --goal maximize
+    """
+
+    async def body(client: AsyncClient) -> None:
+        found = (await client.study(study)).study
+        chosen = await client.set_metric(found, name, goal=goal, by=by)
+        words = ranking_text(chosen.metric, chosen.goal, chosen.mode)
+        say(f"{printable(found.id)} is ranked by {words}")
+        for note in chosen.notes:
+            say(f"note: {printable(note)}")
 
     run(body, head=head)
 

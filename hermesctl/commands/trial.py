@@ -65,7 +65,7 @@ def list_trials(
         detail = await client.study(await chosen_study(client, study))
         trials = detail.trials
         rows = [row(trial) for trial in trials]
-        metric = detail.study.metric
+        metric = detail.study.ranked_by
         document: dict[str, Data] = {"study": detail.study.id, "trials": rows}
         emit(stdout(), output, document, rows, lambda wide: trials_table(trials, metric, wide))
 

@@ -17,11 +17,18 @@ from hermesctl.event_lines import event_line
 from hermesctl.events import Plain
 from hermesctl.idle import hindrances
 from hermesctl.live import LEADERBOARD_LENGTH, concerns, heeded, said_last, show_top
-from hermesctl.options import HeadOption, LatestStudyArgument, OutputOption, TrialArgument
+from hermesctl.options import (
+    ByOption,
+    GoalOption,
+    HeadOption,
+    LatestStudyArgument,
+    OutputOption,
+    TrialArgument,
+)
 from hermesctl.output import Format, emit, json_line, row, write
 from hermesctl.program_output import TerminalFilter
 from hermesctl.running import chosen_study, outcome, run
-from hermesctl.tables import leaderboard
+from hermesctl.tables import cell, leaderboard, ranking_text
 from hermesctl.terminal import say, stdout, write_bytes
 from hermesctl.text import one_line, printable
 from hermesctl.views import (
@@ -199,28 +206,44 @@ def logs(
 def best(
     study: LatestStudyArgument = None,
     count: CountOption = None,
+    metric: Annotated[
+        str,
+        typer.Option(
+            "--metric",
+            metavar="NAME",
+            help="Rank by this metric, once; `study metric` does so from then on.",
+            show_default=False,
+        ),
+    ] = "",
+    goal: GoalOption = "",
+    by: ByOption = "",
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Show the leaderboard: its first trials, and all of them with -o wide, json, yaml or csv.
 
     Example: hermesctl best digits -n 1 -o json | jq .trials[0].params
+
+    Example: hermesctl best digits --metric val_accuracy --goal maximize
     """
 
     async def body(client: AsyncClient) -> None:
         chosen = (await client.study(await chosen_study(client, study))).study
         many = LEADERBOARD_LENGTH if output is Format.TABLE else max(1, chosen.trial_count)
-        trials = await client.best(chosen, count or many)
+        trials = await client.best(chosen, count or many, metric=metric, goal=goal, by=by)
         document = best_document(chosen, trials)
-        rows = [best_columns(trial, chosen.metric) for trial in trials]
+        rows = [best_columns(trial, trials.metric) for trial in trials]
+        asked = ranking_text(trials.metric, trials.metric_goal, trials.metric_mode)
+        words = f"ranked by {asked}" if metric or goal or by else chosen.metric_reason
         emit(
             stdout(),
             output,
             document,
             rows,
             lambda wide: Group(
-                leaderboard(trials, chosen.metric, wide),
+                leaderboard(trials, trials.ranked_by, wide),
                 *more_trials(chosen, len(trials)),
+                *([cell(words, "dim")] if words else []),
                 *([] if chosen.best_trial else notices_view(chosen.notices)),
             ),
         )

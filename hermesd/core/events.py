@@ -24,7 +24,9 @@ from hermesd.core.model import (
     Device,
     DeviceId,
     Fidelity,
+    Goal,
     LiveRun,
+    MetricMode,
     NodeId,
     Place,
     RunId,
@@ -91,6 +93,17 @@ class Extended:
     stop: StopRule
     parameters: tuple[tuple[str, Scalar], ...]
     argv: tuple[tuple[str, ...], ...]
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class MetricChosen:
+    """A person has the study's leaderboard rank by this metric from now on."""
+
+    study: StudyId
+    metric: str
+    goal: Goal
+    mode: MetricMode
     request_id: str
 
 
@@ -299,6 +312,7 @@ Event: TypeAlias = (
     | Cancelled
     | Retried
     | Extended
+    | MetricChosen
     | Removed
     | NodeJoined
     | NodeSilent

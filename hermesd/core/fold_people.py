@@ -10,6 +10,7 @@ from hermesd.core.change import replace
 from hermesd.core.events import (
     Cancelled,
     Extended,
+    MetricChosen,
     Paused,
     Removed,
     Retried,
@@ -17,14 +18,14 @@ from hermesd.core.events import (
     Unpaused,
 )
 from hermesd.core.history import Ending
-from hermesd.core.model import Goal, Phase, StudyId, Time, TrialId
+from hermesd.core.model import Goal, MetricMode, Phase, StudyId, Time, TrialId
 from hermesd.core.policy import Facts
 from hermesd.core.tables import Rejected, Tables
 from hermesd.core.trial import Trial
 
 
 def fold_study_event(
-    state: Tables, event: Submitted | Removed | Extended | Retried, now: Time
+    state: Tables, event: Submitted | Removed | Extended | MetricChosen | Retried, now: Time
 ) -> None:
     match event:
         case Submitted(study, specs, request_id):
@@ -69,6 +70,14 @@ def fold_study_event(
                 stages = (spec.stages[0]._replace(values=tuple(values.items())),)
                 spec = replace(spec, stages=stages, argv=argv)
                 _reopen(state, _unparked(state, trial_id), now, spec=spec, planned_steps=None)
+        case MetricChosen(study_id, metric, goal, mode, request_id):
+            study = state.study(study_id)
+            if mode is MetricMode.SMOOTHED and metric != study.signal:
+                raise Rejected(f"{metric} is not the signal of {study_id!r}, and is not smoothed")
+            state.request(request_id, ())
+            state.studies[study_id] = replace(
+                study, metric=metric, goal=goal, mode=mode, metric_chosen=True
+            )
         case Retried(trial_ids, request_id):
             _all_final(state, trial_ids)
             state.request(request_id, trial_ids)

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from hermesd.core.program import Program as Program
 from hermesd.core.program import Venv as Venv
-from hermesd.core.retrying import OnThirdFailure, RetryRule
+from hermesd.core.retrying import OnSameFailure, OnThirdFailure, RetryRule
 
 Time: TypeAlias = float
 StudyId: TypeAlias = str
@@ -92,8 +92,11 @@ class Goal(StrEnum):
 
 
 class MetricMode(StrEnum):
+    """Which value of a metric counts; `smoothed` is `Trial.loss`, which only the signal has."""
+
     LAST = "last"
     BEST = "best"
+    SMOOTHED = "smoothed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +187,8 @@ class Study:
 
     `identity` tells it from any other that ever bears or bore its name, here or at another head.
     So many `replicas` of each durable checkpoint are to lie on other nodes. Its trials run where
-    there are all `paths`. `program_sha256` is of the file that they run, "" if unknown.
+    there are all `paths`. `program_sha256` is of the file that they run, "" if unknown. With
+    `metric_chosen` a person has chosen the metric since, over what `source` says.
     """
 
     id: StudyId
@@ -216,6 +220,9 @@ class Study:
     replicas: int = 0
     required_paths: tuple[str, ...] = ()
     program_sha256: str = ""
+    metric_chosen: bool = False
+    # What is submitted today stops (the study file's default); studies of older journals went on.
+    on_same_failure: OnSameFailure = OnSameFailure.GO_ON
 
     @property
     def paths(self) -> tuple[str, ...]:

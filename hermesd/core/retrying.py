@@ -14,6 +14,13 @@ class OnThirdFailure(StrEnum):
     STUDY = "study"
 
 
+class OnSameFailure(StrEnum):
+    """What it ends when the first three trials meet the same failure before their first step."""
+
+    STUDY = "study"
+    GO_ON = "go_on"
+
+
 class RetryAction(StrEnum):
     """What a rule does about a failure: no run of the trial on that device again, none on a device
     of no more memory, no further run at all, or no run of any trial of the study on that node."""

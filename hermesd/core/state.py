@@ -12,6 +12,7 @@ from hermesd.core.events import (
     DeviceFailed,
     Event,
     Extended,
+    MetricChosen,
     NodeJoined,
     NodeLost,
     NodeSilent,
@@ -77,7 +78,7 @@ class State(Tables):
                 fold_copy_event(self, event, now)
             case Looked():
                 fold_look(self, event)
-            case Submitted() | Removed() | Extended() | Retried():
+            case Submitted() | Removed() | Extended() | MetricChosen() | Retried():
                 fold_study_event(self, event, now)
             case Paused() | Unpaused() | Cancelled():
                 fold_selection_event(self, event, now)

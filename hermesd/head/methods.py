@@ -13,8 +13,8 @@ from hermesd.pb.hermes.v1 import control_pb2, enrol_pb2, node_pb2
 CONTROL_METHODS = (
     "SubmitStudy", "PutBlob", "GetStudy", "ListStudies", "GetTrial", "ListTrials", "ListNodes",
     "GetCurve", "ExplainTrial", "BestTrials", "PauseTrials", "ResumeTrials", "StopTrials",
-    "RetryTrials", "ExtendStudy", "RemoveStudy", "WatchJournal", "TailLogs", "ExportStudy",
-    "DownloadCheckpoint", "ListUsers", "ServerInfo",
+    "RetryTrials", "ExtendStudy", "SetMetric", "RemoveStudy", "WatchJournal", "TailLogs",
+    "ExportStudy", "DownloadCheckpoint", "ListUsers", "ServerInfo",
 )  # fmt: skip
 # What concerns everybody's trials.
 UPKEEP_METHODS = ("DrainNode", "UndrainNode", "LoseNode", "ReleaseNode")

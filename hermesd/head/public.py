@@ -30,6 +30,7 @@ from hermesd.core.events import (
     DeviceFailed,
     Extended,
     FidelityKnown,
+    MetricChosen,
     MilestonePassed,
     NodeJoined,
     NodeLost,
@@ -133,6 +134,10 @@ def _entry(line: Line, state: State) -> Iterator[pb.PublicEvent]:
             kind = _SELECTIONS[type(line.entry)]
             for trial in line.entry.trials:
                 yield pb.PublicEvent(trial=trial, kind=kind)
+        case MetricChosen(study_id, metric, goal, mode):
+            words = f"ranked by {metric}: {goal}, {mode}"
+            kind = pb.PUBLIC_EVENT_KIND_METRIC_CHOSEN
+            yield pb.PublicEvent(study=study_id, kind=kind, reason=words)
         case NodeJoined(node):
             yield pb.PublicEvent(device=node, kind=pb.PUBLIC_EVENT_KIND_NODE_JOINED)
         case NodeSilent(node, reason):

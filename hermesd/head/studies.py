@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from hermesd import study as studies
-from hermesd.core.events import Event, Extended, Removed, Submitted
+from hermesd.core.events import Event, Extended, MetricChosen, Removed, Submitted
 from hermesd.core.model import Study, StudyId, Time
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
@@ -17,10 +17,10 @@ from hermesd.head import extending, fitting, names, pools, views
 from hermesd.head.access import Asker, asker
 from hermesd.head.blobs import NAME, Blobs
 from hermesd.head.loop import Head
-from hermesd.head.notices import foretold, notices
+from hermesd.head.notices import foretold, notices, unread
 from hermesd.head.occupied import waits_for
 from hermesd.head.paging import page
-from hermesd.head.ranking import Leaderboard, measure
+from hermesd.head.ranking import Leaderboard, asked_for, measure
 from hermesd.head.refusals import NotNow
 from hermesd.head.requests import carry_out, key_of
 from hermesd.head.requirements import wanting
@@ -240,6 +240,23 @@ class Studies:
             return Extended(study_id, ids, rule, parameters, lines, key)
 
         return pb.ExtendStudyResponse(trials=await carry_out(self.head, key, compose))
+
+    async def SetMetric(self, request: pb.SetMetricRequest, context: Any) -> pb.SetMetricResponse:
+        who = asker()
+        key = key_of(request, who)
+
+        def compose(state: State, now: Time) -> Event:
+            study = state.studies[names.study_id(state, request.study, who)]
+            members = [state.trials[trial] for trial in state.members[study.id]]
+            by = asked_for(study, members, request.metric)
+            return MetricChosen(study.id, by.metric, by.goal, by.mode, key)
+
+        await carry_out(self.head, key, compose)
+        state = self.head.state
+        study = state.studies[names.study_id(state, request.study, who)]
+        members = [state.trials[trial] for trial in state.members[study.id]]
+        ranking = views.ranking_view(measure(study, members))
+        return pb.SetMetricResponse(ranking=ranking, notes=unread(state, study))
 
     async def RemoveStudy(
         self, request: pb.RemoveStudyRequest, context: Any

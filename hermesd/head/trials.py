@@ -14,7 +14,7 @@ from hermesd.head.loop import Head
 from hermesd.head.notices import notices, policy_words, unread
 from hermesd.head.occupied import taken
 from hermesd.head.paging import page
-from hermesd.head.ranking import Leaderboard
+from hermesd.head.ranking import Leaderboard, asked_for
 from hermesd.head.refusals import NotNow
 from hermesd.head.requests import Mutation, carry_out, key_of
 from hermesd.head.setback import Setback
@@ -54,7 +54,11 @@ class Trials:
             raise Refused(FieldError("count", str(request.count), "1 or more, or 0"))
         state = self.head.state
         study = state.studies[names.study_id(state, request.study, asker())]
-        board = Leaderboard(state, study)
+        by = None
+        if request.HasField("metric"):
+            members = [state.trials[trial] for trial in state.members[study.id]]
+            by = asked_for(study, members, request.metric)
+        board = Leaderboard(state, study, by)
         found = [
             views.trial_view(state, trial, board.measure, board.ranks[trial.id])
             for trial in board.trials[: request.count or BEST_COUNT]

@@ -13,11 +13,11 @@ from hermesd import wire
 from hermesd.core.change import replace
 from hermesd.core.explanation import PAUSED
 from hermesd.core.history import MetricSummary
-from hermesd.core.model import Goal, MetricMode, Milestone, Phase, Quantum, Study
+from hermesd.core.model import Goal, Milestone, Phase, Quantum, Study
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.head.notices import reported
-from hermesd.head.ranking import Leaderboard, Measure
+from hermesd.head.ranking import MODES, Leaderboard, Measure, measure
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.study import spec_of
@@ -32,11 +32,6 @@ STATES: Mapping[Phase, types.TrialState] = {
     Phase.FAILED: types.TRIAL_STATE_FAILED,
     Phase.STOPPED: types.TRIAL_STATE_STOPPED,
     Phase.CANCELLED: types.TRIAL_STATE_CANCELLED,
-}
-
-MODES: Mapping[MetricMode, types.MetricMode] = {
-    MetricMode.LAST: types.METRIC_MODE_LAST,
-    MetricMode.BEST: types.METRIC_MODE_BEST,
 }
 
 
@@ -153,8 +148,11 @@ def metric_values(metrics: Mapping[str, MetricSummary], measure: Measure) -> lis
 
 def ranking_view(measure: Measure) -> pb.Ranking:
     """What is ranked, and why."""
-    metric = types.Metric(name=measure.metric, goal=GOALS[measure.goal], mode=MODES[measure.mode])
-    return pb.Ranking(metric=metric, reason=measure.reason)
+    return pb.Ranking(metric=_metric(measure), reason=measure.reason)
+
+
+def _metric(chosen: Measure) -> types.Metric:
+    return types.Metric(name=chosen.metric, goal=GOALS[chosen.goal], mode=MODES[chosen.mode])
 
 
 def study_view(
@@ -205,8 +203,11 @@ def study_view(
 
 
 def _effective_spec(study: Study) -> types.StudySpec:
-    """What was submitted, with the policy and the placement that it got if it named none."""
+    """What was submitted, with the policy and the placement that it got if it named none, and with
+    the metric that was chosen since."""
     spec = spec_of(study)
+    if study.metric_chosen:
+        spec.metric.CopyFrom(_metric(measure(study, ())))
     for message, plugin in (
         (spec.schedule.policy, study.policy),
         (spec.schedule.placement, study.placement),

@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from hermesd.core.model import HUNG_SECONDS, Goal, MetricMode, Setting, Tier
-from hermesd.core.retrying import OnThirdFailure, RetryAction
+from hermesd.core.retrying import OnSameFailure, OnThirdFailure, RetryAction
 from hermesd.pb.hermes.v1 import types_pb2 as pb
 from hermesd.refusal import FieldError, Refused, from_pydantic
 
@@ -152,6 +152,7 @@ class RetryRuleSection(Section):
 class RetrySection(Section):
     max_failures: Annotated[int, Field(ge=1, le=100)] = 3
     on_third_failure: OnThirdFailure = OnThirdFailure.TRIAL
+    on_same_failure: OnSameFailure = OnSameFailure.STUDY
     rules: Annotated[tuple[RetryRuleSection, ...], Field(max_length=100)] = ()
     hung_seconds: Annotated[Seconds, Field(ge=60)] = HUNG_SECONDS
 
@@ -192,13 +193,13 @@ class StudySection(Section):
     program: Annotated[str, Field(max_length=4096), AfterValidator(_path_or_nothing)] = ""
     command: Annotated[tuple[str, ...], Field(max_length=1000)] = ()
     method: Literal["grid", "random"] = "grid"
+    signal: SignalSection = SignalSection()
     metric: MetricSection = MetricSection()
     parameters: Annotated[dict[AxisName, dict[str, Any]], Field(max_length=AXES_LIMIT)] = Field(
         default_factory=dict
     )
     run_cap: Count | None = None
     early_terminate: EarlyTerminateSection | None = None
-    signal: SignalSection = SignalSection()
     schedule: ScheduleSection = ScheduleSection()
     resources: ResourcesSection = ResourcesSection()
     suspend: SuspendSection = SuspendSection()
@@ -213,6 +214,14 @@ class StudySection(Section):
     requires: RequiresSection = RequiresSection()
     requirements: Annotated[str, Field(max_length=REQUIREMENTS_LIMIT)] = ""
     conda: Annotated[str, Field(max_length=200), AfterValidator(_conda)] = ""
+
+    @field_validator("metric")
+    @classmethod
+    def _is_signal_if_smoothed(cls, metric: MetricSection, info: ValidationInfo) -> MetricSection:
+        signal = info.data.get("signal")
+        if metric.mode is MetricMode.SMOOTHED and signal and metric.name != signal.name:
+            raise ValueError(f"the mode last or best: only the signal ({signal.name}) is smoothed")
+        return metric
 
     @field_validator("conda")
     @classmethod

@@ -148,6 +148,7 @@ def _study(
         required_paths=tuple(dict.fromkeys(section.requires.paths)),
         max_failures=section.retry.max_failures,
         on_third_failure=section.retry.on_third_failure,
+        on_same_failure=section.retry.on_same_failure,
         hung_seconds=section.retry.hung_seconds,
         retry_rules=tuple(RetryRule(rule.match, rule.do) for rule in section.retry.rules),
         device_kind=section.resources.device_kind,

@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 
-from hermesd.core.model import Phase, StopRule
-from hermesd.head.ranking import Leaderboard
+from hermesd.core.events import Reported
+from hermesd.core.model import MetricMode, Phase, StopRule
+from hermesd.head.ranking import SMOOTHED, Leaderboard
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
 from hermesd.pb.hermes.v1 import types_pb2 as types
-from tests.core.playbook import completed, play, reported, started, written
-from tests.head.heads import Node, World, world
+from tests.core.playbook import completed, play, reported, run, started, written
+from tests.head.heads import Node, World, request_id, world
 from tests.study_specs import spec
 
 
@@ -178,3 +181,138 @@ async def test_a_metric_that_is_named_is_the_one(head: World, node: Node) -> Non
         types.GOAL_MINIMIZE,
         types.METRIC_MODE_LAST,
     )
+
+
+def test_the_default_is_ranked_by_what_policies_read_and_not_by_the_last_mini_batch() -> None:
+    book = play(trials=2, devices=2)
+    steady, lucky = [0.5] * 40, [0.9] * 39 + [0.1]
+    for trial, losses in enumerate((steady, lucky)):
+        run = f"s/{trial}#1"
+        book.tell(started(run), reported(run, 40, losses, metrics=(("loss", losses[-1]),)))
+    board = Leaderboard(book.state, book.state.studies["s"])
+    assert [trial.id for trial in board.trials] == ["s/0", "s/1"]
+    assert (board.measure.mode, board.measure.reason) == (MetricMode.SMOOTHED, SMOOTHED)
+    assert [board.measure.value(trial) for trial in board.trials] == [
+        trial.loss for trial in board.trials
+    ]
+
+
+@pytest.mark.parametrize("apiece", [1, 7, 40, 400])
+def test_the_smoothed_loss_hardly_depends_on_how_it_was_reported(apiece: int) -> None:
+    losses = [1 / (1 + step / 50) for step in range(400)]
+    book = play(trials=1, devices=1).tell(started("s/0#1"))
+    for end in [*range(apiece, 400, apiece), 400]:
+        start = end - apiece if end % apiece == 0 else end - 400 % apiece
+        some = losses[start:end]
+        book.tell(reported("s/0#1", end, some, metrics=(("loss", some[-1]),)))
+    board = Leaderboard(book.state, book.state.studies["s"])
+    exact = sum(losses[-40:]) / 40
+    assert board.measure.value(book.trial()) == pytest.approx(exact, rel=0.02)
+
+
+def test_a_diverged_trial_is_not_ranked_by_what_it_was_before() -> None:
+    book = play(trials=1, devices=1, stop=StopRule(on_nan=False)).tell(started("s/0#1"))
+    book.tell(reported("s/0#1", 5, [0.5] * 5, metrics=(("loss", 0.5),)))
+    book.tell(Reported(run("s/0#1"), 6, (), (("loss", math.nan),)))
+    board = Leaderboard(book.state, book.state.studies["s"])
+    assert board.ranks == {"s/0": 0}
+
+
+async def choose(head: World, name: str, **fields: Any) -> pb.SetMetricResponse:
+    request = pb.SetMetricRequest(study="digits", metric=types.Metric(name=name, **fields))
+    request.request_id = request_id()
+    answer = await head.control.SetMetric(request)
+    assert isinstance(answer, pb.SetMetricResponse)
+    return answer
+
+
+async def test_a_study_is_ranked_by_a_metric_that_is_chosen_while_it_runs(
+    head: World, node: Node
+) -> None:
+    await head.submit()
+    for number, launch in (await launched(node)).items():
+        await node.report(launch, 1, [number / 10], val_acc=number / 100)
+    await node.settle()
+    assert order(await best(head)) == [(1, 1), (2, 2), (3, 3), (4, 4)]
+    answer = await choose(head, "val_acc", goal=types.GOAL_MAXIMIZE)
+    last = types.METRIC_MODE_LAST
+    chosen = types.Metric(name="val_acc", goal=types.GOAL_MAXIMIZE, mode=last)
+    assert (answer.ranking.metric, answer.ranking.reason) == (chosen, "")
+    assert order(await best(head)) == [(4, 1), (3, 2), (2, 3), (1, 4)]
+    shown = await study(head)
+    assert (shown.best_trial, shown.best_metric) == ("digits/4", 0.04)
+    assert shown.spec.metric == chosen, "a clone ranks by it, too"
+    assert head.state.studies["digits"].signal == "loss", "what policies read is the study's own"
+    again = await choose(head, "loss")
+    assert again.ranking.metric.mode == types.METRIC_MODE_SMOOTHED
+    assert order(await best(head)) == [(1, 1), (2, 2), (3, 3), (4, 4)]
+    lines = [event async for each in events(head) for event in each.events]
+    told = [e.reason for e in lines if e.kind == pb.PUBLIC_EVENT_KIND_METRIC_CHOSEN]
+    first = "ranked by val_acc: maximize, last"
+    assert told == [first, "ranked by loss: minimize, smoothed"]
+
+
+def events(head: World) -> Any:
+    return head.control.WatchJournal(pb.WatchJournalRequest(study="digits", once=True))
+
+
+async def test_a_metric_is_chosen_once_for_each_request(head: World, node: Node) -> None:
+    await head.submit()
+    launch = (await launched(node))[1]
+    await node.report(launch, 1, [0.5], acc=0.1)
+    await node.settle()
+    request = pb.SetMetricRequest(
+        request_id="once", study="digits", metric=types.Metric(name="acc")
+    )
+    first = await head.control.SetMetric(request)
+    assert await head.control.SetMetric(request) == first
+    lines = [event async for each in events(head) for event in each.events]
+    assert [e.kind for e in lines].count(pb.PUBLIC_EVENT_KIND_METRIC_CHOSEN) == 1
+
+
+async def test_a_metric_that_nobody_reported_is_refused_with_those_that_were(
+    head: World, node: Node
+) -> None:
+    await head.submit()
+    launch = (await launched(node))[1]
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await choose(head, "val_acc")
+    assert "no trial of digits has reported a metric yet" in str(refused.value.details())
+    await node.report(launch, 1, [0.5], val_accuracy=0.1)
+    await node.settle()
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await choose(head, "val_acuracy")
+    words = "one of those that its trials have reported: loss, val_accuracy"
+    assert words in str(refused.value.details())
+    assert "did you mean val_accuracy?" in str(refused.value.details())
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await choose(head, "val_accuracy", mode=types.METRIC_MODE_SMOOTHED)
+    assert "only the signal (loss) is smoothed" in str(refused.value.details())
+
+
+async def test_another_metric_is_looked_at_without_a_change_of_the_study(
+    head: World, node: Node
+) -> None:
+    await head.submit()
+    for number, launch in (await launched(node)).items():
+        await node.report(launch, 1, [number / 10], acc=number / 100)
+    await node.settle()
+    asked = types.Metric(name="acc", goal=types.GOAL_MAXIMIZE)
+    request = pb.BestTrialsRequest(study="digits", count=2, metric=asked)
+    answer = await head.control.BestTrials(request)
+    assert [(t.number, t.rank, t.metric) for t in answer.trials] == [(4, 1, 0.04), (3, 2, 0.03)]
+    assert (answer.ranking.metric.name, (await study(head)).ranking.metric.name) == ("acc", "loss")
+
+
+async def test_a_chosen_metric_survives_a_restart(tmp_path: Path) -> None:
+    async with world(tmp_path) as head:
+        node = Node(head)
+        await node.hello()
+        await head.submit()
+        await node.report(await node.start(), 1, [0.5], acc=0.1)
+        await node.settle()
+        await choose(head, "acc", goal=types.GOAL_MAXIMIZE, mode=types.METRIC_MODE_BEST)
+        before = (await study(head)).ranking
+        node.call.cancel()
+    async with world(tmp_path) as head:
+        assert (await study(head)).ranking == before

@@ -42,6 +42,7 @@ class PublicEventKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PUBLIC_EVENT_KIND_TRUSTED: _ClassVar[PublicEventKind]
     PUBLIC_EVENT_KIND_YIELDED: _ClassVar[PublicEventKind]
     PUBLIC_EVENT_KIND_RECLAIMED: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_METRIC_CHOSEN: _ClassVar[PublicEventKind]
 PUBLIC_EVENT_KIND_UNSPECIFIED: PublicEventKind
 PUBLIC_EVENT_KIND_SUBMITTED: PublicEventKind
 PUBLIC_EVENT_KIND_LAUNCHED: PublicEventKind
@@ -74,6 +75,7 @@ PUBLIC_EVENT_KIND_QUARANTINED: PublicEventKind
 PUBLIC_EVENT_KIND_TRUSTED: PublicEventKind
 PUBLIC_EVENT_KIND_YIELDED: PublicEventKind
 PUBLIC_EVENT_KIND_RECLAIMED: PublicEventKind
+PUBLIC_EVENT_KIND_METRIC_CHOSEN: PublicEventKind
 
 class FieldError(_message.Message):
     __slots__ = ("field_path", "value", "expected", "nearest")
@@ -626,12 +628,14 @@ class RankedTrial(_message.Message):
     def __init__(self, trial: _Optional[str] = ..., words: _Optional[str] = ..., state: _Optional[_Union[_types_pb2.TrialState, str]] = ...) -> None: ...
 
 class BestTrialsRequest(_message.Message):
-    __slots__ = ("study", "count")
+    __slots__ = ("study", "count", "metric")
     STUDY_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
+    METRIC_FIELD_NUMBER: _ClassVar[int]
     study: str
     count: int
-    def __init__(self, study: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
+    metric: _types_pb2.Metric
+    def __init__(self, study: _Optional[str] = ..., count: _Optional[int] = ..., metric: _Optional[_Union[_types_pb2.Metric, _Mapping]] = ...) -> None: ...
 
 class BestTrialsResponse(_message.Message):
     __slots__ = ("study", "trials", "ranking")
@@ -726,6 +730,24 @@ class ExtendStudyResponse(_message.Message):
     TRIALS_FIELD_NUMBER: _ClassVar[int]
     trials: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, trials: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class SetMetricRequest(_message.Message):
+    __slots__ = ("request_id", "study", "metric")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    STUDY_FIELD_NUMBER: _ClassVar[int]
+    METRIC_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    study: str
+    metric: _types_pb2.Metric
+    def __init__(self, request_id: _Optional[str] = ..., study: _Optional[str] = ..., metric: _Optional[_Union[_types_pb2.Metric, _Mapping]] = ...) -> None: ...
+
+class SetMetricResponse(_message.Message):
+    __slots__ = ("ranking", "notes")
+    RANKING_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
+    ranking: Ranking
+    notes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, ranking: _Optional[_Union[Ranking, _Mapping]] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RemoveStudyRequest(_message.Message):
     __slots__ = ("request_id", "study")

@@ -129,6 +129,11 @@ class ControlServiceStub(object):
                 request_serializer=hermes_dot_v1_dot_control__pb2.ExtendStudyRequest.SerializeToString,
                 response_deserializer=hermes_dot_v1_dot_control__pb2.ExtendStudyResponse.FromString,
                 _registered_method=True)
+        self.SetMetric = channel.unary_unary(
+                '/hermes.v1.ControlService/SetMetric',
+                request_serializer=hermes_dot_v1_dot_control__pb2.SetMetricRequest.SerializeToString,
+                response_deserializer=hermes_dot_v1_dot_control__pb2.SetMetricResponse.FromString,
+                _registered_method=True)
         self.RemoveStudy = channel.unary_unary(
                 '/hermes.v1.ControlService/RemoveStudy',
                 request_serializer=hermes_dot_v1_dot_control__pb2.RemoveStudyRequest.SerializeToString,
@@ -291,6 +296,13 @@ class ControlServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetMetric(self, request, context):
+        """Has the leaderboard rank by another of the metrics that the study's trials have reported.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RemoveStudy(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -432,6 +444,11 @@ def add_ControlServiceServicer_to_server(servicer, server):
                     servicer.ExtendStudy,
                     request_deserializer=hermes_dot_v1_dot_control__pb2.ExtendStudyRequest.FromString,
                     response_serializer=hermes_dot_v1_dot_control__pb2.ExtendStudyResponse.SerializeToString,
+            ),
+            'SetMetric': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetMetric,
+                    request_deserializer=hermes_dot_v1_dot_control__pb2.SetMetricRequest.FromString,
+                    response_serializer=hermes_dot_v1_dot_control__pb2.SetMetricResponse.SerializeToString,
             ),
             'RemoveStudy': grpc.unary_unary_rpc_method_handler(
                     servicer.RemoveStudy,
@@ -982,6 +999,33 @@ class ControlService(object):
             '/hermes.v1.ControlService/ExtendStudy',
             hermes_dot_v1_dot_control__pb2.ExtendStudyRequest.SerializeToString,
             hermes_dot_v1_dot_control__pb2.ExtendStudyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetMetric(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hermes.v1.ControlService/SetMetric',
+            hermes_dot_v1_dot_control__pb2.SetMetricRequest.SerializeToString,
+            hermes_dot_v1_dot_control__pb2.SetMetricResponse.FromString,
             options,
             channel_credentials,
             insecure,

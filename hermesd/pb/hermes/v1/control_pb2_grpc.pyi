@@ -58,6 +58,8 @@ class ControlServiceStub:
     """Runs failed, stopped or cancelled trials again, from their last checkpoint."""
     ExtendStudy: _grpc.UnaryUnaryMultiCallable[_control_pb2.ExtendStudyRequest, _control_pb2.ExtendStudyResponse]
     """Raises stop limits or changes parameters of trials that go on from their checkpoints."""
+    SetMetric: _grpc.UnaryUnaryMultiCallable[_control_pb2.SetMetricRequest, _control_pb2.SetMetricResponse]
+    """Has the leaderboard rank by another of the metrics that the study's trials have reported."""
     RemoveStudy: _grpc.UnaryUnaryMultiCallable[_control_pb2.RemoveStudyRequest, _control_pb2.RemoveStudyResponse]
     WatchJournal: _grpc.UnaryStreamMultiCallable[_control_pb2.WatchJournalRequest, _control_pb2.WatchJournalResponse]
     """The journal's public events from a sequence number on, then live."""
@@ -98,6 +100,8 @@ class ControlServiceAsyncStub(ControlServiceStub):
     """Runs failed, stopped or cancelled trials again, from their last checkpoint."""
     ExtendStudy: _aio.UnaryUnaryMultiCallable[_control_pb2.ExtendStudyRequest, _control_pb2.ExtendStudyResponse]  # type: ignore[assignment]
     """Raises stop limits or changes parameters of trials that go on from their checkpoints."""
+    SetMetric: _aio.UnaryUnaryMultiCallable[_control_pb2.SetMetricRequest, _control_pb2.SetMetricResponse]  # type: ignore[assignment]
+    """Has the leaderboard rank by another of the metrics that the study's trials have reported."""
     RemoveStudy: _aio.UnaryUnaryMultiCallable[_control_pb2.RemoveStudyRequest, _control_pb2.RemoveStudyResponse]  # type: ignore[assignment]
     WatchJournal: _aio.UnaryStreamMultiCallable[_control_pb2.WatchJournalRequest, _control_pb2.WatchJournalResponse]  # type: ignore[assignment]
     """The journal's public events from a sequence number on, then live."""
@@ -249,6 +253,14 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.ExtendStudyResponse, _abc.Awaitable[_control_pb2.ExtendStudyResponse]]:
         """Raises stop limits or changes parameters of trials that go on from their checkpoints."""
+
+    @_abc_1.abstractmethod
+    def SetMetric(
+        self,
+        request: _control_pb2.SetMetricRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.SetMetricResponse, _abc.Awaitable[_control_pb2.SetMetricResponse]]:
+        """Has the leaderboard rank by another of the metrics that the study's trials have reported."""
 
     @_abc_1.abstractmethod
     def RemoveStudy(

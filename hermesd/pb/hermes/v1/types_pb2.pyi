@@ -24,6 +24,7 @@ class MetricMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     METRIC_MODE_UNSPECIFIED: _ClassVar[MetricMode]
     METRIC_MODE_LAST: _ClassVar[MetricMode]
     METRIC_MODE_BEST: _ClassVar[MetricMode]
+    METRIC_MODE_SMOOTHED: _ClassVar[MetricMode]
 
 class Distribution(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -78,6 +79,12 @@ class OnThirdFailure(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ON_THIRD_FAILURE_TRIAL: _ClassVar[OnThirdFailure]
     ON_THIRD_FAILURE_STUDY: _ClassVar[OnThirdFailure]
 
+class OnSameFailure(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ON_SAME_FAILURE_UNSPECIFIED: _ClassVar[OnSameFailure]
+    ON_SAME_FAILURE_STUDY: _ClassVar[OnSameFailure]
+    ON_SAME_FAILURE_GO_ON: _ClassVar[OnSameFailure]
+
 class RetryAction(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     RETRY_ACTION_UNSPECIFIED: _ClassVar[RetryAction]
@@ -94,6 +101,7 @@ GOAL_MAXIMIZE: Goal
 METRIC_MODE_UNSPECIFIED: MetricMode
 METRIC_MODE_LAST: MetricMode
 METRIC_MODE_BEST: MetricMode
+METRIC_MODE_SMOOTHED: MetricMode
 DISTRIBUTION_UNSPECIFIED: Distribution
 DISTRIBUTION_CONSTANT: Distribution
 DISTRIBUTION_CATEGORICAL: Distribution
@@ -132,6 +140,9 @@ TRIAL_STATE_CANCELLED: TrialState
 ON_THIRD_FAILURE_UNSPECIFIED: OnThirdFailure
 ON_THIRD_FAILURE_TRIAL: OnThirdFailure
 ON_THIRD_FAILURE_STUDY: OnThirdFailure
+ON_SAME_FAILURE_UNSPECIFIED: OnSameFailure
+ON_SAME_FAILURE_STUDY: OnSameFailure
+ON_SAME_FAILURE_GO_ON: OnSameFailure
 RETRY_ACTION_UNSPECIFIED: RetryAction
 RETRY_ACTION_NOT_HERE: RetryAction
 RETRY_ACTION_NO_RETRY: RetryAction
@@ -259,16 +270,18 @@ class RetryRule(_message.Message):
     def __init__(self, match: _Optional[str] = ..., do: _Optional[_Union[RetryAction, str]] = ...) -> None: ...
 
 class Retry(_message.Message):
-    __slots__ = ("max_failures", "on_third_failure", "rules", "hung_seconds")
+    __slots__ = ("max_failures", "on_third_failure", "rules", "hung_seconds", "on_same_failure")
     MAX_FAILURES_FIELD_NUMBER: _ClassVar[int]
     ON_THIRD_FAILURE_FIELD_NUMBER: _ClassVar[int]
     RULES_FIELD_NUMBER: _ClassVar[int]
     HUNG_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ON_SAME_FAILURE_FIELD_NUMBER: _ClassVar[int]
     max_failures: int
     on_third_failure: OnThirdFailure
     rules: _containers.RepeatedCompositeFieldContainer[RetryRule]
     hung_seconds: float
-    def __init__(self, max_failures: _Optional[int] = ..., on_third_failure: _Optional[_Union[OnThirdFailure, str]] = ..., rules: _Optional[_Iterable[_Union[RetryRule, _Mapping]]] = ..., hung_seconds: _Optional[float] = ...) -> None: ...
+    on_same_failure: OnSameFailure
+    def __init__(self, max_failures: _Optional[int] = ..., on_third_failure: _Optional[_Union[OnThirdFailure, str]] = ..., rules: _Optional[_Iterable[_Union[RetryRule, _Mapping]]] = ..., hung_seconds: _Optional[float] = ..., on_same_failure: _Optional[_Union[OnSameFailure, str]] = ...) -> None: ...
 
 class Stop(_message.Message):
     __slots__ = ("max_steps", "max_seconds", "target", "on_nan")
