@@ -20,6 +20,8 @@ from hermesd.spelling import label_of
 NAMED = 3
 # A program that trains has said something by then.
 SOON_SECONDS = 60.0
+# What frameworks report at the end of an epoch: the metrics of a whole one are known by then.
+OF_AN_EPOCH = ("epoch_", "val_")
 
 
 def notices(scheduler: Scheduler, study: Study, now: Time) -> list[str]:
@@ -120,18 +122,22 @@ def _silent_signal(study: Study, trials: Sequence[Trial], names: Sequence[str]) 
 
 
 def _silent_metric(study: Study, trials: Sequence[Trial], names: Sequence[str], now: Time) -> str:
-    """That neither a whole program nor a minute of training has brought what the study ranks; else
-    empty."""
+    """That neither a whole program nor an epoch nor a minute of training has brought what the study
+    ranks, and what has it rank something else; empty otherwise."""
     wanted = measure(study, trials).metric
     if wanted in names or (names and wanted == study.signal):
         return ""
     trained = any(_served_seconds(trial, now) >= SOON_SECONDS for trial in trials)
     ended = any(trial.phase is Phase.COMPLETED for trial in trials)
     over = ended or all(trial.phase.final for trial in trials)
-    if not trained and not (over and names):
+    epoch = any(name.startswith(OF_AN_EPOCH) for name in names)
+    if not trained and not epoch and not (over and names):
         return ""
     when = "was never reported" if over else "was not reported so far"
-    others = f"; {_instead(wanted, names)}: name one with `metric:`, or --metric" if names else ""
+    goal = f" --goal {study.goal}" if study.goal is not Goal.MINIMIZE else ""
+    near = nearest(wanted, names) or "NAME"
+    choose = f"`hermesctl study metric {study.id} {near}{goal}` ranks by that one"
+    others = f"; {_instead(wanted, names)}: {choose}" if names else ""
     call = f"trainer_shim.attach().report(step, {wanted}=..., save=...)"
     return f"metric {wanted} {when}{others}; what a program prints is none: it reports by {call}"
 

@@ -74,7 +74,8 @@ async def test_a_metric_that_a_minute_has_not_brought_is_told_with_what_brings_i
         assert (await shown(head)).notices == [], "it may come with the first epoch"
         monkeypatch.setattr("hermesd.head.notices.SOON_SECONDS", 0.0)
         (notice,) = (await shown(head)).notices
-        reported = "reported: loss (did you mean loss?): name one with `metric:`, or --metric; "
+        choose = "`hermesctl study metric digits loss` ranks by that one; "
+        reported = f"reported: loss (did you mean loss?): {choose}"
         assert notice.startswith(f"metric val_loss was not reported so far; {reported}")
         assert "trainer_shim.attach().report(step, val_loss=..., save=...)" in notice
         assert list((await why(head)).notices) == [notice]
@@ -92,16 +93,45 @@ async def test_a_metric_that_a_whole_program_has_not_brought_is_told_however_sho
         await node.hello()
         await head.submit(spec(ONE, metric=types.Metric(name="val_acuracy")))
         launch = await node.start()
-        await node.report(launch, 1, [3.0, 2.0], val_accuracy=0.5)
+        await node.report(launch, 1, [3.0, 2.0], accuracy=0.5)
         await node.settle()
         assert (await shown(head)).notices == []
         await node.complete(launch, 2)
         await node.settle()
         (notice,) = (await shown(head)).notices
         assert notice.startswith(
-            "metric val_acuracy was never reported; reported: loss, val_accuracy"
-            " (did you mean val_accuracy?): name one with `metric:`, or --metric; "
+            "metric val_acuracy was never reported; reported: accuracy, loss"
+            " (did you mean accuracy?): `hermesctl study metric digits accuracy` ranks by that one"
         )
+        node.call.cancel()
+
+
+async def test_a_metric_that_the_first_epoch_has_not_brought_is_told_at_its_end(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path / "head") as head:
+        node = Node(head)
+        await node.hello()
+        metric = types.Metric(name="val_acuracy", goal=types.GOAL_MAXIMIZE)
+        await head.submit(spec(ONE, metric=metric))
+        launch = await node.start()
+        await node.report(launch, 1, [3.0, 2.0])
+        await node.settle()
+        assert (await shown(head)).notices == []
+        await node.report(launch, 3, [2.0], val_accuracy=0.5)
+        await node.settle()
+        (notice,) = (await shown(head)).notices
+        assert notice.startswith(
+            "metric val_acuracy was not reported so far; reported: loss, val_accuracy (did you mean"
+            " val_accuracy?): `hermesctl study metric digits val_accuracy --goal maximize` ranks"
+        )
+        await node.report(launch, 4, [2.0], val_accuracy=0.6)
+        await node.settle()
+        chosen = pb.SetMetricRequest(request_id="choose", study="digits")
+        chosen.metric.CopyFrom(types.Metric(name="val_accuracy", goal=types.GOAL_MAXIMIZE))
+        answer = await head.control.SetMetric(chosen)
+        assert "--set signal.name=val_accuracy --set signal.goal=maximize" in answer.notes[0]
+        assert (await shown(head)).notices == []
         node.call.cancel()
 
 
