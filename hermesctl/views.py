@@ -234,8 +234,10 @@ def _unmeasured(detail: StudyDetail) -> list[RenderableType]:
     One that reported other metrics than the one it ranks has a notice of the head's.
     """
     trials = detail.trials
-    trained = [t for t in trials if t.state.final and t.state is not TrialState.FAILED]
-    if not trained or any(t.metric is not None or t.metrics for t in trials):
+    states = {t.state for t in trials if t.state.final}
+    # What failed, and stopped the rest before that trained, is told as such.
+    failed = TrialState.FAILED in states and TrialState.COMPLETED not in states
+    if not states or failed or any(t.metric is not None or t.metrics for t in trials):
         return []
     words = (
         "no metric was seen: Hermes sees into loops of Keras, TensorFlow and PyTorch; any other"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from typing import Callable
 
 from trainer_shim import temporary
@@ -20,6 +21,9 @@ from trainer_shim.wire import Message
 from trainer_shim.worker import Launch, fork_worker
 
 _DEMOTE_SECONDS = 60.0
+# How argparse, and others like it, end a program whose arguments they refuse.
+_USAGE_STATUS = 2
+_USAGE = re.compile(r"(^|: )error: ", re.IGNORECASE)
 
 
 class Supervisor(LiveTrial):
@@ -264,6 +268,8 @@ class Supervisor(LiveTrial):
             # Of the error itself nobody knows more than what the program printed of it.
             line = self.output.last_line()
             outcome["detail"] += f": {line}" if line else ""
+            if outcome["exit_code"] == _USAGE_STATUS and not run.step and _USAGE.search(line):
+                outcome["error_kind"] = "usage"
         self.phase = "ended"
         self.emit(**outcome)
 

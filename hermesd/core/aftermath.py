@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hermesd.core import progress
+from hermesd.core.alike import endings
 from hermesd.core.change import replace
 from hermesd.core.history import Ending, Exclusion
 from hermesd.core.model import Phase, Time
@@ -16,6 +17,8 @@ def settle(state: Tables, trial: Trial, now: Time) -> None:
     """Do what the study wants done about the failure with which the trial's last run ended."""
     _exclude_node(state, trial)
     _end_study(state, trial, now)
+    for other, ending in endings(state, trial, now):
+        _end(state, other, ending, now)
 
 
 def _exclude_node(state: Tables, trial: Trial) -> None:
@@ -41,7 +44,11 @@ def _end_study(state: Tables, trial: Trial, now: Time) -> None:
         return
     ending = Ending(Phase.STOPPED, f"{trial.id} failed for good (retry.on_third_failure: study)")
     for other in [state.trials[trial_id] for trial_id in state.active[study.id]]:
-        if other.phase is Phase.WAITING:
-            state.put(progress.ended(other, now, ending))
-        elif other.ending is None:
-            state.put(replace(other, ending=ending))
+        _end(state, other, ending, now)
+
+
+def _end(state: Tables, trial: Trial, ending: Ending, now: Time) -> None:
+    if trial.phase is Phase.WAITING:
+        state.put(progress.ended(trial, now, ending))
+    elif trial.ending is None:
+        state.put(replace(trial, ending=ending))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from hermesd.core.change import replace
 from hermesd.core.events import RunFailed
-from hermesd.core.history import RESTORE, Ending, Failure
+from hermesd.core.history import RESTORE, USAGE, Ending, Failure
 from hermesd.core.model import Phase, Study, Time
 from hermesd.core.retrying import OUT_OF_DEVICE_MEMORY, RetryAction, ruled
 from hermesd.core.strikes import one_line
@@ -72,7 +72,8 @@ def blamed(trial: Trial, event: RunFailed, study: Study, left: Prospects, now: T
     cannot be restored is set aside, and counts apart as well. A trial that is allowed more than one
     failure does not end while a place is untried: no single device ends it, and no single node.
     The study's rules come before all that, and one of ours after them: what found a device's own
-    memory full is tried again where there is more, as long as there is such a device. But the same
+    memory full is tried again where there is more, as long as there is such a device. Arguments
+    that the program refused are wrong on every device, and end the trial at once. But the same
     error again, on another node than one that a rule has excluded for it, is the program's own. A
     trial that has its result, and was only to go on from there, ends at the first failure that is
     not the machine's.
@@ -99,6 +100,8 @@ def blamed(trial: Trial, event: RunFailed, study: Study, left: Prospects, now: T
         return _ended_if(trial, True, event.detail)
     if failure.ruled is RetryAction.NO_RETRY:
         return _ended_if(trial, True, event.detail, "retry.rules: no_retry")
+    if failure.error_kind == USAGE and failure.ruled is None:
+        return _ended_if(trial, True, event.detail)
     if failure.ruled is RetryAction.NOT_HERE and not left.elsewhere:
         words = "retry.rules: not_here, and there is no other device for it"
         return _ended_if(trial, True, event.detail, words)

@@ -35,6 +35,8 @@ MACHINES_FAULT = frozenset({LOST, "not_started", "killed", NOT_FETCHED, UNMET})
 OUT_OF_MEMORY = "out_of_memory"
 # The cause that a node gives of what is parked when it was asked to write that down, and could not.
 NOT_WRITTEN = "it could not be written down"
+# The program refused its arguments, which are the same wherever it runs.
+USAGE = "usage"
 # A checkpoint's: the trial goes on from the one before.
 RESTORE = "restore"
 

@@ -6,7 +6,7 @@ there counted. `homes` and `swap` give each waiting trial a device of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
 
@@ -134,13 +134,17 @@ def prospects(state: Tables, trial: Trial) -> Prospects:
 
 
 def untried(state: Tables, trial: Trial) -> bool:
-    """Whether the trial could run where another failure would tell more of whose fault it is.
+    """Whether the trial could run where another failure would tell more of whose fault it is."""
+    places = {old.device for old in trial.failures if not old.restores}
+    return untried_beyond(state, trial, places | set(trial.run.devices if trial.run else ()))
+
+
+def untried_beyond(state: Tables, trial: Trial, places: Collection[DeviceId]) -> bool:
+    """Whether the trial could run where the same failure as on these devices would tell more.
 
     After failures on one device (the present one counts) that is any other that works and could
     take it; after failures on several, one of another node; after failures on two nodes, none.
     """
-    places = {old.device for old in trial.failures if not old.restores}
-    places |= set(trial.run.devices if trial.run else ())
     nodes = {state.slots[device].device.node for device in places}
     if len(nodes) > 1:
         return False

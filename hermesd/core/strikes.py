@@ -14,7 +14,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import TypeAlias
 
-from hermesd.core.history import LOST, NOT_FETCHED, UNMET, Failure, Strike
+from hermesd.core.history import LOST, NOT_FETCHED, UNMET, USAGE, Failure, Strike
 from hermesd.core.model import DeviceId, Phase, Place, StudyId, Time, TrialId
 from hermesd.core.retrying import RetryAction
 from hermesd.core.tables import Tables
@@ -38,12 +38,12 @@ def note(state: Tables, trial: Trial) -> None:
     for another reason nothing can be told, nor of an error for which its study has a rule that is
     about the trial, nor of a checkpoint that could not be had from elsewhere: which of two machines
     broke the way between them is not known. Nor of what its study needs of a node and does not find
-    there.
+    there, nor of arguments that its program does not take.
     """
     failure = trial.failures[-1]
     if failure.ruled in _ABOUT_THE_TRIAL or failure.restores:
         return
-    if failure.error_kind in (NOT_FETCHED, UNMET):
+    if failure.error_kind in (NOT_FETCHED, UNMET, USAGE):
         return
     if trial.phase.final and trial.phase is not Phase.FAILED:
         return
@@ -89,9 +89,14 @@ def _strike(trial: Trial, failure: Failure) -> Strike:
 
 
 def one_line(detail: str) -> str:
-    """The last line of an error, which says what it was."""
+    """The last line of an error, which says what it was, cut short."""
+    return last_line(detail)[:DETAIL_LETTERS]
+
+
+def last_line(detail: str) -> str:
+    """The last line of an error, whole."""
     lines = [line.strip() for line in detail.splitlines() if line.strip()]
-    return lines[-1][:DETAIL_LETTERS] if lines else ""
+    return lines[-1] if lines else ""
 
 
 def got_further(state: Tables, trial: Trial, here: DeviceId, step: float) -> None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
+from hermesd.core.alike import STOPPED
 from hermesd.core.model import DeviceId, Goal, Phase, Plugin, Study, StudyId, Time, UserId
 from hermesd.core.scheduler import Scheduler
 from hermesd.core.state import State
+from hermesd.core.strikes import one_line
 from hermesd.core.trial import Trial
 from hermesd.head.ranking import VALIDATION_LOSS, measure
 from hermesd.pb.hermes.v1 import types_pb2 as types
@@ -33,6 +35,7 @@ def notices(scheduler: Scheduler, study: Study, now: Time) -> list[str]:
     found = (
         _silent_signal(study, trials, names),
         _silent_metric(study, trials, names, now),
+        _stopped(study, trials),
         _failed(state, study),
         _idle(state, study, idle),
     )
@@ -160,6 +163,20 @@ def _failed(state: State, study: Study) -> str:
     written = label_of(state.own_policy(study.id), Plugin("free"))
     advice = f"try `hermesd policy check {written}`"
     return f"policy {own} failed, and {other} decides in its place: {detail}; {advice}"
+
+
+def _stopped(study: Study, trials: Sequence[Trial]) -> str:
+    """That its first trials failed alike, which has stopped it, and how to go on; else empty."""
+    failed = [trial for trial in trials if trial.failures and trial.phase is Phase.FAILED]
+    if not any(trial.reason.endswith(f"({STOPPED})") for trial in trials) or not failed:
+        return ""
+    error = one_line(failed[0].failures[-1].detail)
+    named = ", ".join(trial.id for trial in failed[:NAMED]) + (" …" if failed[NAMED:] else "")
+    alike = f"the first {len(failed)} trials failed alike before their first step ({named})"
+    retry = f"`hermesctl study retry {study.id}`"
+    on = f"mend that and submit again, or {retry} if the program was not at fault"
+    off = "`--set retry.on_same_failure=go_on` at a submit has all trials tried"
+    return f"stopped, as {alike}: {error}; {on}; {off}"
 
 
 def _idle(state: State, study: Study, devices: Sequence[DeviceId]) -> str:

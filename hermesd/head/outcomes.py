@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from typing import NamedTuple
 
+from hermesd.core.alike import may_end
 from hermesd.core.commands import Command
 from hermesd.core.events import (
     Cancelled,
@@ -111,6 +112,9 @@ def unfinished(state: State, entry: Event | Command) -> tuple[TrialId, ...]:
             touched += _of_strict_studies(state, touched)
         case RunFailed():
             touched = [entry.run.trial, *_of_strict_studies(state, [entry.run.trial])]
+            failing = state.trials.get(entry.run.trial)
+            if failing is not None and entry.step == 0 and may_end(state, failing):
+                touched += _active_of(state, [failing.spec.study])
         case RunStarted() | Reported() | RunSuspended() | RunCompleted() | ParkLost():
             touched = [entry.run.trial]
         case _:
@@ -123,7 +127,11 @@ def _of_strict_studies(state: State, trials: Iterable[TrialId]) -> list[TrialId]
     """The trials that end with these, if these fail for good."""
     known = (state.trials[trial].spec.study for trial in trials if trial in state.trials)
     strict = [s for s in known if state.studies[s].on_third_failure is OnThirdFailure.STUDY]
-    return [trial for study in dict.fromkeys(strict) for trial in state.active[study]]
+    return _active_of(state, strict)
+
+
+def _active_of(state: State, studies: Iterable[StudyId]) -> list[TrialId]:
+    return [trial for study in dict.fromkeys(studies) for trial in state.active[study]]
 
 
 def ended(state: State, before: tuple[TrialId, ...]) -> tuple[Outcome, ...]:

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from hermesd.core.alike import ENOUGH, STOPPED
 from hermesd.core.commands import Command, Kill, Launch
 from hermesd.core.copies import wants_copy
 from hermesd.core.events import (
@@ -24,6 +25,7 @@ from hermesd.core.events import (
     Event,
     Extended,
     FidelityKnown,
+    MetricChosen,
     MilestonePassed,
     NodeLost,
     NodeSilent,
@@ -41,7 +43,7 @@ from hermesd.core.events import (
 )
 from hermesd.core.file_events import Copied, Dropped, NotCopied, Spoilt
 from hermesd.core.fold_copies import remembered
-from hermesd.core.history import Result
+from hermesd.core.history import USAGE, Result
 from hermesd.core.machine_events import (
     Forgiven,
     NodeDrained,
@@ -54,7 +56,9 @@ from hermesd.core.machine_events import (
 from hermesd.core.model import (
     Checkpoint,
     Fidelity,
+    Goal,
     LiveRun,
+    MetricMode,
     NodeId,
     Phase,
     Plugin,
@@ -69,7 +73,7 @@ from hermesd.core.policy import Planning, Policy
 from hermesd.core.pools import Pool
 from hermesd.core.quotas import Quotas
 from hermesd.core.relocation import expected
-from hermesd.core.retrying import RetryAction
+from hermesd.core.retrying import OnSameFailure, RetryAction
 from hermesd.core.scheduler import Scheduler
 from hermesd.core.sharing import Terms
 from hermesd.core.state import Rejected, State
@@ -203,6 +207,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         max_steps=st.sampled_from([None, None, 8]),
         pool=st.sampled_from(["default", "default", "gold"]),
         replicas=st.sampled_from([0, 1, 1, 2]),
+        alike=st.sampled_from(OnSameFailure),
     )
     def submit(
         self,
@@ -213,6 +218,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         max_steps: int | None,
         pool: str,
         replicas: int,
+        alike: OnSameFailure,
     ) -> None:
         self.tell(
             submitted(
@@ -226,6 +232,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 retry_rules=RULES,
                 pool=pool,
                 replicas=replicas,
+                on_same_failure=alike,
             )
         )
 
@@ -243,6 +250,15 @@ class SchedulerMachine(RuleBasedStateMachine):
         theirs = tuple(trial for trial in trials if trial[0] == study)
         argv = tuple(("again",) for _ in theirs)
         self.tell(Extended(study, theirs, StopRule(), (("epochs", 9),), argv, request))
+
+    @rule(
+        name=st.sampled_from("st"),
+        metric=st.sampled_from(["loss", "acc"]),
+        mode=st.sampled_from(MetricMode),
+        request=requests,
+    )
+    def rank_by(self, name: str, metric: str, mode: MetricMode, request: str) -> None:
+        self.tell(MetricChosen(name, metric, Goal.MAXIMIZE, mode, request))
 
     @rule(name=st.sampled_from("st"), request=requests)
     def remove(self, name: str, request: str) -> None:
@@ -392,7 +408,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         trial=st.sampled_from(TRIALS),
         offset=attempts,
         step=steps,
-        kind=st.sampled_from(["exception", "not_started", "lost"]),
+        kind=st.sampled_from(["exception", "exception", USAGE, "not_started", "lost"]),
         signature=st.sampled_from(["", "ValueError"]),
         detail=st.sampled_from(["it broke", "out of memory", "a bug", "ECC", FULL]),
     )
@@ -404,8 +420,22 @@ class SchedulerMachine(RuleBasedStateMachine):
         elsewhere = before is not None and untried(self.state, before)
         self.tell(RunFailed(run, kind, detail, signature, step))
         elsewhere = elsewhere and detail not in ("a bug", FULL)
+        # What ends a trial for the whole study's sake was met on other devices by others of it.
+        alike = kind == USAGE or self.stopped_alike(trial)
+        elsewhere = elsewhere and not alike
         if before is not None and before.phase.on_device and not before.ending and elsewhere:
             assert self.state.trials[trial].phase is not Phase.FAILED
+
+    def stopped_alike(self, trial: TrialId) -> bool:
+        """Whether its study was stopped for a failure that its first trials have all met."""
+        known = self.state.trials.get(trial)
+        if known is None or not known.reason.endswith(f"({STOPPED})"):
+            return False
+        study = self.state.studies[known.spec.study]
+        assert study.on_same_failure is OnSameFailure.STUDY
+        members = [self.state.trials[each] for each in self.state.members[study.id]]
+        assert sum(bool(each.failures) for each in members) >= ENOUGH
+        return True
 
     @rule(trial=st.sampled_from(TRIALS), offset=attempts, step=steps)
     def saves(self, trial: TrialId, offset: int, step: int) -> None:

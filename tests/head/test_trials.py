@@ -47,7 +47,7 @@ async def test_a_trial_runs_reports_and_completes(head: World, node: Node) -> No
     await node.settle()
     trial = await head.trial("digits/1")
     assert trial.state == types.TRIAL_STATE_RUNNING
-    assert (trial.step, trial.metric, trial.device) == (2, 0.25, "box/cpu:0")
+    assert (trial.step, trial.metric, trial.device) == (2, 0.375, "box/cpu:0")
     assert trial.signal == pytest.approx(0.375)
     assert trial.examples_per_second == pytest.approx(128)
     assert trial.HasField("quantum")
