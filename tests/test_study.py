@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hermesd import study
 from hermesd.core.model import Goal, MetricMode, Plugin, StopRule, Tier
 from hermesd.core.policy import Policy
-from hermesd.core.retrying import OnThirdFailure, RetryAction, RetryRule
+from hermesd.core.retrying import OnSameFailure, OnThirdFailure, RetryAction, RetryRule
 from hermesd.pb.hermes.v1 import types_pb2 as pb
 from hermesd.policy import make_policy
 from hermesd.policy.asha import Asha
@@ -47,6 +47,7 @@ def test_what_is_not_said_has_the_defaults() -> None:
     plain = draft(pb.StudySpec(program="train.py")).study
     assert (plain.policy, plain.placement) == (Plugin("best_first"), Plugin("free"))
     assert (plain.metric, plain.goal, plain.mode) == ("loss", Goal.MINIMIZE, MetricMode.LAST)
+    assert plain.on_same_failure is OnSameFailure.STUDY
     assert (plain.signal, plain.signal_goal) == ("loss", Goal.MINIMIZE)
     assert plain.stop == StopRule()
     assert (plain.tier, plain.durability_seconds, plain.max_failures) == (None, 60.0, 3)
@@ -57,6 +58,16 @@ def test_what_is_not_said_has_the_defaults() -> None:
 def test_no_copies_is_another_wish_than_none_said() -> None:
     assert draft(spec(suspend=pb.Suspend(replicas=0))).study.replicas == 0
     assert draft(spec(suspend=pb.Suspend(durability_seconds=30))).study.replicas == 1
+
+
+def test_only_the_signal_is_smoothed() -> None:
+    smoothed = pb.Metric(name="loss", mode=pb.METRIC_MODE_SMOOTHED)
+    assert draft(spec(metric=smoothed)).study.mode is MetricMode.SMOOTHED
+    smoothed.name = "val_loss"
+    with pytest.raises(Refused, match=r"metric.*only the signal \(loss\) is smoothed"):
+        draft(spec(metric=smoothed))
+    signal = pb.Signal(name="val_loss")
+    assert draft(spec(metric=smoothed, signal=signal)).study.mode is MetricMode.SMOOTHED
 
 
 def test_every_section_reaches_the_study() -> None:
@@ -73,6 +84,7 @@ def test_every_section_reaches_the_study() -> None:
             max_failures=5,
             hung_seconds=7_200,
             on_third_failure=pb.ON_THIRD_FAILURE_STUDY,
+            on_same_failure=pb.ON_SAME_FAILURE_GO_ON,
             rules=[pb.RetryRule(match="CUDA out of memory", do=pb.RETRY_ACTION_NOT_HERE)],
         ),
         stop=pb.Stop(max_steps=100, max_seconds=9.5, target=0.5, on_nan=False),
@@ -89,6 +101,7 @@ def test_every_section_reaches_the_study() -> None:
     assert (made.suspend_deadline_seconds, made.max_failures) == (20, 5)
     assert made.hung_seconds == 7_200
     assert made.on_third_failure is OnThirdFailure.STUDY
+    assert made.on_same_failure is OnSameFailure.GO_ON
     assert made.retry_rules == (RetryRule("CUDA out of memory", RetryAction.NOT_HERE),)
     assert made.stop == StopRule(100, 9.5, 0.5, False)
     assert made.program.data == ("data", "/srv/sets")

@@ -54,7 +54,7 @@ async def test_a_trial_runs_reports_and_completes(head: World, node: Node) -> No
     await node.complete(launch)
     await node.settle()
     got = await head.control.GetStudy(pb.GetStudyRequest(study="digits"))
-    assert (got.study.best_trial, got.study.best_metric) == ("digits/1", 0.25)
+    assert (got.study.best_trial, got.study.best_metric) == ("digits/1", 0.375)
     assert got.study.finished
     assert got.study.busy_seconds == pytest.approx(0.5)
     assert got.trials[0].state == types.TRIAL_STATE_COMPLETED

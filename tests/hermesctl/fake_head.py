@@ -170,7 +170,10 @@ class FakeHead(control_pb2_grpc.ControlServiceServicer):
     async def BestTrials(self, request: Any, context: Any) -> pb.BestTrialsResponse:
         await self._begin(request, context)
         study = await self._study(request.study, context)
-        return pb.BestTrialsResponse(study=study.id, trials=self.trials[study.id][: request.count])
+        trials = self.trials[study.id][: request.count]
+        named = request.metric if request.HasField("metric") else study.spec.metric
+        ranking = study.ranking if study.HasField("ranking") else pb.Ranking(metric=named)
+        return pb.BestTrialsResponse(study=study.id, trials=trials, ranking=ranking)
 
     async def GetCurve(self, request: Any, context: Any) -> pb.GetCurveResponse:
         await self._begin(request, context)
@@ -237,6 +240,12 @@ class FakeHead(control_pb2_grpc.ControlServiceServicer):
     async def ExtendStudy(self, request: Any, context: Any) -> pb.ExtendStudyResponse:
         await self._begin(request, context)
         return pb.ExtendStudyResponse(trials=self._selected(request))
+
+    async def SetMetric(self, request: Any, context: Any) -> pb.SetMetricResponse:
+        await self._begin(request, context)
+        study = await self._study(request.study, context)
+        study.ranking.metric.CopyFrom(request.metric)
+        return pb.SetMetricResponse(ranking=study.ranking, notes=["policies read loss"])
 
     async def RemoveStudy(self, request: Any, context: Any) -> pb.RemoveStudyResponse:
         await self._begin(request, context)

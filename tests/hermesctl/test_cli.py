@@ -504,6 +504,28 @@ def test_removing_is_asked_about(head: FakeHead) -> None:
     assert head.of(pb.RemoveStudyRequest)[0].study == "digits"
 
 
+def test_the_metric_of_a_study_is_looked_at_and_changed(head: FakeHead) -> None:
+    head.add_study("digits", trial(1, metric=0.5, rank=1))
+    flags = ["--goal", "maximize", "--by", "best"]
+    looked = json.loads(hermesctl("best", "--metric", "acc", *flags, "-o", "json").stdout)
+    assert (looked["metric"], looked["goal"], looked["mode"]) == ("acc", "maximize", "best")
+    drawn = hermesctl("best", "--metric", "acc", *flags).stdout
+    assert "ranked by acc, the highest first, by the best value of each trial" in drawn
+    assert not head.of(pb.SetMetricRequest), "nothing is changed by a look"
+    said = hermesctl("study", "metric", "dig", "acc", "--goal", "maximize").stderr
+    assert "digits is ranked by acc, the highest first" in said
+    assert "note: policies read loss" in said
+    (request,) = head.of(pb.SetMetricRequest)
+    assert request.metric == types.Metric(name="acc", goal=types.GOAL_MAXIMIZE)
+    assert json.loads(hermesctl("best", "-o", "json").stdout)["metric"] == "acc"
+    bad = hermesctl("study", "metric", "digits", "acc", "--goal", "maximise")
+    assert bad.exit_code == ExitCode.USAGE
+    assert "expected one of minimize, maximize" in bad.stderr
+    bad = hermesctl("best", "--by", "mean")
+    assert bad.exit_code == ExitCode.USAGE
+    assert "expected one of last, best, smoothed" in bad.stderr
+
+
 def test_pause_resume_retry_extend(head: FakeHead) -> None:
     head.add_study("digits", trial(1), trial(2))
     assert "2 trials paused" in hermesctl("study", "pause", "digits").stderr

@@ -515,3 +515,27 @@ def test_the_devices_of_a_study_are_in_their_order() -> None:
     trials = [trial(n, device=d, state=types.TRIAL_STATE_RUNNING) for n, d in on.items()]
     words = "box/cpu0: digits/3, box/cpu9: digits/2, box/cpu10: digits/1"
     assert words in shown(status_view(detail(*trials), {}))
+
+
+def test_a_value_is_smoothed_where_it_stands() -> None:
+    smoothed = types.Metric(name="loss", goal=types.GOAL_MINIMIZE, mode=types.METRIC_MODE_SMOOTHED)
+    one = trial(1, state=types.TRIAL_STATE_COMPLETED, metric=0.25, rank=1)
+    ranking = pb.Ranking(metric=smoothed, reason="the study names no metric")
+    seen = detail(one, ranking=ranking, best_trial=one.id, best_metric=0.25)
+    assert (seen.study.metric, seen.study.metric_mode) == ("loss", "smoothed")
+    assert "loss (smoothed)" in shown(final_view(seen, list(seen.trials), {}))
+    drawn = shown(status_view(seen, {}))
+    assert "loss (smoothed) · the study names no metric" in drawn
+    assert "loss (smoothed) 0.25" in drawn
+
+
+def test_a_parameter_that_only_extended_trials_have_is_a_dash_for_the_others() -> None:
+    extended, other = trial(1, metric=0.1, rank=1), trial(2, metric=0.2, rank=2)
+    epochs = types.NamedValue(name="epochs", value=types.Value(int_value=20))
+    extended.parameters.append(epochs)
+    trials = [from_wire.trial(each) for each in (extended, other)]
+    for table in (leaderboard(trials, "loss", True), trials_table(trials, "loss", True)):
+        drawn = shown(table, 200)
+        assert "None" not in drawn
+        (row,) = [line for line in drawn.splitlines() if "digits/2" in line]
+        assert re.search(r"0\.05\s+-", row), drawn

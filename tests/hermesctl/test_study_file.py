@@ -365,11 +365,12 @@ def test_what_a_sweep_file_may_hold_and_a_study_file_not(parameter: str, words: 
 
 def test_rules_about_errors_are_written_as_a_list() -> None:
     text = (
-        "program: a.py\nretry:\n  on_third_failure: study\n  rules:\n"
+        "program: a.py\nretry:\n  on_third_failure: study\n  on_same_failure: go_on\n  rules:\n"
         "    - {match: CUDA out of memory, do: not_here}\n"
     )
     retry = spec_of(text).retry
     assert retry.on_third_failure == pb.ON_THIRD_FAILURE_STUDY
+    assert retry.on_same_failure == pb.ON_SAME_FAILURE_GO_ON
     assert [(rule.match, rule.do) for rule in retry.rules] == [
         ("CUDA out of memory", pb.RETRY_ACTION_NOT_HERE)
     ]
