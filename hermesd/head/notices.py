@@ -141,8 +141,11 @@ def _silent_metric(study: Study, trials: Sequence[Trial], names: Sequence[str], 
     near = nearest(wanted, names) or "NAME"
     choose = f"`hermesctl study metric {study.id} {near}{goal}` ranks by that one"
     others = f"; {_instead(wanted, names)}: {choose}" if names else ""
+    said = f"metric {wanted} {when}{others}"
+    if set(names) - {study.signal}:
+        return said  # it knows how to report
     call = f"trainer_shim.attach().report(step, {wanted}=..., save=...)"
-    return f"metric {wanted} {when}{others}; what a program prints is none: it reports by {call}"
+    return f"{said}; what a program prints is none: it reports by {call}"
 
 
 def _served_seconds(trial: Trial, now: Time) -> float:

@@ -18,6 +18,8 @@ from tests.study_specs import spec
 
 CODE = grpc.StatusCode
 ONE = {"lr": {"value": 1.0}}
+FAILED_EVENT = pb.PUBLIC_EVENT_KIND_FAILED
+STOPPED_EVENT = pb.PUBLIC_EVENT_KIND_STOPPED
 
 
 @pytest.fixture
@@ -218,6 +220,35 @@ async def test_the_third_failure_may_end_the_study(head: World) -> None:
         "digits/2",
         "digits/1 failed for good (retry.on_third_failure: study)",
     )
+    node.call.cancel()
+
+
+async def test_a_failure_that_the_first_trials_share_ends_the_study_and_is_told(
+    head: World,
+) -> None:
+    node = Node(head)
+    await node.hello()
+    await head.submit(spec({"lr": {"values": [1.0, 2.0, 3.0, 4.0, 5.0]}}))
+    error = "the program called sys.exit(2): train.py: error: unrecognized arguments: --lr="
+    for rate in (1.0, 2.0, 3.0):
+        launch = await node.start()
+        run = {"trial": launch.trial, "attempt": launch.attempt}
+        failure = {"error_kind": "usage", "detail": f"{error}{rate}", "step": 0}
+        await node.say(run_failed=node_pb2.RunFailed(**run, **failure))
+    seen = await events(head, pb.PUBLIC_EVENT_KIND_STUDY_FINISHED)
+    ends = {e.trial: e for e in seen if e.kind in (FAILED_EVENT, STOPPED_EVENT)}
+    assert [ends[f"digits/{n}"].kind for n in range(1, 6)] == [FAILED_EVENT] * 3 + [
+        STOPPED_EVENT
+    ] * 2
+    assert error in ends["digits/5"].reason
+    shown = await head.control.GetStudy(pb.GetStudyRequest(study="digits"))
+    (notice,) = shown.study.notices
+    assert notice.startswith(
+        "stopped, as the first 3 trials failed alike before their first step"
+        f" (digits/1, digits/2, digits/3): {error}1.0; mend that and submit again"
+    )
+    why = await head.control.ExplainTrial(pb.ExplainTrialRequest(trial="digits/4"))
+    assert list(why.notices) == [notice]
     node.call.cancel()
 
 
