@@ -23,6 +23,8 @@ from hermesd.core.events import (
 )
 from hermesd.core.losses import Chunk
 from hermesd.core.model import Quantum, RunId, Scalar
+from hermesd.core.retrying import OnSameFailure
+from tests.core.playbook import submitted
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
 SCALARS = st.one_of(
@@ -88,6 +90,14 @@ def test_a_field_that_an_older_version_did_not_write_takes_its_default() -> None
     body = '{"run":["d/1",1],"devices":["n/0"],"quantum":{},"reason":"first"}'
     launch = Launch(RunId("d/1", 1), ("n/0",), Quantum(), "first")
     assert record.decode("Launch", body) == launch
+    kind, body = record.encode(submitted(on_same_failure=OnSameFailure.STUDY))
+    older = json.loads(body)
+    for field in ("on_same_failure", "metric_chosen"):
+        del older["study"][field]
+    again = record.decode(kind, json.dumps(older))
+    assert isinstance(again, Submitted)
+    assert again.study.on_same_failure is OnSameFailure.GO_ON, "what it did is replayed as it went"
+    assert not again.study.metric_chosen
 
 
 @pytest.mark.parametrize(

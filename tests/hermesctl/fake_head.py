@@ -171,8 +171,8 @@ class FakeHead(control_pb2_grpc.ControlServiceServicer):
         await self._begin(request, context)
         study = await self._study(request.study, context)
         trials = self.trials[study.id][: request.count]
-        named = request.metric if request.HasField("metric") else study.spec.metric
-        ranking = study.ranking if study.HasField("ranking") else pb.Ranking(metric=named)
+        own = study.ranking if study.HasField("ranking") else pb.Ranking(metric=study.spec.metric)
+        ranking = pb.Ranking(metric=request.metric) if request.HasField("metric") else own
         return pb.BestTrialsResponse(study=study.id, trials=trials, ranking=ranking)
 
     async def GetCurve(self, request: Any, context: Any) -> pb.GetCurveResponse:

@@ -433,3 +433,28 @@ def test_a_study_that_was_there_already_is_answered_with_its_trials(
     with Client() as client:
         submission = client.submit(project / "study.yaml")
     assert repr(submission) == "<Submission digits: 2 trials, submitted before>"
+
+
+async def test_the_metric_of_a_study_is_changed_once_though_the_connection_breaks(
+    head: FakeHead,
+) -> None:
+    head.add_study("digits", trial(1))
+    head.failures["SetMetric"] = [OUTAGE]
+    async with AsyncClient() as client:
+        chosen = await client.set_metric("digits", "acc", goal="maximize", by="best")
+    assert (chosen.metric, chosen.goal, chosen.mode) == ("acc", "maximize", "best")
+    assert chosen.notes == ("policies read loss",)
+    first, again = head.of(pb.SetMetricRequest)
+    assert first == again
+
+
+def test_scripts_look_at_and_change_the_metric(head: FakeHead) -> None:
+    head.add_study("digits", trial(1, metric=0.5))
+    with Client() as client:
+        assert client.set_metric("digits", "acc").metric == "acc"
+        board = client.best("digits", metric="val_acc", goal="maximize")
+    assert ([t.id for t in board], board.metric, board.metric_goal) == (
+        ["digits/1"],
+        "val_acc",
+        "maximize",
+    )
