@@ -1,5 +1,7 @@
 # make demo        a search on this machine: 16 trials share its CPU slots, ending in a leaderboard
 # make test        the tests            make check  linters, types, import contracts, fresh protos
+# make test-frameworks   what needs PyTorch, Lightning, Transformers, JAX or Keras 2, in an
+#                  environment of its own (2 GB); nothing may be skipped there
 # make test-exact  suspends at every boundary of real frameworks, for many minutes: in parts with
 #                  SHARD=1/4; what has passed at this commit is not run again. And 1,000 switches
 #                  in a row, of which nothing may be left
@@ -14,8 +16,11 @@ PYTHON ?= python3
 BIN    := .venv/bin
 SHARD  ?= 1/1
 STAMPS := .venv/.stamps
+FRAMEWORKS := .venv-frameworks
+MARKS  := torch lightning transformers jax tf_keras
+space  := $() $()
 
-.PHONY: demo test test-exact test-chaos test-slurm check bench proto clean install-systemd
+.PHONY: demo test test-frameworks test-exact test-chaos test-slurm check bench proto clean install-systemd
 .DELETE_ON_ERROR:
 
 demo: $(STAMPS)/demo
@@ -23,6 +28,9 @@ demo: $(STAMPS)/demo
 
 test: $(STAMPS)/dev
 	$(BIN)/python -m pytest -m 'not slow' -n auto
+
+test-frameworks: $(FRAMEWORKS)/.stamp
+	$(FRAMEWORKS)/bin/python -m pytest -m '($(subst $(space), or ,$(MARKS))) and not slow' -n auto --no-skips
 
 test-exact: $(STAMPS)/dev
 	$(BIN)/python -m pytest -p tests.trainer_shim.exactness --shard $(SHARD) tests/trainer_shim \
@@ -63,7 +71,7 @@ install-systemd:
 	systemctl daemon-reload
 
 clean:
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv $(FRAMEWORKS) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 # One environment; each stamp says that the extras it names are installed for the pyproject.toml
 # at hand. uv installs in seconds; where it cannot be had or fails (it does not read pip.conf),
@@ -73,6 +81,14 @@ $(STAMPS)/dev:  EXTRAS := tensorflow-cpu,examples,dev
 $(STAMPS)/%: pyproject.toml | $(STAMPS)/venv
 	{ [ -x $(BIN)/uv ] && $(BIN)/uv pip install --quiet --python $(BIN)/python -e '.[$(EXTRAS)]'; } \
 	|| $(BIN)/python -m pip install --quiet -e '.[$(EXTRAS)]'
+	touch $@
+
+# By pip alone: where a CPU build of PyTorch is at hand, pip.conf says where. tf_keras asks for
+# the package named tensorflow, which runs on CPUs too.
+$(FRAMEWORKS)/.stamp: pyproject.toml
+	$(PYTHON) -m venv $(FRAMEWORKS)
+	$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check \
+	    -e '.[tensorflow,torch,lightning,transformers,jax,keras2,examples,dev]'
 	touch $@
 
 $(STAMPS)/venv:

@@ -1,9 +1,10 @@
-"""What every test session shares: tests that cannot run here are counted aloud at the end."""
+"""What every test session shares: what may be skipped, and the count of it at the end."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 from collections import Counter
 from collections.abc import Generator
@@ -16,9 +17,35 @@ settings.register_profile("hermes", deadline=None)
 settings.load_profile("hermes")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--no-skips", action="store_true", help="fail when any test is skipped")
+
+
 def _have(*packages: str) -> bool:
     return all(importlib.util.find_spec(package) for package in packages)
 
+
+# The only reasons for which a test may be skipped; any other fails the session. Frameworks skip in
+# `make test` alone: `make test-frameworks` has them, and lets nothing skip.
+ALLOWED_SKIPS = (
+    r"no (jax|lightning|tf_keras|torch|transformers) here",
+    r"no gpu here",
+    r"no root here",
+    r"root reads everything",  # one test needs not to be root
+    r"one core here",
+    r"no cgroups .*",  # writable control groups: root's, and not in every container
+    r"no v[12] freezer can be made here",
+    r"cpu_slots: no cgroup cpu controller can be written here.*",
+    r"no uv beside this interpreter",  # the Makefile does with pip where there is none
+    r"the file system of the tests has nothing but its cache",  # no O_DIRECT on a tmpfs
+    r"no systemd-analyze here",
+    r"no kubectl here",
+    r"no Slurm here.*",
+    r"no libfaketime here",
+    r"no (ip|nsenter|ip and no nsenter) here",
+    r"no network namespaces here.*",
+    r"no file systems can be mounted here",
+)
 
 _MISSING = {
     "tensorflow": lambda: importlib.util.find_spec("tensorflow") is None,
@@ -26,6 +53,7 @@ _MISSING = {
     "torch": lambda: importlib.util.find_spec("torch") is None,
     "lightning": lambda: not _have("lightning", "pytorch_lightning"),
     "transformers": lambda: not _have("transformers", "accelerate"),
+    "tf_keras": lambda: not _have("tf_keras"),
     "gpu": lambda: shutil.which("nvidia-smi") is None,
     "root": lambda: os.geteuid() != 0,
 }
@@ -39,15 +67,41 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=f"no {name} here"))
 
 
+def _skips(config: pytest.Config) -> Counter[str]:
+    """How many tests were skipped, by reason."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    reasons: Counter[str] = Counter()
+    for report in reporter.stats.get("skipped", []) if reporter else []:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else "unknown"
+        reasons[reason.removeprefix("Skipped: ")] += 1
+    return reasons
+
+
+def _forbidden(config: pytest.Config) -> list[str]:
+    """The reasons for which nothing may be skipped in this session."""
+    allowed = () if config.getoption("--no-skips") else ALLOWED_SKIPS
+    return sorted(
+        reason
+        for reason in _skips(config)
+        if not any(re.fullmatch(pattern, reason) for pattern in allowed)
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A skip that is not in the list fails the session."""
+    if _forbidden(session.config) and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter,
 ) -> Generator[None, None, None]:
     """After all else: how many tests were skipped, and for want of what."""
     yield
-    reasons: Counter[str] = Counter()
-    for report in terminalreporter.stats.get("skipped", []):
-        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else "unknown"
-        reasons[reason.removeprefix("Skipped: ")] += 1
+    for reason in _forbidden(terminalreporter.config):
+        terminalreporter.write_line(f"may not be skipped: {reason}", red=True)
+    reasons = _skips(terminalreporter.config)
     detail = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
     terminalreporter.write_line(f"skipped: {reasons.total()}{f' ({detail})' if detail else ''}")

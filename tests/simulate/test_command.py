@@ -251,7 +251,6 @@ def test_without_curves_there_is_nothing_to_do() -> None:
 
 
 def test_charts_are_drawn_the_same_each_time(file: Path, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     words = (file, "--policy", "best_first,fifo", "--orders", "2", "--devices", "2", "--bin", "2")
     for folder in ("one", "two"):
         done = hermesd(*words, "--processes", "1", "--charts", tmp_path / folder)
@@ -274,7 +273,6 @@ def test_charts_are_drawn_the_same_each_time(file: Path, tmp_path: Path) -> None
 
 
 def test_files_of_one_name_have_charts_of_their_own(file: Path, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     (tmp_path / "more").mkdir()
     other = trainings(tmp_path / "more" / file.name, seed=6)
     words = ("--policy", "fifo", "--orders", "1", "--devices", "1", "--bin", "2")
@@ -287,7 +285,6 @@ def test_files_of_one_name_have_charts_of_their_own(file: Path, tmp_path: Path) 
 
 
 def test_charts_are_called_by_stems_and_by_paths_where_these_agree() -> None:
-    pytest.importorskip("matplotlib")
     from hermesd.simulate.charts import stems
 
     assert stems(["a.b", "spirals.npz", "../d2/spirals.npz", "d2-spirals", "d2/spirals.npz"]) == {
@@ -300,7 +297,6 @@ def test_charts_are_called_by_stems_and_by_paths_where_these_agree() -> None:
 
 
 def test_charts_name_what_looks_the_same(file: Path, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     words = (file, "--policy", "fifo,fifo:speeds=equal", "--orders", "1", "--bin", "1")
     unequal = ("--devices", "100:50", "--processes", "1", "--charts", tmp_path)
     assert hermesd(*words, *unequal).exit_code == 0
@@ -311,7 +307,6 @@ def test_charts_name_what_looks_the_same(file: Path, tmp_path: Path) -> None:
 
 
 def test_charts_need_a_folder_that_can_be_written_to(file: Path) -> None:
-    pytest.importorskip("matplotlib")
     words = (file, "--policy", "fifo", "--orders", "1", "--devices", "1", "--processes", "1")
     for folder in (file, file / "below"):
         refused = hermesd(*words, "--charts", folder)
@@ -322,7 +317,6 @@ def test_charts_need_a_folder_that_can_be_written_to(file: Path) -> None:
 def test_the_folder_of_charts_is_tried_before_the_simulation(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("matplotlib")
     monkeypatch.setattr("hermesd.simulate.command.compare", None)  # would raise TypeError
     assert hermesd(file, "--policy", "fifo", "--charts", file).exit_code == 2
 

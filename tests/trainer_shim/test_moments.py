@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import pytest
@@ -242,7 +241,7 @@ def case(name: str, tier: str) -> Any:
     """A case of a test; a few are fast enough to be run each time."""
     marks = [getattr(pytest.mark, needed) for needed in KINDS[name].needs]
     if name == "keras-2":
-        marks.append(pytest.mark.skipif(find_spec("tf_keras") is None, reason="needs tf_keras"))
+        marks.append(pytest.mark.tf_keras)
     if name != "explicit" and (name, tier) != ("arrays", "checkpoint"):
         marks.append(pytest.mark.slow)
     return pytest.param(name, tier, marks=marks)

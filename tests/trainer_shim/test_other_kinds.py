@@ -122,11 +122,7 @@ print("FINAL", model.coef_.tobytes().hex(), scores)
     "body",
     [
         pytest.param(JAX, id="jax", marks=pytest.mark.jax),
-        pytest.param(
-            SCIKIT_LEARN,
-            id="scikit-learn",
-            marks=pytest.mark.skipif(find_spec("sklearn") is None, reason="needs scikit-learn"),
-        ),
+        pytest.param(SCIKIT_LEARN, id="scikit-learn"),
     ],
 )
 def test_a_loop_that_no_adapter_sees_is_only_parked_and_says_so(tmp_path: Path, body: str) -> None:

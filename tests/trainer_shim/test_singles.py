@@ -6,7 +6,6 @@ Every comparison is bit for bit: each step's loss, the final weights and everyth
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -93,7 +92,7 @@ def test_a_fit_ended_at_every_boundary(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(find_spec("tf_keras") is None, reason="needs tf_keras")
+@pytest.mark.tf_keras
 def test_keras_2_resumed_at_each_boundary(tmp_path: Path) -> None:
     legacy = {"TF_USE_LEGACY_KERAS": "1"}
     with tensorflow_zygote(tmp_path, **legacy) as zygote:

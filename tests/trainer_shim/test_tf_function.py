@@ -6,7 +6,6 @@ Every comparison is bit for bit: each step's loss, the final weights and everyth
 from __future__ import annotations
 
 import textwrap
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -92,7 +91,7 @@ def test_what_it_looks_at_may_depend_on_the_clock(zygote: Zygote, tmp_path: Path
         assert "looks at its variables" in reason
 
 
-@pytest.mark.skipif(find_spec("tf_keras") is None, reason="needs tf_keras")
+@pytest.mark.tf_keras
 def test_what_keras_2_saves_after_it_has_looked_at_its_weights(tmp_path: Path) -> None:
     """The save is told again in its turn, though the looks before it were told all at once."""
     legacy = {"TF_USE_LEGACY_KERAS": "1"}
@@ -104,7 +103,7 @@ def test_what_keras_2_saves_after_it_has_looked_at_its_weights(tmp_path: Path) -
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.skipif(find_spec("tf_keras") is None, reason="needs tf_keras")
+@pytest.mark.tf_keras
 def test_keras_2_ended_at_every_boundary(tmp_path: Path) -> None:
     """Its fit is a loop like any other; what it says of an epoch is reported too."""
     legacy = {"TF_USE_LEGACY_KERAS": "1"}
