@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,12 +23,14 @@ from hermesctl.address import embedded_head, short_state_directory
 from hermesctl.connection import Connection
 from hermesctl.errors import HermesError, Refused, Unreachable, UsageError
 from hermesctl.invocation import command
-from hermesctl.text import printable
+from hermesctl.text import printable, size
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 
 COMMAND = (sys.executable, "-m", "hermesd.cli", "local")
 # The first start compiles every module; a stop lets trainings reach a checkpoint.
 START_SECONDS = 60.0
+# With less than this on the disk nothing would last for long.
+ROOM_BYTES = 16 << 20
 STOP_SECONDS = 150.0
 # A node that is ready attaches at once; what else is the matter with it is not found out here.
 ATTACH_SECONDS = 15.0
@@ -84,6 +87,11 @@ async def start(
                 f"your own hermesd head runs, and keeps what it knows in {state / 'head'} as the "
                 "embedded one would: leave --local away, and this finds it; "
                 f"{command('node ls')} shows its nodes, and hermesd node adds this machine"
+            )
+        if (free := shutil.disk_usage(state).free) < ROOM_BYTES:
+            raise Refused(
+                f"{printable(str(state))}: {size(free)} free on its disk, expected at least "
+                f"{size(ROOM_BYTES)}: free some, or set HERMES_STATE to a folder on a larger disk"
             )
         if say is not None:
             say(f"starting a head and a node for you (log: {state / 'local.log'})")

@@ -216,6 +216,8 @@ def _run(
     passing: tuple[type[Exception], ...] = (),
 ) -> None:
     logs.configure()
+    # Of a disk that is full or away: nothing is wrong with what is asked for.
+    passing = (*passing, OSError)
     if until_stdin_closes:
         threading.Thread(target=_end_with_stdin, daemon=True).start()
     try:
@@ -228,6 +230,11 @@ def _run(
         _refuse(str(error))
     except passing as error:
         _refuse(str(error), PASSING)
+    except ExceptionGroup as group:
+        others = group.split(OSError)[1]
+        if others is not None:
+            raise others from None
+        _refuse(str(group.exceptions[0]), PASSING)
 
 
 def _end_with_stdin() -> None:

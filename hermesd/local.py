@@ -35,6 +35,8 @@ HOPELESS_EXIT = 2
 IN_THE_WAY_EXIT = 4
 # One that is still ending has its time; longer than that it is somebody's own.
 IN_THE_WAY_SECONDS = 30.0
+# On a full disk the record cannot be written.
+RECORD_AGAIN_SECONDS = 1.0
 
 log = structlog.get_logger()
 
@@ -207,8 +209,13 @@ class Local:
             "socket": str(self._socket),
             "version": hermesd.__version__,
         }
-        fresh.write_text(json.dumps(record))
-        fresh.rename(self._record)
+        try:
+            fresh.write_text(json.dumps(record))
+            fresh.rename(self._record)
+        except OSError as error:
+            log.warning("cannot say that both run; tried again", reason=str(error))
+            asyncio.get_running_loop().call_later(RECORD_AGAIN_SECONDS, self._tell)
+            return
         notify("READY=1")
         log.info("ready", socket=str(self._socket))
 

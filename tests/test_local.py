@@ -10,9 +10,10 @@ import resource
 import select
 import signal
 import socket
+import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import grpc
@@ -53,14 +54,14 @@ class Local:
 
 
 @asynccontextmanager
-async def started(folder: Path) -> AsyncIterator[Local]:
+async def started(folder: Path, log_path: Path | None = None) -> AsyncIterator[Local]:
     """Run it in `folder`; ended by SIGTERM if it still runs after the block."""
     address = folder / "notices"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as notices:
         address.unlink(missing_ok=True)
         notices.bind(str(address))
         state = folder / "state"
-        with (folder / "log").open("ab") as log:
+        with (log_path or folder / "log").open("ab") as log:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "hermesd.cli", "local", "--state", str(state)),
                 *("--slots", "1"),
@@ -98,6 +99,58 @@ async def gone(pid: int) -> None:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Short enough for sockets below it."""
     return tmp_path_factory.mktemp("l")
+
+
+async def test_a_log_that_cannot_be_written_ends_nobody(folder: Path) -> None:
+    async with started(folder, Path("/dev/full")) as local:
+        await local.ready()
+        os.kill(local.child("head"), signal.SIGKILL)
+        await local.ready()
+        assert local.process.returncode is None
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[None]:
+    """A file system of a few megabytes at `folder`; skips the test where none can be mounted."""
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+        pytest.skip("no file systems can be mounted here")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+async def lines_of(fifo: Path) -> asyncio.StreamReader:
+    """What is written to a named pipe, made here."""
+    os.mkfifo(fifo)
+    file = os.fdopen(os.open(fifo, os.O_RDONLY | os.O_NONBLOCK), "rb")
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), file
+    )
+    return reader
+
+
+@pytest.mark.root
+async def test_a_full_disk_is_waited_out(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    log = tmp_path_factory.mktemp("log") / "pipe"
+    lines = await lines_of(log)
+    with small_disk(folder):
+        async with started(folder, log) as local:
+            await local.ready()
+            filler = folder / "filler"
+            with filler.open("wb") as file, suppress(OSError):
+                while True:
+                    os.write(file.fileno(), bytes(1024))
+            os.kill(local.child("head"), signal.SIGKILL)
+            while b"No space left on device" not in await lines.readline():
+                pass
+            filler.unlink()
+            await local.ready()
+            assert local.process.returncode is None
 
 
 async def test_both_answer_and_all_ends_by_sigterm(folder: Path) -> None:
@@ -162,7 +215,7 @@ async def test_a_journal_that_cannot_be_used_ends_it_with_the_reason(folder: Pat
     async with started(folder) as local:
         assert await local.process.wait() == 4
         log = (folder / "log").read_text()
-        assert "is empty: nothing of it was changed" in log
+        assert "(it is empty): nothing of it was changed" in log
         assert "the head refuses to start" in log
 
 
