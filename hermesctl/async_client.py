@@ -23,6 +23,7 @@ from hermesctl.errors import StudyFileError, UsageError
 from hermesctl.likeness import program
 from hermesctl.records import MetricChoice, Stopped, Submission
 from hermesctl.snapshot import snapshot
+from hermesctl.study_file import NO_NUL
 from hermesctl.study_writer import plugin_label, study_data
 from hermesctl.submission import (
     Prepared,
@@ -293,6 +294,8 @@ def _prepared(study: StudySource, directory: Path) -> Prepared:
 def _named_texts(texts: Mapping[str, str]) -> list[NamedValue]:
     named = []
     for name, text in texts.items():
+        if isinstance(text, str) and "\0" in text:
+            raise refused(f"environment.{name}", text, NO_NUL)
         try:
             named.append(NamedValue(name=name, value=Value(string_value=text)))
         except (TypeError, ValueError):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hermesctl.errors import SnapshotError
+from hermesctl.regular_files import open_regular
 from hermesctl.text import printable
 
 BUILT_IN = (
@@ -46,7 +47,8 @@ class IgnoreRules:
         Raises SnapshotError when it can't be read as text.
         """
         try:
-            return cls.of(tuple(path.read_text("utf-8").splitlines()))
+            with open_regular(path) as stream:
+                return cls.of(tuple(stream.read().decode("utf-8").splitlines()))
         except FileNotFoundError:
             return cls.of(())
         except (OSError, UnicodeDecodeError) as error:

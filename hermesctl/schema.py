@@ -43,7 +43,10 @@ _NUMBERS_ONLY = frozenset({"hermes.v1.Parameter.min", "hermes.v1.Parameter.max"}
 # Elements of an argument list are text whatever they look like.
 _ARGUMENTS = frozenset({"hermes.v1.StudySpec.command"})
 # The wire can't tell an empty list from none, which would be another mistake.
-_NOT_EMPTY = frozenset({"hermes.v1.Parameter.values"})
+_NOT_EMPTY = {
+    "hermes.v1.Parameter.values": "at least one value",
+    "hermes.v1.StudySpec.command": "a program to run (leave the key out for the default)",
+}
 _TEXT_AS_VALUE = "text, a number, true or false"
 _INT_RANGES = {
     FieldDescriptor.CPPTYPE_INT32: (scalars.INT32_MIN, scalars.INT32_MAX),
@@ -105,9 +108,13 @@ class _Builder:
         self.notes: list[str] = []
 
     def refuse(self, node: Node, expected: str, path: str, near: str = "") -> None:
-        value = {Items: "a list", Table: "a mapping"}.get(type(node), "")
-        if isinstance(node, Scalar):
-            value = node.text or "nothing"
+        match node:
+            case Scalar(text=text):
+                value = text or "nothing"
+            case Items(items=items):
+                value = "a list" if items else "[]"
+            case _:
+                value = "a mapping" if isinstance(node, Table) else ""
         self.problems.append(Problem(expected, path, value, near, node.place))
 
     def message(self, message: Message, table: Table, path: str) -> None:
@@ -167,7 +174,7 @@ class _Builder:
             self.refuse(node, "a list", path, f"[{written}]")
             return
         if not node.items and field.full_name in _NOT_EMPTY:
-            self.refuse(node, "at least one value", path)
+            self.refuse(node, _NOT_EMPTY[field.full_name], path)
         for position, item in enumerate(node.items):
             self.item(values, field, item, f"{path}[{position}]")
 
@@ -188,6 +195,9 @@ class _Builder:
             words = shlex.split(node.text)
         except ValueError as error:
             self.refuse(node, f"a command line ({error})".lower(), path)
+            return Broken(node.place)
+        if not words:
+            self.refuse(node, _NOT_EMPTY["hermes.v1.StudySpec.command"], path)
             return Broken(node.place)
         return Items(tuple(Scalar(w, w, node.place) for w in words), node.place)
 

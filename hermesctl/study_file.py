@@ -15,11 +15,13 @@ from typing import Protocol, TypeAlias
 import yaml
 
 from hermesctl.errors import Place, Problem, StudyFileError
+from hermesctl.regular_files import open_regular
 from hermesctl.scalars import Plain, resolve
 
 SIZE_BYTES_MAX = 1 << 20
 DEPTH_MAX = 64
 UNICODE = "characters (no half of a surrogate pair)"
+NO_NUL = "text without NUL, which no argument of a program can hold"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ def read(path: Path) -> Document:
     """Parse the file at `path`. Raises StudyFileError when it can't be read at all."""
     source = str(path)
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             data = stream.read(SIZE_BYTES_MAX + 1)
     except OSError as error:
         reason = error.strerror or type(error).__name__
@@ -107,9 +109,11 @@ def parse_value(text: str, source: str) -> Node:
     return document.root
 
 
-def is_unicode(text: str) -> bool:
-    """Whether `text` is made of characters, which half of a surrogate pair is not."""
-    return not any("\ud800" <= c <= "\udfff" for c in text)
+def unfit(text: str) -> str:
+    """What was expected in place of `text`, if no study can hold it; empty if one can."""
+    if any("\ud800" <= c <= "\udfff" for c in text):
+        return UNICODE
+    return NO_NUL if "\0" in text else ""
 
 
 def place_of(root: Node, field_path: str) -> Place | None:
@@ -284,9 +288,9 @@ class _Reader:
         return event.value if self._encodable(event, event.value, path) else None
 
     def _encodable(self, event: yaml.Event, text: str, path: str) -> bool:
-        # YAML's escapes can write half a surrogate pair, which is no character.
-        if not is_unicode(text):
-            self._refuse(event, UNICODE, path)
+        # YAML's escapes can write a NUL, or half of a surrogate pair.
+        if expected := unfit(text):
+            self._refuse(event, expected, path, text)
             return False
         return True
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from hermesctl import study_file
 from hermesctl.errors import Place, Problem, StudyFileError, UsageError
+from hermesctl.regular_files import kind_of, open_regular
 from hermesctl.schema import build_spec
 from hermesctl.study_file import Document, Scalar, Table, place_of
 from hermesctl.text import printable
@@ -70,12 +71,12 @@ def open_study(path: Path) -> Document:
         raise UsageError(
             f"{printable(str(path))}: expected a study file (.yaml, .yml, .json) or a script (.py)"
         )
-    if not path.is_file():
-        raise UsageError(f"{printable(str(path))}: there is no such script")
+    if kind := kind_of(path):
+        raise UsageError(f"{printable(str(path))}: expected a script; there is {kind}")
     name = path.name
     place = Place(str(path))
-    if not study_file.is_unicode(name):
-        raise StudyFileError([Problem(study_file.UNICODE, "program", name, place=place)])
+    if expected := study_file.unfit(name):
+        raise StudyFileError([Problem(expected, "program", name, place=place)])
     table = with_value(Table((), place), ["program"], Scalar(name, name, place))
     table = with_value(table, ["method"], Scalar("grid", "grid", place))
     return Document(table, ())
@@ -110,7 +111,7 @@ def program_sha256(prepared: Prepared) -> str:
     for name in [spec.program] if spec.program else spec.command:
         if _is_within(directory, name):
             try:
-                with (directory / name).open("rb") as stream:
+                with open_regular(directory / name) as stream:
                     return hashlib.file_digest(stream, "sha256").hexdigest()
             except OSError:
                 return ""
@@ -214,7 +215,8 @@ def _is_within(directory: Path, name: str) -> bool:
 def _requirements(path: Path) -> str | None:
     """The text of a requirements file; None if it cannot be read, or wants nothing."""
     try:
-        text = path.read_text(encoding="utf-8")
+        with open_regular(path) as stream:
+            text = stream.read().decode("utf-8")
     except (OSError, UnicodeDecodeError):
         return None
     return f"{text.rstrip()}\n" if text.strip() else None
@@ -232,9 +234,10 @@ def _checked_paths(spec: StudySpec, directory: Path, document: Document) -> list
             program = Path(os.path.normpath(directory / spec.program))
             spec.program = str(program.relative_to(directory))
         else:
-            scripts = [p.name for p in directory.glob("*.py")]
+            scripts = [p.name for p in directory.glob("*.py") if p.is_file()]
             near = next(iter(difflib.get_close_matches(spec.program, scripts, 1)), "")
-            refuse(f"a file below {directory}", "program", spec.program, near)
+            found = kind_of(directory / spec.program) or "a file elsewhere"
+            refuse(f"a file below {directory}; there is {found}", "program", spec.program, near)
     if spec.python and _found_interpreter(spec.python, directory) is None:
         refuse(_AN_INTERPRETER, "python", spec.python)
     # What has several lines is the requirements themselves, as a study from a head has them.

@@ -12,15 +12,14 @@ from numbers import Integral, Real
 from hermesctl.errors import Place, Problem, StudyFileError, UsageError
 from hermesctl.scalars import INT64_MAX, INT64_MIN
 from hermesctl.study_file import (
-    UNICODE,
     Broken,
     Entry,
     Items,
     Node,
     Scalar,
     Table,
-    is_unicode,
     parse_value,
+    unfit,
 )
 from hermesctl.text import printable
 
@@ -161,8 +160,8 @@ def _node(data: object, path: str, place: Place, problems: list[Problem]) -> Nod
         return Broken(place)
 
     match data:
-        case str() if not is_unicode(data):
-            return refuse(UNICODE)
+        case str() if expected := unfit(data):
+            return refuse(expected)
         case None | bool() | str():
             return Scalar(data, "" if data is None else str(data), place)
         case Integral():
@@ -178,8 +177,8 @@ def _node(data: object, path: str, place: Place, problems: list[Problem]) -> Nod
             for key, value in data.items():
                 if not isinstance(key, str):
                     return refuse("text as keys")
-                if not is_unicode(key):
-                    return refuse(f"keys of {UNICODE}")
+                if expected := unfit(key):
+                    return refuse(f"keys that are {expected}")
                 below = f"{path}.{key}" if path else key
                 entries.append(Entry(key, place, _node(value, below, place, problems)))
             return Table(tuple(entries), place)

@@ -6,7 +6,7 @@ its path in the study file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -25,7 +25,7 @@ from pydantic import (
 from hermesd.core.model import HUNG_SECONDS, Goal, MetricMode, Setting, Tier
 from hermesd.core.retrying import OnSameFailure, OnThirdFailure, RetryAction
 from hermesd.pb.hermes.v1 import types_pb2 as pb
-from hermesd.refusal import FieldError, Refused, from_pydantic
+from hermesd.refusal import FieldError, Refused, from_pydantic, shown
 
 AXES_LIMIT = 1_000
 REPLICAS_LIMIT = 3
@@ -48,7 +48,9 @@ def _path(text: str) -> str:
     return text
 
 
-def _path_or_nothing(text: str) -> str:
+def _program(text: str) -> str:
+    if text and text.rpartition("/")[2] in ("", "."):
+        raise ValueError("a file, not a directory")
     return _path(text) if text else text
 
 
@@ -190,7 +192,7 @@ class StudySection(Section):
     description: Annotated[str, Field(max_length=20_000)] = ""
     project: Text = ""
     entity: Text = ""
-    program: Annotated[str, Field(max_length=4096), AfterValidator(_path_or_nothing)] = ""
+    program: Annotated[str, Field(max_length=4096), AfterValidator(_program)] = ""
     command: Annotated[tuple[str, ...], Field(max_length=1000)] = ()
     method: Literal["grid", "random"] = "grid"
     signal: SignalSection = SignalSection()
@@ -237,7 +239,26 @@ def read(spec: pb.StudySpec) -> StudySection:
     if spec.ByteSize() > SPEC_LIMIT_BYTES:
         value = f"{spec.ByteSize()} bytes"
         raise Refused(FieldError("study", value, f"at most {SPEC_LIMIT_BYTES} bytes"))
-    return _checked(StudySection, plain(spec))
+    values = plain(spec)
+    if errors := tuple(_with_nul(values, "")):
+        raise Refused(*errors)
+    return _checked(StudySection, values)
+
+
+def _with_nul(value: object, path: str) -> Iterator[FieldError]:
+    """Each text that holds a NUL: no argument, path or variable of a program can."""
+    match value:
+        case str() if "\0" in value:
+            yield FieldError(path, shown(value), "text without NUL")
+        case dict():
+            for key, inner in value.items():
+                below = f"{path}.{key}" if path else key
+                if "\0" in key:
+                    yield FieldError(shown(below), shown(key), "a name without NUL")
+                yield from _with_nul(inner, below)
+        case list():
+            for index, inner in enumerate(value):
+                yield from _with_nul(inner, f"{path}[{index}]")
 
 
 def parameters_of(spec: pb.StudySpec) -> dict[str, dict[str, object]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -46,7 +47,7 @@ def shortened(value: object) -> str:
         (["--set", "method=bayes"], "expected one of grid, random (no model proposes new points"),
         (["--set", "=1"], "--set =1: expected key=value"),
         (["--set", "retry.max_failures=1.7"], "max_failures: 1.7: expected a whole number"),
-        (["--set", "parameters.x.values=[]"], "x.values: a list: expected at least one value"),
+        (["--set", "parameters.x.values=[]"], "x.values: []: expected at least one value"),
         (["--set", "parameters=3"], "expected a mapping from names to their values"),
         (["--set", "program=nosuch.py"], "--set program=nosuch.py: program: nosuch.py: expected"),
         (
@@ -85,6 +86,45 @@ def test_a_file_that_is_none(
     (tmp_path / "loop.yaml").symlink_to("loop.yaml")
     (tmp_path / "d.yaml").mkdir()
     assert "study file" in told("submit", name, code=USAGE)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("program: pipe", "program: pipe: expected a file below {}; there is a named pipe"),
+        ("program: socket", "program: socket: expected a file below {}; there is a socket"),
+        ("program: /dev/null", "program: /dev/null: expected a file below /dev; there is a device"),
+        ("program: /etc", "program: /etc: expected a file below /; there is a directory"),
+        ("program: .", "program: .: expected a file below {}; there is a directory"),
+        ("program: nil.py", "program: nil.py: expected a file below {}; there is no such file"),
+        ("requirements: pipe", "requirements: pipe: expected a requirements file in {}"),
+        ("command: []", "command: []: expected a program to run (leave the key out for the"),
+        ('command: ""', "command: nothing: expected a program to run (leave the key out"),
+        ('command: [x, "a\\0b"]', "command[1]: a\\x00b: expected text without NUL"),
+        ('parameters: {a: {value: "x\\0"}}', "parameters.a.value: x\\x00: expected text without"),
+        ('parameters: {"a\\0": {value: 1}}', "parameters: a\\x00: expected text without NUL"),
+        ('program: "t\\0.py"', "program: t\\x00.py: expected text without NUL"),
+        ('requirements: "r\\0"', "requirements: r\\x00: expected text without NUL"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_before_anything_is_sent(
+    head: FakeHead, project: Path, line: str, words: str
+) -> None:
+    os.mkfifo(project / "pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.path.relpath(project / "socket"))
+    file = project / "bad.yaml"
+    file.write_text(line if line.startswith("program") else f"program: train.py\n{line}")
+    said = told("submit", str(file), code=USAGE)
+    assert words.format(project) in said
+    assert said.count("error:") == said.count(": expected") == 1
+    assert not head.of(pb.SubmitStudyRequest)
+
+
+@pytest.mark.parametrize("name", ["study.yaml", "train.py"])
+def test_a_named_pipe_is_no_study(head: FakeHead, tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    assert "a named pipe" in told("submit", str(tmp_path / name), code=USAGE)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,59 @@
+"""Opening files that somebody else named: a named pipe in their place must not make us wait.
+
+Rule: only regular files are ever opened. Opening a pipe without a writer waits for one, and
+opening a device may do more than read it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import IO
+
+_KINDS = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def open_regular(path: Path) -> IO[bytes]:
+    """Open the regular file at `path`, or at the end of a link, to be read. Never waits.
+
+    Raises OSError, whose `strerror` says what is there instead.
+    """
+    try:
+        _check(os.stat(path), path)
+        # It may have been replaced since; by a pipe we would wait for, but for O_NONBLOCK.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except ValueError:
+        raise OSError(errno.EINVAL, "a path with a NUL", str(path)) from None
+    try:
+        _check(os.fstat(descriptor), path)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def kind_of(path: Path) -> str:
+    """What is at `path` if it is no regular file: `a directory`, `no such file`; empty if it is."""
+    try:
+        _check(os.stat(path), path)
+    except ValueError:
+        return "no such file"
+    except OSError as error:
+        missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
+        return "no such file" if missing else error.strerror or "nothing readable"
+    return ""
+
+
+def _check(info: os.stat_result, path: Path) -> None:
+    kind = stat.S_IFMT(info.st_mode)
+    if kind != stat.S_IFREG:
+        error = errno.EISDIR if kind == stat.S_IFDIR else errno.EINVAL
+        raise OSError(error, _KINDS.get(kind, "no regular file"), str(path))
