@@ -1,8 +1,8 @@
 """A directory -> the deterministic tar that travels to the head, named by its sha256.
 
 Rule: the same content gives the same bytes: entries sorted, times and owners left out. What is
-rebuilt anyway (caches, environments), what `.hermesignore` names and what the study links as
-`data` stays behind; a snapshot over the limit is refused by naming its largest entries. The study's
+rebuilt anyway (caches, environments), what Hermes itself keeps there (a state directory), what
+`.hermesignore` names and what the study links as `data` stays behind; a snapshot over the limit is refused by naming its largest entries. The study's
 own file travels, too, but its comments make no other study.
 """
 
@@ -21,12 +21,17 @@ from typing import IO, cast
 
 from hermesctl.errors import SnapshotError
 from hermesctl.ignore_rules import IgnoreRules
+from hermesctl.regular_files import open_regular
 from hermesctl.text import count, printable, size
 
 SIZE_BYTES_MAX = 256 << 20
 FILES_MAX = 20_000
 IGNORE_FILE = ".hermesignore"
 _LARGEST_SHOWN = 5
+# What the state directory of a head, of a node, or of both holds.
+_STATE_MARKS = ("head.lock", "shim/trainer_shim", "head/head.lock", "node/shim/trainer_shim")
+# A virtual environment has this, under whatever name.
+_ENVIRONMENT_MARK = "pyvenv.cfg"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +66,14 @@ def snapshot(
     """Pack `directory`, without the entries named by `data`, into a temporary file.
 
     `own_files` say what the study is, and travel without being a part of the code's identity.
-    Raises SnapshotError when it can't be read, is too large, or holds a link to a directory
-    outside of itself.
+    Raises SnapshotError when it can't be read, is too large, is a state directory, or holds a link
+    to a directory outside of itself.
     """
+    if _holds(directory, *_STATE_MARKS):
+        raise SnapshotError(
+            f"{printable(str(directory))}: expected a directory for the program alone; Hermes keeps "
+            "its state in this one"
+        )
     members = sorted(_members(directory, data), key=lambda m: m.name)
     _check_limits(directory, members, size_bytes_max)
     with tempfile.TemporaryFile(prefix="hermes-snapshot-") as stream:
@@ -122,8 +132,7 @@ def _members(directory: Path, data: tuple[str, ...]) -> Iterator[_Member]:
             if os.path.normpath(entry.path) in linked or rules.ignores(name, is_folder):
                 continue
             if is_folder:
-                # A virtual environment under whatever name.
-                if not os.path.exists(os.path.join(entry.path, "pyvenv.cfg")):
+                if not _holds(entry.path, _ENVIRONMENT_MARK, *_STATE_MARKS):
                     pending.append(name)
                 continue
             member = _member(directory, Path(entry.path), name)
@@ -133,6 +142,10 @@ def _members(directory: Path, data: tuple[str, ...]) -> Iterator[_Member]:
             yield member
             if seen > 10 * FILES_MAX:
                 return
+
+
+def _holds(folder: str | Path, *marks: str) -> bool:
+    return any(os.path.lexists(os.path.join(folder, mark)) for mark in marks)
 
 
 def _listed(folder: Path) -> list[os.DirEntry[str]]:
@@ -190,7 +203,7 @@ def _add(tar: tarfile.TarFile, member: _Member) -> None:
         tar.addfile(entry)
         return
     try:
-        with member.path.open("rb") as stream:
+        with open_regular(member.path) as stream:
             # As long as it is now; it may have grown since it was listed.
             entry.size = os.fstat(stream.fileno()).st_size
             tar.addfile(entry, stream)

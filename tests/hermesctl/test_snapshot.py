@@ -11,6 +11,7 @@ import pytest
 
 from hermesctl.errors import SnapshotError
 from hermesctl.ignore_rules import IgnoreRules
+from hermesctl.regular_files import open_regular
 from hermesctl.snapshot import snapshot
 
 
@@ -89,6 +90,38 @@ def test_links_travel_as_what_the_program_sees(tmp_path: Path) -> None:
     with pytest.raises(SnapshotError, match=r"folder: a link to a directory outside of .* `data:`"):
         names(root)
     assert "folder/x" not in names(root, "folder")
+
+
+def test_no_pipe_is_waited_for(tmp_path: Path) -> None:
+    write(tmp_path, "train.py")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    (tmp_path / "outside").symlink_to("/dev/zero")
+    assert names(tmp_path) == ["link", "train.py"]
+    os.mkfifo(tmp_path / ".hermesignore")
+    with pytest.raises(SnapshotError, match=r"\.hermesignore: not readable: .*a named pipe"):
+        names(tmp_path)
+
+
+def test_a_file_that_became_a_pipe_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "train.py")
+    before = os.stat(tmp_path / "train.py")
+    (tmp_path / "train.py").unlink()
+    os.mkfifo(tmp_path / "train.py")
+    monkeypatch.setattr(os, "stat", lambda path: before)
+    with pytest.raises(OSError, match="a named pipe"):
+        open_regular(tmp_path / "train.py")
+
+
+def test_a_state_directory_inside_stays_behind(tmp_path: Path) -> None:
+    write(tmp_path, "train.py", "state/local.log", "state/node/lock", "state/node/shim/readme")
+    (tmp_path / "state" / "node" / "shim" / "trainer_shim").symlink_to(Path(__file__).parent)
+    write(tmp_path, "head only/head.lock", "head only/journal.db", "heads/train.py")
+    assert names(tmp_path) == ["heads/train.py", "train.py"]
+    with pytest.raises(SnapshotError, match="Hermes keeps its state in this one"):
+        names(tmp_path / "state")
 
 
 def test_a_snapshot_that_is_too_large_names_its_largest_entries(tmp_path: Path) -> None:
