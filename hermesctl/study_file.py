@@ -1,7 +1,8 @@
 """The text of a study file -> a typed tree in which every node knows its line and column.
 
 Rule: only YAML's events are used and no object is ever constructed; whatever could mean
-something else than it looks like (duplicate keys, anchors, tags, several documents) is refused.
+something else than it looks like (duplicate keys, anchors, several documents, tags other than
+YAML's own for scalars) is refused.
 All problems are collected; nothing but StudyFileError is ever raised.
 """
 
@@ -21,6 +22,11 @@ from hermesctl.scalars import Plain, resolve
 SIZE_BYTES_MAX = 1 << 20
 DEPTH_MAX = 64
 UNICODE = "characters (no half of a surrogate pair)"
+_STANDARD = "tag:yaml.org,2002:"
+_KINDS = {
+    **{"float": "a number", "int": "a whole number", "bool": "true or false"},
+    **{"null": "null", "str": "text"},
+}
 NO_NUL = "text without NUL, which no argument of a program can hold"
 
 
@@ -188,6 +194,28 @@ def _parse_text(text: str, source: str, *, located: bool = True) -> Document:
     return Document(root, tuple(reader.problems))
 
 
+def _tags(event: yaml.Event) -> frozenset[str]:
+    """The tags that say what a node is anyhow, or may be by its text."""
+    if isinstance(event, yaml.SequenceStartEvent):
+        return frozenset({f"{_STANDARD}seq"})
+    if isinstance(event, yaml.MappingStartEvent):
+        return frozenset({f"{_STANDARD}map"})
+    return frozenset(f"{_STANDARD}{kind}" for kind in _KINDS)
+
+
+def _of_kind(kind: str, value: Plain) -> Plain:
+    """A value as the kind that its tag names. Raises ValueError, which says what is expected."""
+    match kind, value:
+        case "float", int() | float() if not isinstance(value, bool):
+            return float(value)
+        case ("int", int()) if not isinstance(value, bool):
+            return value
+        case ("bool", bool()) | ("null", None) | ("", _):
+            return value
+        case _:
+            raise ValueError(f"{_KINDS[kind]} after !!{kind}")
+
+
 class _Mark(Protocol):
     line: int
     column: int
@@ -235,8 +263,10 @@ class _Reader:
         if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent):
             if event.anchor is not None:
                 self._refuse(event, "no anchors", path, f"&{event.anchor}")
-            if event.tag is not None:
-                self._refuse(event, "no tags: types follow from the text", path, event.tag)
+            if event.tag is not None and event.tag not in _tags(event):
+                known = ", ".join(f"!!{kind}" for kind in _KINDS)
+                expected = f"no tags but {known}: types follow from the text"
+                self._refuse(event, expected, path, event.tag)
         if isinstance(event, yaml.ScalarEvent):
             return self._scalar(event, path, place)
         if isinstance(event, yaml.SequenceStartEvent):
@@ -247,10 +277,13 @@ class _Reader:
         text: str = event.value
         if not self._encodable(event, text, path):
             return Broken(place)
-        if event.style is not None:
+        kind = "str" if event.style is not None else ""
+        if event.tag in _tags(event):
+            kind = event.tag.removeprefix(_STANDARD)
+        if kind == "str":
             return Scalar(text, text, place)
         try:
-            return Scalar(resolve(text), text, place)
+            return Scalar(_of_kind(kind, resolve(text)), text, place)
         except ValueError as error:
             self._refuse(event, str(error), path, text)
             return Broken(place)

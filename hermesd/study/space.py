@@ -80,7 +80,7 @@ def grid(axes: Mapping[str, Axis], cap: int | None, limit: int) -> list[Point]:
     size = 1
     for name, axis in axes.items():
         if axis.size is None:
-            expected = "values, int_uniform or q_uniform (or method: random)"
+            expected = "values, int_uniform or q_uniform (or method: random with a run_cap)"
             errors.append(FieldError(f"parameters.{name}.distribution", kind_of(axis), expected))
         elif axis.size > VALUES_LIMIT:
             expected = f"at most {VALUES_LIMIT} values in a grid"

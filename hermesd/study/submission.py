@@ -199,7 +199,11 @@ def _points(section: StudySection) -> list[space.Point]:
     if section.method == "grid":
         return space.grid(axes, section.run_cap, TRIALS_LIMIT)
     if section.run_cap is None:
-        raise Refused(FieldError("run_cap", "", "a number of trials: random search has no end"))
+        expected = (
+            "how many trials to draw, as random search has no end of its own: the line"
+            " `run_cap: 20` in the study file, or --set run_cap=20"
+        )
+        raise Refused(FieldError("run_cap", "", expected))
     if section.run_cap > TRIALS_LIMIT:
         raise Refused(FieldError("run_cap", str(section.run_cap), f"at most {TRIALS_LIMIT}"))
     return space.draws(axes, section.run_cap, section.seed)

@@ -40,6 +40,17 @@ def problems_of(text: str | bytes) -> list[Problem]:
 
 # --- what a file means ------------------------------------------------------------------------
 
+def test_tags_of_yaml_itself_say_what_a_value_is() -> None:
+    spec = spec_of(
+        "program: !!str train.py\nrun_cap: !!int '3'\ndata: !!seq [a]\n"
+        "parameters: !!map {lr: {values: [!!float 1, !!float '1e-3', !!str 2, !!bool true]}}"
+    )
+    values = [getattr(v, v.WhichOneof("kind")) for v in spec.parameters[0].values]
+    assert values == [1.0, 0.001, "2", True]
+    assert [type(value) for value in values] == [float, float, str, bool]
+    assert (spec.program, spec.run_cap, list(spec.data)) == ("train.py", 3, ["a"])
+
+
 WANDB = """\
 program: train.py
 name: sweepdemo
@@ -172,6 +183,10 @@ REFUSED = {
     "alias": ("name: *a", "name", "no aliases", ""),
     "merge key": ("stop: {<<: {max_steps: 1}}", "stop.<<", "one of the keys", ""),
     "tag": ("name: !!python/object:os.system x", "name", "no tags", ""),
+    "tag of its own": ("name: !mine x", "name", "no tags but !!float, !!int, !!bool,", ""),
+    "float tag": ("stop: {target: !!float x}", "stop.target", "a number after !!float", ""),
+    "int tag": ("run_cap: !!int 1.5", "run_cap", "a whole number after !!int", ""),
+    "bool tag": ("stop: {on_nan: !!bool 1}", "stop.on_nan", "true or false after !!bool", ""),
     "two documents": ("name: a\n---\nname: b", "", "a single document", ""),
     "syntax": ("a: b: c", "", "valid YAML", ""),
     "colon": ("a: b=5:", "", "or has one before a space, needs quotes", ""),
