@@ -33,6 +33,7 @@ MANIFEST_LIMIT_BYTES = 16 << 20
 KEPT = 2
 _REFUSED = ".refused"  # in a checkpoint that a program could not go on from once
 LENT = ".lent"  # in the checkpoint that another node asked for last
+MARKS = (_REFUSED, LENT)  # a node's own notes on a checkpoint, beside what was saved
 _SET_ASIDE = "unusable"
 
 

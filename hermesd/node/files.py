@@ -10,6 +10,7 @@ import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+from hermesd.node.checkpoints import MARKS
 from hermesd.node.folder import TrialFolder
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 
@@ -61,7 +62,9 @@ def within(root: Path, name: str) -> Path:
 
 async def _checkpoint(folder: TrialFolder, wanted: str) -> AsyncIterator[pb.FileChunk]:
     root = checkpoint(folder, wanted)
-    for path in sorted(p for p in root.rglob("*") if p.is_file() and not p.is_symlink()):
+    marks = [root / mark for mark in MARKS]
+    files = (p for p in root.rglob("*") if p.is_file() and not p.is_symlink() and p not in marks)
+    for path in sorted(files):
         offset = 0
         while True:
             data = await asyncio.to_thread(_read, path, offset)

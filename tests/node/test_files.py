@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hermesd.node import errands
+from hermesd.node import checkpoints, errands
 from hermesd.node.errands import Errands
 from hermesd.node.files import chunks
 from hermesd.node.folder import TrialFolder
@@ -33,6 +33,19 @@ async def test_only_a_checkpoint_is_sent_as_one(tmp_path: Path, name: str) -> No
     (folder.checkpoints / "a" / "manifest.json").write_text(json.dumps({}))
     assert await sent(folder, name) == ([], f"{name}: no such checkpoint")
     assert await sent(folder, "digits/1@a") == (["manifest.json"], "")
+
+
+async def test_what_a_node_notes_on_a_checkpoint_is_no_part_of_it(tmp_path: Path) -> None:
+    folder = TrialFolder(tmp_path / "trials", tmp_path / "run", "digits/1")
+    for name in ("a", "b"):
+        (folder.checkpoints / name / "parts").mkdir(parents=True)
+        (folder.checkpoints / name / "manifest.json").write_text(json.dumps({}))
+        (folder.checkpoints / name / "parts" / ".lent").write_text("the program's own")
+    checkpoints.lend(folder.checkpoints / "a")
+    assert not checkpoints.refuse(folder.checkpoints, "b")
+    for name in ("a", "b"):
+        assert len(list((folder.checkpoints / name).iterdir())) == 3
+        assert await sent(folder, f"digits/1@{name}") == (["manifest.json", "parts/.lent"], "")
 
 
 async def test_a_trial_that_never_ran_here_is_not_one_that_printed_nothing(tmp_path: Path) -> None:
