@@ -11,7 +11,7 @@ import dataclasses
 import io
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 
 from rich.console import Console, RenderableType
@@ -73,15 +73,24 @@ def json_line(row: Row) -> str:
 
 
 def csv_text(rows: Sequence[Row]) -> str:
-    """The rows with a header, a column for each of `params`; any other value that is not a scalar
-    stands as JSON in its cell."""
+    """The rows with a header; nothing without rows.
+
+    No cell holds JSON. Each of `params` is a column of its own name (`params.NAME` where that is
+    taken), other values inside of a value are columns by their paths (`checkpoint.id`,
+    `metrics.loss.last`), and what a list holds stands in one cell, with `; ` between.
+    """
+    if not rows:
+        return ""
     stream = io.StringIO()
-    rows = [_spread(row) for row in rows]
-    names = list(dict.fromkeys(name for row in rows for name in row))
+    spread = [dict(_spread(row)) for row in rows]
+    names = dict.fromkeys(name for row in spread for name in row)
+    # What is nothing in one row has columns for its parts in another.
+    parts = {name[:dot] for name in names for dot, c in enumerate(name) if c == "."}
+    shown = [n for n in names if n not in parts or any(_cell(row.get(n)) != "" for row in spread)]
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(names)
-    for row in rows:
-        writer.writerow([_cell(row.get(name)) for name in names])
+    writer.writerow(shown)
+    for row in spread:
+        writer.writerow([_cell(row.get(name)) for name in shown])
     return stream.getvalue()
 
 
@@ -116,20 +125,43 @@ def _versioned(document: Row) -> dict[str, Data]:
     return {"version": VERSION, **document}
 
 
-def _spread(row: Row) -> Row:
-    """A row whose parameters are columns; one whose name is taken is called `params.NAME`."""
+def _spread(row: Row) -> Iterator[tuple[str, Data]]:
+    """The columns of a row."""
     params = row.get("params")
-    if not isinstance(params, Mapping):
-        return row
-    rest = {name: value for name, value in row.items() if name != "params"}
-    return rest | {(f"params.{n}" if n in rest else n): value for n, value in params.items()}
+    rest = {n: v for n, v in row.items() if n != "params" or not isinstance(params, Mapping)}
+    for name, value in rest.items():
+        yield from _columns(name, value)
+    if isinstance(params, Mapping):
+        for name, value in params.items():
+            yield from _columns(f"params.{name}" if name in rest else name, value)
 
 
-def _cell(value: Data) -> Data:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str | int | float):
-        return value
-    return json.dumps(value, ensure_ascii=False)
+def _columns(name: str, value: Data) -> Iterator[tuple[str, Data]]:
+    if isinstance(value, list):
+        records = [item for item in value if isinstance(item, Mapping) and "name" in item]
+        if records and len(records) == len(value):
+            value = {
+                str(record["name"]): {k: v for k, v in record.items() if k != "name"}
+                for record in records
+            }
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from _columns(f"{name}.{key}", inner)
+    else:
+        yield name, value
+
+
+def _cell(value: Data) -> str | int | float:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case str() | int() | float():
+            return value
+        case Mapping():
+            named = value.get("id") or value.get("name")
+            parts = (f"{key}={_cell(inner)}" for key, inner in value.items())
+            return _cell(named) if named else " ".join(parts)
+        case _:
+            return "; ".join(str(_cell(item)) for item in value)
