@@ -179,13 +179,18 @@ def confirm(question: str, *, yes: bool) -> None:
         raise typer.Exit(ExitCode.OK)
 
 
+def no_study_yet() -> str:
+    """What to say to people who look at studies before there is one."""
+    return f"there is no study yet; submit one: {command('submit study.yaml')}"
+
+
 async def chosen_study(client: AsyncClient, study: str | None) -> str:
     """The study that is meant: the one named, or the newest."""
     if study is not None:
         return study
     newest = await client.latest_study()
     if newest is None:
-        raise NotFound(f"there is no study yet; submit one: {command('submit study.yaml')}")
+        raise NotFound(no_study_yet())
     return newest.id
 
 

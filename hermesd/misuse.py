@@ -78,9 +78,10 @@ def _unwrap(command: Any) -> None:
 
 
 def misuse_of(error: Any, words: Sequence[str]) -> Misuse:
-    """What typer refused in these words. Raises the error again if it is the help asked for."""
+    """What typer refused in these words. Leaves without an error if no word asked for help, which
+    has been printed."""
     if type(error).__name__ == "NoArgsIsHelpError":
-        raise error
+        raise typer.Exit
     message = str(error.message)
     if isinstance(error, typer.BadParameter):
         return _bad_value(error, message, words)

@@ -12,6 +12,7 @@ from rich.text import Text
 from hermesctl.async_client import AsyncClient
 from hermesctl.commands.user import DAY_SECONDS, ValidOption
 from hermesctl.errors import NotFound, Refused, UsageError
+from hermesctl.idle import more_machines
 from hermesctl.members import invite, revoke
 from hermesctl.node_records import Node
 from hermesctl.node_views import (
@@ -49,6 +50,8 @@ def list_nodes(head: HeadOption = None, output: OutputOption = Format.TABLE) -> 
         rows = [row(node) for node in nodes]
         remarks = [Text(printable(words)) for words in nodes_remarks(nodes)]
         below = [Text(), *remarks] if remarks else []
+        if not nodes and output.for_people:
+            say(f"note: there is no node yet; {more_machines(client.connection.address)}")
         emit(
             stdout(),
             output,

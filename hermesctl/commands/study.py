@@ -30,7 +30,7 @@ from hermesctl.options import (
 )
 from hermesctl.output import Format, emit, plain, row
 from hermesctl.replay_views import ran_meanwhile, replay_rows, replay_view
-from hermesctl.running import NounGroup, confirm, run
+from hermesctl.running import NounGroup, confirm, no_study_yet, run
 from hermesctl.simulation import simulated
 from hermesctl.study_file import Document
 from hermesctl.submission import from_changed_spec
@@ -57,6 +57,8 @@ def list_studies(head: HeadOption = None, output: OutputOption = Format.TABLE) -
     async def body(client: AsyncClient) -> None:
         studies = [study async for study in client.studies()]
         rows = [row(study) for study in studies]
+        if not studies and output.for_people:
+            say(f"note: {no_study_yet()}")
         emit(stdout(), output, {"studies": rows}, rows, lambda wide: studies_table(studies, wide))
 
     run(body, head=head)

@@ -19,6 +19,8 @@ from typer.testing import CliRunner, Result
 from hermesctl import live
 from hermesctl.cli import app
 from hermesctl.errors import ExitCode
+from hermesctl.output import csv_text
+from hermesctl.yaml_text import Data
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.study import Submission, draft
@@ -365,9 +367,59 @@ def test_every_form_of_every_result(head: FakeHead, args: list[str], form: str) 
             assert yaml.safe_load(result.stdout)["version"] == 1
         case "csv":
             rows = list(csv.reader(io.StringIO(result.stdout)))
-            assert len({len(row) for row in rows}) == 1
+            assert len({len(row) for row in rows}) == (1 if rows else 0)
+            assert not [cell for row in rows for cell in row if cell[:1] in ("{", "[")]
         case _:
             assert result.stdout.strip()
+
+
+def test_csv_has_a_column_for_each_value_and_no_json(head: FakeHead) -> None:
+    one = trial(1, state=RUNNING, argv=["python", "train.py"])
+    one.metrics.add(name="val_loss", last=0.5, best=0.25)
+    one.checkpoint.id, one.checkpoint.step = "c9", 40
+    head.add_study("digits", one, trial(2))
+    told = hermesctl("trial", "ls", "digits", "-o", "csv").stdout
+    first, second = csv.DictReader(io.StringIO(told))
+    assert (first["metrics.val_loss.last"], first["metrics.val_loss.best"]) == ("0.5", "0.25")
+    assert (first["checkpoint.id"], first["checkpoint.step"]) == ("c9", "40")
+    assert (second["checkpoint.id"], second["lr"]) == ("", "0.05")
+    assert first["argv"] == "python; train.py"
+    assert "checkpoint" not in first
+    document = {"a": {"b": [{"id": "x", "c": 1}, {"id": "y", "c": 2}], "d": []}}
+    params: dict[str, Data] = {"a": 1, "lr": [0.1, True]}
+    rows = [{**document, "params": params}, {"a": None, "e": [{"seconds": 3, "loss": None}]}]
+    assert csv_text(rows).splitlines() == [
+        "a.b,a.d,params.a,lr,e",
+        "x; y,,1,0.1; true,",
+        ",,,,seconds=3 loss=",
+    ]
+    assert csv_text([]) == ""
+
+
+@pytest.mark.parametrize("words", [[], ["local"], ["cluster"]], ids=str)
+def test_without_words_there_is_help_and_no_error(state: Path, words: list[str]) -> None:
+    result = hermesctl(*words)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "Usage: " in result.stdout
+    assert result.stdout.strip() == hermesctl(*words, "--help").stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["node", "ls"], "there is no node yet; hermesd node adds this machine"),
+        (["study"], "there is no study yet; submit one: hermesctl submit study.yaml"),
+        (["context"], "you are logged in to no head; hermesctl login HOST:PORT TOKEN logs in"),
+    ],
+)
+def test_an_empty_list_says_what_fills_it(
+    head: FakeHead, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: list[str], hint: str
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    head.nodes = []
+    assert f"note: {hint}" in hermesctl(*words).stderr
+    quiet = hermesctl(*words, "-o", "json")
+    assert (quiet.exit_code, quiet.stderr) == (0, "")
 
 
 def test_a_noun_without_a_verb_lists_and_an_id_shows(head: FakeHead) -> None:
