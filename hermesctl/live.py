@@ -8,7 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    aclosing,
+    asynccontextmanager,
+    nullcontext,
+)
+from dataclasses import replace
 
 from rich.console import Console
 from rich.live import Live as RichLive
@@ -19,6 +25,7 @@ from hermesctl.event_lines import event_line
 from hermesctl.events import EventKind, Plain
 from hermesctl.failure_views import unexplained
 from hermesctl.idle import hindrances
+from hermesctl.keys import pressed
 from hermesctl.live_table import SPARK_WIDTH
 from hermesctl.program_output import last_line
 from hermesctl.records import Study, StudyDetail
@@ -36,6 +43,60 @@ HEED_SECONDS = 5.0
 _REFRESH_SHARE = 5
 _TRAILS_FETCHED = 64
 LEADERBOARD_LENGTH = 10
+_KEYS_HELP = """
+q       leave; the study goes on
+s ← →   sort the trials: running first, by rank, by number, by step
+↑ ↓     see those further up or down
+f       see those on a device only, or all
+p       hold the picture still, or have it go on
+?       hide these lines"""
+
+
+class Keyboard:
+    """What keys do to a live picture. `left` is set once it is to end, and `going` unless it is to
+    stand still."""
+
+    def __init__(self, live: Live) -> None:
+        self.left, self.going = asyncio.Event(), asyncio.Event()
+        self.going.set()
+        self._live = live
+        self._helps = False
+
+    def press(self, key: str) -> None:
+        """Do what a key is for; nothing for one that is for nothing."""
+        live = self._live
+        match key.lower():
+            case "q":
+                self.left.set()
+            case "s" | "right":
+                live.look = live.look.sorted_otherwise(1)
+            case "left":
+                live.look = live.look.sorted_otherwise(-1)
+            case "up" | "down":
+                by = 1 if key == "down" else -1
+                live.look = live.look.scrolled(by, live.detail.trials)
+            case "f":
+                chosen = not live.look.only_on_device
+                live.look = replace(live.look, only_on_device=chosen, first=0)
+            case "p" if self.going.is_set():
+                self.going.clear()
+            case "p":
+                self.going.set()
+            case "?":
+                self._helps = not self._helps
+            case _:
+                pass
+        self.tell()
+
+    def tell(self) -> None:
+        """Have the picture say what keys there are."""
+        look = self._live.look
+        listed = "all trials" if look.only_on_device else "running only"
+        standing = "hold still" if self.going.is_set() else "go on (held)"
+        self._live.keys = (
+            f"q leave  s sort: {look.order_name}  f {listed}  p {standing}  ? help"
+            + (_KEYS_HELP if self._helps else "")
+        )
 
 
 async def follow_to_the_end(
@@ -77,9 +138,11 @@ async def show_top(client: AsyncClient, study: str, console: Console) -> None:
     """Show the devices and a study until it has finished, then how it ended; once, if it can't
     be redrawn."""
     if is_live(console):
-        if not (await client.study(study)).study.finished:
-            await _draw(client, study, console, devices=True)
-        await show_end(client, study, console)
+        finished = (await client.study(study)).study.finished
+        if finished or await _draw(client, study, console, devices=True):
+            await show_end(client, study, console)
+        else:
+            say("the study goes on")
         return
     live = await _asked(client, study, None, devices=True)
     console.print(top_view(live, console.width, 1 << 30))
@@ -134,9 +197,11 @@ async def concerns(client: AsyncClient, study: Study) -> list[str]:
     return [*map(one_line, study.notices), *await hindrances(client, study)]
 
 
-async def _draw(client: AsyncClient, study: str, console: Console, *, devices: bool) -> None:
+async def _draw(client: AsyncClient, study: str, console: Console, *, devices: bool) -> bool:
+    """Whether the study has finished: with `devices` there are keys, one of which leaves it."""
     live = await _asked(client, study, None, devices)
     await _fetch_trails(client, live)
+    keyboard, finished = Keyboard(live), False
 
     def picture() -> None:
         view = top_view if devices else live_view
@@ -144,6 +209,10 @@ async def _draw(client: AsyncClient, study: str, console: Console, *, devices: b
 
     def gap(error: Unreachable) -> None:
         live.notice = f"reconnecting, the trials go on: {str(error).splitlines()[0]}"
+        picture()
+
+    def key(name: str) -> None:
+        keyboard.press(name)
         picture()
 
     async def refresh() -> None:
@@ -157,21 +226,33 @@ async def _draw(client: AsyncClient, study: str, console: Console, *, devices: b
             else:
                 picture()
             await asyncio.sleep(max(_REFRESH_SECONDS, _REFRESH_SHARE * (loop.time() - began)))
+            await keyboard.going.wait()
 
-    with RichLive(console=console, auto_refresh=False, transient=True) as screen:
-        picture()
+    async def events() -> None:
         after = live.detail.journal_sequence
-        follow = client.follow(study, after=after, on_gap=gap)
-        async with _beside(refresh()), aclosing(follow) as events:
-            async for event in events:
+        async with aclosing(client.follow(study, after=after, on_gap=gap)) as stream:
+            async for event in stream:
                 if event.kind is EventKind.REPORTED and event.loss is not None:
                     live.reported(event.trial, event.loss)
+        nonlocal finished
+        finished = True
+        keyboard.left.set()
+
+    with (
+        pressed(key, keyboard.left.set) if devices else nullcontext(False) as has_keys,
+        RichLive(console=console, auto_refresh=False, transient=True) as screen,
+    ):
+        if has_keys:
+            keyboard.tell()
+        picture()
+        async with _beside(refresh()), _beside(events()):
+            await keyboard.left.wait()
+    return finished
 
 
 @asynccontextmanager
 async def _beside(endless: Coroutine[None, None, None]) -> AsyncIterator[None]:
-    """Run a coroutine without end beside the body, until that ends; the first error of either
-    is raised."""
+    """Run a coroutine beside the body, until that ends; the first error of either is raised."""
     try:
         async with asyncio.TaskGroup() as group:
             task = group.create_task(endless)

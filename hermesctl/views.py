@@ -17,7 +17,7 @@ from hermesctl.charts import progress_bar
 from hermesctl.explanations import Explanation
 from hermesctl.failure_views import failed_trials
 from hermesctl.invocation import command
-from hermesctl.live_table import SPARK_WIDTH, live_trials
+from hermesctl.live_table import SPARK_WIDTH, Look, live_trials
 from hermesctl.node_records import Node
 from hermesctl.node_views import devices_table
 from hermesctl.records import Study, StudyDetail, Trial, TrialState
@@ -48,6 +48,9 @@ class Live:
     nodes: Sequence[Node] = ()
     notice: str = ""
     trails: dict[str, deque[float]] = field(default_factory=dict)
+    look: Look = field(default_factory=Look)
+    # What keys do, where there are any.
+    keys: str = ""
 
     def reported(self, trial: str, loss: float) -> None:
         """Remember one more value of a trial's signal."""
@@ -154,7 +157,7 @@ def live_view(live: Live, width: int, height: int) -> RenderableType:
     bar = Text(progress_bar(done or 0.0, max(10, min(40, width - 40))), style="green")
     bar.append(f"  {percent(done)}  {printable(ending_text(study))}", style="not green")
     lines: list[RenderableType] = [head, bar]
-    lines.append(live_trials(detail, live.trails, width, max(3, height - 8)))
+    lines.append(live_trials(detail, live.trails, width, max(3, height - 8), live.look))
     upcoming = [f"{printable(t)}" for t in detail.next_up[:_NEXT_SHOWN]]
     lines.append(_line("next up", ", ".join(upcoming) or "-"))
     lines.append(_line("best", best_text(study, trials)))
@@ -182,8 +185,10 @@ def progress_line(detail: StudyDetail) -> Text:
 def top_view(live: Live, width: int, height: int) -> RenderableType:
     """The devices and who is on them, then the study."""
     devices = [device for node in live.nodes for device in node.devices]
-    rest = height - len(devices) - 2
-    return Group(devices_table(devices, live=True), Text(), live_view(live, width, rest))
+    below = [Text(live.keys, style="dim")] if live.keys else []
+    rest = height - len(devices) - 2 - len(live.keys.splitlines())
+    study = live_view(live, width, rest)
+    return Group(devices_table(devices, live=True), Text(), study, *below)
 
 
 def final_view(

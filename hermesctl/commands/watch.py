@@ -93,7 +93,10 @@ def status(
 
 
 def top(study: LatestStudyArgument = None, head: HeadOption = None) -> None:
-    """Show the devices and a study's trials, live; Ctrl-C leaves it, the study goes on.
+    """Show the devices and a study's trials, live; q or Ctrl-C leaves it, the study goes on.
+
+    Keys: s or an arrow sorts the trials otherwise, f shows those on a device only, p holds the
+    picture still, ? tells of all keys.
 
     Example: hermesctl top digits
     """

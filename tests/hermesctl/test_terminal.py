@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -144,6 +145,48 @@ def test_the_live_view_shows_who_runs_and_ends_with_the_leaderboard(
     rest = terminal.until("the study goes on")
     assert process.wait() == ExitCode.INTERRUPTED, rest
     assert "the study goes on" in rest
+
+
+def test_keys_change_what_top_shows_and_leave_the_terminal_as_it_was(
+    head: FakeHead, terminal: Terminal
+) -> None:
+    running = types.TRIAL_STATE_RUNNING
+    head.add_study("digits", trial(1), trial(2, state=running, device="box/cpu0", rank=2))
+    before = termios.tcgetattr(terminal.ours)
+    process = terminal.start("top", "digits")
+    assert "digits/1" in terminal.until("q leave  s sort: running first  f running only")
+    for key, words in {
+        "?": "hold the picture still, or have it go on",
+        "s": "sort: rank",
+        "\x1b[C": "sort: number",
+        "\x1b[D": "sort: rank",
+        "p": "p go on (held)",
+    }.items():
+        os.write(terminal.ours, key.encode())
+        assert "digits/1" in terminal.until(words), key
+    os.write(terminal.ours, b"f")
+    table = terminal.until("f all trials").rpartition("trial ")[2].partition("next up")[0]
+    assert "digits/2" in table
+    assert "digits/1" not in table
+    os.write(terminal.ours, b"pxq")
+    assert "the study goes on" in terminal.until("goes on\r")
+    assert process.wait() == 0
+    assert termios.tcgetattr(terminal.ours) == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_the_terminal_as_it_was(
+    head: FakeHead, terminal: Terminal, number: signal.Signals
+) -> None:
+    head.add_study("digits", trial(1))
+    before = termios.tcgetattr(terminal.ours)
+    process = terminal.start("top", "digits")
+    terminal.until("q leave")
+    assert termios.tcgetattr(terminal.ours) != before
+    process.send_signal(number)
+    terminal.until("goes on\r")
+    process.wait()
+    assert termios.tcgetattr(terminal.ours) == before
 
 
 def test_top_of_a_study_that_has_finished_shows_how_it_ended(
