@@ -5,6 +5,7 @@ Rule: results on stdout, the rest on stderr, exit codes as in errors.py.
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import Annotated
 
@@ -109,6 +110,9 @@ def version(head: HeadOption = None, output: OutputOption = Format.TABLE) -> Non
 
 def main() -> None:
     """The entry point."""
+    # Whoever starts us may block signals, or ignore SIGCHLD, which has no child's exit code told.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for stream in (sys.stdout, sys.stderr):
         # A locale without our characters is no reason to fail.
         if stream is not None and hasattr(stream, "reconfigure"):

@@ -252,6 +252,9 @@ def _refuse(message: str, code: int = REFUSED) -> NoReturn:
 
 def main() -> None:
     """The command line's entry point."""
+    # Whoever starts us may block signals, or ignore SIGCHLD, which has no child's exit code told.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     app()
 
 

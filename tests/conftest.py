@@ -6,11 +6,29 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 from collections import Counter
 from collections.abc import Generator
 
 import pytest
 from hypothesis import settings
+
+
+def _heed_signals() -> None:
+    """Have this process, and so what tests start, find signals as at a prompt.
+
+    Started in the background (`make test &`, nohup, some CI runners), it has some ignored, and its
+    children with it: a test that interrupts one would wait for ever.
+    """
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    # Caught, unlike ignored, is not inherited: nohup's wish counts for the tests alone.
+    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: lambda *_: None}
+    for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handlers.get(signal.Signals(number), signal.SIG_DFL))
+
+
+_heed_signals()
 
 # How long an example takes says something of the machine, nothing of what is tested.
 settings.register_profile("hermes", deadline=None)

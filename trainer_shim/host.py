@@ -13,7 +13,7 @@ import socket
 import sys
 from typing import Any
 
-from trainer_shim import snapshot
+from trainer_shim import signals, snapshot
 from trainer_shim.events import boottime
 from trainer_shim.freeze import become_subreaper, enter_cgroup
 from trainer_shim.launch import run_program
@@ -274,6 +274,7 @@ def serve_trial(spec_path: str) -> Launch | None:
 
 def main(argv: list[str]) -> None:
     """Cold start: one host, and on each fork one training process that leaves from here."""
+    signals.heed()
     if "PYTHONHASHSEED" not in os.environ:
         # Sets of strings must iterate in the same order in every process of a trial.
         environment = {**os.environ, "PYTHONHASHSEED": "0"}

@@ -19,7 +19,7 @@ import traceback
 import types
 from typing import Any, NoReturn
 
-from trainer_shim import commandline, hooks, installed, reach
+from trainer_shim import commandline, hooks, installed, reach, signals
 from trainer_shim.agent import Agent
 from trainer_shim.leaving import leave, wait_for_threads
 from trainer_shim.sight import is_blind
@@ -96,6 +96,7 @@ def _exec(launch: Launch) -> None:
     reason = _out_of_reach(spec.argv)
     if launch.restore is None and reason is not None:
         agent.blind(reason)
+    signals.heed_all()
     try:
         os.execvpe(spec.argv[0], spec.argv, environment)
     except OSError as error:

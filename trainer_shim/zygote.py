@@ -18,6 +18,7 @@ import socket
 import sys
 from collections.abc import Mapping
 
+from trainer_shim import signals
 from trainer_shim.cold import FRAMEWORK, cold_program
 from trainer_shim.host import serve_trial
 from trainer_shim.launch import CORES, python_arguments, run_program, take_cores
@@ -130,6 +131,7 @@ def _serve(path: str) -> str | None:
 
 def main(argv: list[str]) -> None:
     """Import what is asked for, then fork hosts on request."""
+    signals.heed()
     if "PYTHONHASHSEED" not in os.environ:
         environment = {**os.environ, "PYTHONHASHSEED": "0"}
         command = [sys.executable, "-m", "trainer_shim.zygote", *argv]

@@ -6,14 +6,17 @@ import json
 import os
 import select
 import signal
+import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.trainer_shim.conftest import MakeTrial
-from tests.trainer_shim.driving import Trial, environment
+from tests.trainer_shim.driving import Trial, Zygote, environment
 from trainer_shim import wire
 from trainer_shim.events import boottime
 
@@ -421,6 +424,57 @@ def test_the_environment_and_the_cores_are_the_trials(make_trial: MakeTrial) -> 
     assert seen_env["HERMES_PARAMETERS"] == '{"x": 1}'
     assert (argv, name, cores) == (["train.py", "--x", "1"], "__main__", [core])
     assert path == str(trial.directory / "work")
+
+
+@contextmanager
+def careless() -> Iterator[None]:
+    """What is started meanwhile inherits what nohup, a shell's `&` and odd services leave."""
+    ignored = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGCHLD)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in ignored}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGUSR1})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+SIGNALS = """
+import json, os, signal, subprocess
+lines = [line.split() for line in open("/proc/self/status") if line.startswith("Sig")]
+seen = {name[:-1]: int(mask, 16) for name, mask in lines if name in ("SigBlk:", "SigIgn:")}
+seen["child"] = subprocess.run(["false"]).returncode
+seen["interrupt"] = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+json.dump(seen, open("seen", "w"))
+"""
+
+
+@pytest.mark.parametrize("way", ["cold", "zygote"])
+def test_a_trial_inherits_no_signals_of_its_daemon(
+    make_trial: MakeTrial, tmp_path: Path, way: str
+) -> None:
+    subprocess.run([sys.executable, "-c", SIGNALS], cwd=tmp_path, check=True)
+    at_a_prompt = json.loads((tmp_path / "seen").read_text())
+    assert at_a_prompt["child"] == 1
+    trial = make_trial(SIGNALS)
+    with ExitStack() as stack:
+        with careless():
+            zygote = None if way == "cold" else Zygote(tmp_path / "zygote.sock")
+            if zygote is not None:
+                stack.callback(zygote.close)
+            trial.launch(zygote)
+        trial.start()
+        trial.until("completed")
+    assert json.loads((trial.directory / "work" / "seen").read_text()) == at_a_prompt
+
+
+def test_a_shell_as_program_is_ended_by_a_broken_pipe(make_trial: MakeTrial) -> None:
+    argv = ["/bin/sh", "-c", "grep SigIgn /proc/self/status > seen"]
+    trial = make_trial("", argv=argv).launch()
+    trial.start()
+    trial.until("completed")
+    assert int((trial.directory / "work" / "seen").read_text().split()[1], 16) == 0
 
 
 def test_a_program_that_is_execd_can_attach(make_trial: MakeTrial) -> None:

@@ -1,0 +1,28 @@
+"""Signals as a program that is started at a prompt finds them.
+
+Rule: what a daemon inherited is no part of a trial. A process started in the background of a
+script, by nohup or by some services has SIGINT, SIGHUP or SIGCHLD ignored or blocked, and so have
+all that it starts: a trial would not stop at Ctrl-C, or find none of its children's exit codes.
+"""
+
+from __future__ import annotations
+
+import signal
+
+# Python ignores these itself, in each of its processes.
+PYTHONS_OWN = frozenset({signal.SIGPIPE, signal.SIGXFSZ})
+
+
+def heed() -> None:
+    """Block no signal, and ignore only what every Python does."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in signal.valid_signals() - PYTHONS_OWN:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            interrupt = number == signal.SIGINT
+            signal.signal(number, signal.default_int_handler if interrupt else signal.SIG_DFL)
+
+
+def heed_all() -> None:
+    """Before another program takes this process's place: ignore what Python does no more."""
+    for number in PYTHONS_OWN:
+        signal.signal(number, signal.SIG_DFL)
