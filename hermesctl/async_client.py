@@ -294,7 +294,7 @@ def _prepared(study: StudySource, directory: Path) -> Prepared:
 def _named_texts(texts: Mapping[str, str]) -> list[NamedValue]:
     named = []
     for name, text in texts.items():
-        if isinstance(text, str) and "\0" in text:
+        if "\0" in str(text):
             raise refused(f"environment.{name}", text, NO_NUL)
         try:
             named.append(NamedValue(name=name, value=Value(string_value=text)))

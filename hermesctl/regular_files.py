@@ -9,8 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import IO
 
 _KINDS = {
     stat.S_IFDIR: "a directory",
@@ -21,7 +21,7 @@ _KINDS = {
 }
 
 
-def open_regular(path: Path) -> IO[bytes]:
+def open_regular(path: Path) -> BufferedReader:
     """Open the regular file at `path`, or at the end of a link, to be read. Never waits.
 
     Raises OSError, whose `strerror` says what is there instead.

@@ -2,8 +2,9 @@
 
 Rule: the same content gives the same bytes: entries sorted, times and owners left out. What is
 rebuilt anyway (caches, environments), what Hermes itself keeps there (a state directory), what
-`.hermesignore` names and what the study links as `data` stays behind; a snapshot over the limit is refused by naming its largest entries. The study's
-own file travels, too, but its comments make no other study.
+`.hermesignore` names and what the study links as `data` stays behind; a snapshot over the limit is
+refused by naming its largest entries. The study's own file travels, too, but its comments make no
+other study.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ def snapshot(
     """
     if _holds(directory, *_STATE_MARKS):
         raise SnapshotError(
-            f"{printable(str(directory))}: expected a directory for the program alone; Hermes keeps "
-            "its state in this one"
+            f"{printable(str(directory))}: expected a directory for the program alone; "
+            "Hermes keeps its state in this one"
         )
     members = sorted(_members(directory, data), key=lambda m: m.name)
     _check_limits(directory, members, size_bytes_max)

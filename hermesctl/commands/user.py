@@ -64,7 +64,8 @@ def list_users(head: HeadOption = None, output: OutputOption = Format.TABLE) -> 
         known = await members(client.connection)
         sharing = {user.name: user for user in await users(client.connection)}
         if not known and not sharing and output.for_people:
-            say(f"note: nobody has used this head yet; {command('user token NAME')} invites someone")
+            invites = command("user token NAME")
+            say(f"note: nobody has used this head yet; {invites} invites someone")
         document = {
             "members": [row(member) for member in known],
             "users": [row(user) for user in sharing.values()],
@@ -245,5 +246,6 @@ def context(
         cells = (str(one[key]) for key in ("name", "head", "user"))
         table.add_row(cell("*" if one["current"] else ""), *map(cell, cells))
     if not rows and output.for_people:
-        say(f"note: you are logged in to no head; {command('login HOST:PORT TOKEN')} logs in to one")
+        logs_in = command("login HOST:PORT TOKEN")
+        say(f"note: you are logged in to no head; {logs_in} logs in to one")
     emit(stdout(), output, {"contexts": rows}, rows, lambda _: table)

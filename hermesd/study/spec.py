@@ -259,6 +259,8 @@ def _with_nul(value: object, path: str) -> Iterator[FieldError]:
         case list():
             for index, inner in enumerate(value):
                 yield from _with_nul(inner, f"{path}[{index}]")
+        case _:
+            pass
 
 
 def parameters_of(spec: pb.StudySpec) -> dict[str, dict[str, object]]:

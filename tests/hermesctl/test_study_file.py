@@ -40,6 +40,7 @@ def problems_of(text: str | bytes) -> list[Problem]:
 
 # --- what a file means ------------------------------------------------------------------------
 
+
 def test_tags_of_yaml_itself_say_what_a_value_is() -> None:
     spec = spec_of(
         "program: !!str train.py\nrun_cap: !!int '3'\ndata: !!seq [a]\n"
