@@ -404,7 +404,7 @@ def test_the_live_view_never_shortens_what_a_trial_is_and_how_far_it_is(width: i
     assert "700/1800" in first
     assert "0.5432" in first
     wide = [name for name in ("device", "signal", "█") if name in f"{header} {first}"]
-    assert len(wide) == {80: 0, 100: 2, 140: 3, 200: 3}[width]
+    assert len(wide) == {80: 0, 100: 1, 140: 3, 200: 3}[width]
     assert "adam" not in first  # the same in all
     assert "epochs" not in first
     assert "lr=0.1 " in first
