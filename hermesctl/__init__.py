@@ -28,6 +28,8 @@ from hermesctl.errors import (
 )
 from hermesctl.events import Event, EventKind
 from hermesctl.explanations import Explanation, Ranked
+from hermesctl.forecast import Forecast, Preview
+from hermesctl.members import Invited, Member, User
 from hermesctl.node_records import Device, Node, Usage
 from hermesctl.records import (
     Checkpoint,
@@ -56,12 +58,16 @@ __all__ = [
     "EventKind",
     "Explanation",
     "Failure",
+    "Forecast",
     "HermesError",
+    "Invited",
     "Leaderboard",
+    "Member",
     "MetricChoice",
     "MetricValue",
     "Node",
     "NotFound",
+    "Preview",
     "Problem",
     "Quantum",
     "Ranked",
@@ -78,4 +84,5 @@ __all__ = [
     "Unreachable",
     "Usage",
     "UsageError",
+    "User",
 ]

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from google.protobuf.message import Message
 
@@ -19,14 +19,19 @@ from hermesctl.address import embedded_head, find_head
 from hermesctl.asking import StudyRef, asked, path_of, ranking, refused, study_id
 from hermesctl.async_upkeep import AsyncUpkeep
 from hermesctl.connection import PATIENCE_SECONDS, Connection, new_request_id
-from hermesctl.errors import StudyFileError, UsageError
+from hermesctl.errors import StudyFileError, Unreachable, UsageError
+from hermesctl.forecast import Forecast, Preview, forecast, policy_of, with_doubts
+from hermesctl.headless import expanded
 from hermesctl.likeness import program
-from hermesctl.records import MetricChoice, Stopped, Submission
+from hermesctl.records import MetricChoice, Stopped, Study, Submission
+from hermesctl.replay_views import ran_meanwhile
+from hermesctl.simulation import simulated
 from hermesctl.snapshot import snapshot
-from hermesctl.study_file import NO_NUL
+from hermesctl.study_file import NO_NUL, Document
 from hermesctl.study_writer import plugin_label, study_data
 from hermesctl.submission import (
     Prepared,
+    from_changed_spec,
     from_data,
     from_file,
     inherited_environment,
@@ -38,6 +43,7 @@ from hermesctl.submission import (
 from hermesctl.targets import Changes, Target, extension, selections
 from hermesctl.token import find_token
 from hermesctl.transfer import upload
+from hermesctl.trees import tree_of, with_value
 from hermesctl.versions import check_skew, client_version
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1.types_pb2 import NamedValue, StudySpec, Value
@@ -118,23 +124,10 @@ class AsyncClient(AsyncUpkeep):
         """
         prepared = _prepared(study, path_of("directory", directory or ".").absolute())
         await self._check_version()
-        spec = StudySpec()
-        spec.CopyFrom(prepared.spec)
-        if not spec.conda:  # whose interpreter is each node's own
-            here = self.connection.address.embedded
-            spec.python = interpreter(spec.python, prepared.directory, here=here)
-        request = pb.SubmitStudyRequest(
-            request_id=new_request_id(),
-            spec=spec,
-            submit_directory=str(prepared.directory),
-            program_sha256=program_sha256(prepared),
-            validate_only=dry_run,
-            again=again,
-            environment=_named_texts(inherited_environment(spec, os.environ)),
-            given_environment=_named_texts(environment or {}),
-        )
+        request = self._request(prepared, environment)
+        request.validate_only, request.again = dry_run, again
         own = own_files(prepared)
-        with snapshot(prepared.directory, tuple(spec.data), own_files=own) as code:
+        with snapshot(prepared.directory, tuple(request.spec.data), own_files=own) as code:
             if not dry_run:
                 await upload(self.connection, code)
                 request.code_sha256 = code.sha256
@@ -143,13 +136,79 @@ class AsyncClient(AsyncUpkeep):
         notes = (*prepared.notes, *submission.notes)
         return replace(submission, notes=notes)
 
-    async def clone(
-        self, study: StudyRef, prepared: Prepared, environment: Mapping[str, str] | None = None
+    async def preview(
+        self,
+        study: StudySource,
+        *,
+        directory: str | os.PathLike[str] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Preview:
+        """What a study would be, and when it can be expected to have something; nothing is stored.
+
+        `study`, `directory` and `environment` are those of `submit`, and so is what is raised, but
+        that a head need not answer: then this machine checks and expands it, as its notes say, and
+        nothing is known of when.
+        """
+        prepared = _prepared(study, path_of("directory", directory or ".").absolute())
+        try:
+            submission = await self.submit(prepared, dry_run=True, environment=environment)
+        except Unreachable as error:
+            submission = await self._expanded(prepared, environment, error)
+            expected = Forecast(None, reason="no forecast: that takes a head with an earlier study")
+            policy = policy_of(prepared, submission)
+        else:
+            policy = policy_of(prepared, submission)
+            expected = await forecast(self, prepared, policy, submission)
+        return Preview(await with_doubts(prepared, submission), policy, expected)
+
+    async def _expanded(
+        self, prepared: Prepared, environment: Mapping[str, str] | None, why: Unreachable
     ) -> Submission:
-        """Submit `prepared`, made from the spec of `study`, over the code and with the variables
-        of that study; `environment` is over these."""
+        """What a study would be for a head that has nothing yet."""
+        request = self._request(prepared, environment)
+        with snapshot(prepared.directory, tuple(request.spec.data)):
+            pass  # what could not be sent is refused as on submit
+        try:
+            response = await expanded(request)
+        except UsageError as error:
+            raise StudyFileError(prepared.located(error.problems)) from None
+        note = f"{str(why).splitlines()[0]}; checked without one, which knows no nodes and pools"
+        submission = _submission(response)
+        return replace(submission, notes=(note, *prepared.notes, *submission.notes))
+
+    def _request(
+        self, prepared: Prepared, environment: Mapping[str, str] | None
+    ) -> pb.SubmitStudyRequest:
+        """All of a submission but its code."""
+        spec = StudySpec()
+        spec.CopyFrom(prepared.spec)
+        if not spec.conda:  # whose interpreter is each node's own
+            here = self.connection.address.embedded
+            spec.python = interpreter(spec.python, prepared.directory, here=here)
+        return pb.SubmitStudyRequest(
+            request_id=new_request_id(),
+            spec=spec,
+            submit_directory=str(prepared.directory),
+            program_sha256=program_sha256(prepared),
+            environment=_named_texts(inherited_environment(spec, os.environ)),
+            given_environment=_named_texts(environment or {}),
+        )
+
+    async def clone(
+        self,
+        study: StudyRef,
+        changes: Mapping[str, object] | Prepared | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Submission:
+        """Submit a study once more, over the very same code and with its variables.
+
+        `changes` are new values by the keys of the study file, with dots for what lies deeper:
+        `{"name": "again", "schedule.policy": "asha", "parameters.lr.values": [0.1, 0.2]}`.
+        `environment` is over the study's own variables. Raises as `submit` does, and NotFound.
+        """
         await self._check_version()
         original = (await self.study(study)).study
+        prepared = changes if isinstance(changes, Prepared) else _changed(original, changes or {})
         same_program = program(study_data(prepared.spec)) == program(original.spec)
         request = pb.SubmitStudyRequest(
             request_id=new_request_id(),
@@ -162,6 +221,24 @@ class AsyncClient(AsyncUpkeep):
             environment_of=original.id,
         )
         return await self._submit(request, prepared)
+
+    async def replay(
+        self, study: StudyRef, policies: str = "asha", devices: int | None = None
+    ) -> dict[str, Any]:
+        """What other policies would have made of a study, in virtual time over its own curves.
+
+        `policies` are names with commas between, each with its settings after a colon as in
+        `asha:eta=2`; `devices` are as many as it ran on by default. The answer has the keys of
+        `hermesctl study replay -o json`. Raises UsageError for what cannot be replayed, and
+        NotFound.
+        """
+        found = (await self.study(study)).study
+        flags = ["--policy", policies] + (["--devices", str(devices)] if devices else [])
+        told = await simulated(found.id, self.export(found), "replay", *flags)
+        # The answer has a version of its own; whoever shows it has another.
+        document = {key: value for key, value in told.items() if key != "version"}
+        others = [each.id async for each in self.studies() if ran_meanwhile(found, each)]
+        return {**document, "meanwhile": others}
 
     async def pause(self, *targets: Target) -> list[str]:
         """Suspend trials, or all of a study's, until they are resumed; returns those that were
@@ -259,23 +336,37 @@ class AsyncClient(AsyncUpkeep):
             if not error.problems:
                 raise
             raise StudyFileError(prepared.located(error.problems)) from None
-        trials = tuple(map(from_wire.trial, response.trials))
-        if response.identical_to and not trials:
+        submission = _submission(response)
+        if response.identical_to and not submission.trials:
             trials = (await self.study(response.identical_to)).trials
-        return Submission(
-            study=response.study or response.identical_to,
-            trials=trials,
-            identical_to=response.identical_to,
-            notes=tuple(response.notes),
-            policy=plugin_label(response.policy, response.placement),
-            fitting_devices=response.fitting_devices,
-            misfits=tuple(response.misfits),
-        )
+            submission = replace(submission, trials=trials)
+        return submission
 
     async def _check_version(self) -> None:
         if not self._compatible:
             check_skew(client_version(), (await self.server_info()).version)
             self._compatible = True
+
+
+def _submission(response: pb.SubmitStudyResponse) -> Submission:
+    return Submission(
+        study=response.study or response.identical_to,
+        trials=tuple(map(from_wire.trial, response.trials)),
+        identical_to=response.identical_to,
+        notes=tuple(response.notes),
+        policy=plugin_label(response.policy, response.placement),
+        fitting_devices=response.fitting_devices,
+        misfits=tuple(response.misfits),
+    )
+
+
+def _changed(original: Study, changes: Mapping[str, object]) -> Prepared:
+    """A study with new values for some of its keys. Raises StudyFileError."""
+    tree = tree_of(original.spec, original.id)
+    for key, value in changes.items():
+        (entry,) = tree_of({key: value}, "changes").entries
+        tree = with_value(tree, key.split("."), entry.node)
+    return from_changed_spec(Document(tree, ()), Path(original.submit_directory))
 
 
 def _prepared(study: StudySource, directory: Path) -> Prepared:

@@ -1,4 +1,4 @@
-"""What an operator does with nodes, on asyncio.
+"""What an operator does with nodes, and an admin with people, on asyncio.
 
 Rule: as in async_client.py.
 """
@@ -7,19 +7,42 @@ from __future__ import annotations
 
 import asyncio
 
-from hermesctl import from_wire
-from hermesctl.asking import asked
+from hermesctl import from_wire, members
+from hermesctl.asking import asked, refused
 from hermesctl.async_reader import AsyncReader
 from hermesctl.connection import new_request_id
 from hermesctl.errors import NotFound
+from hermesctl.members import Invited, Member, User
 from hermesctl.node_records import Node
+from hermesd.identity import Role
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 
+PERSON_ROLES = (Role.USER, Role.OPERATOR, Role.ADMIN)
 _LOOK_SECONDS = 1.0
+_DAY_SECONDS = 86_400.0
 
 
 class AsyncUpkeep(AsyncReader):
     """Changes of nodes; they need an operator's or admin's certificate, or the head's token."""
+
+    async def users(self) -> list[User]:
+        """What each user has, has used lately and may have; to a user themselves alone."""
+        return await members.users(self.connection)
+
+    async def members(self) -> list[Member]:
+        """The nodes and people with a certificate, by name; to a user themselves alone."""
+        return await members.members(self.connection)
+
+    async def invite(self, name: str, role: str = "user", days: float = 1.0) -> Invited:
+        """A token, good once and for so many days, by which a person may log in: a `user`, an
+        `operator` or an `admin`. Raises UsageError, and Refused by a head without certificates."""
+        return await members.invite(self.connection, _person(role), name, days * _DAY_SECONDS)
+
+    async def revoke(self, name: str, role: str | None = None) -> None:
+        """End a person's access at once, in one role or in all. Raises NotFound where they have
+        none."""
+        roles = [_person(each) for each in ([role] if role else PERSON_ROLES)]
+        await members.revoke(self.connection, roles, name)
 
     async def drain(self, node: str) -> Node:
         """Give a node nothing new and have it give up what it has; the node, as it is now.
@@ -72,3 +95,10 @@ class AsyncUpkeep(AsyncReader):
             if found.drained or not found.draining:
                 return found
             await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _person(role: str) -> Role:
+    """The role of this name, if a person may have it. Raises UsageError."""
+    if role in PERSON_ROLES:
+        return Role(role)
+    raise refused("role", role, f"one of {', '.join(PERSON_ROLES)}")

@@ -19,7 +19,9 @@ from hermesctl.connection import PATIENCE_SECONDS
 from hermesctl.events import Event
 from hermesctl.explanations import Explanation
 from hermesctl.follow import RECONNECT_SECONDS, OnGap
+from hermesctl.forecast import Preview
 from hermesctl.loop_thread import LoopThread
+from hermesctl.members import Invited, Member, User
 from hermesctl.node_records import Node
 from hermesctl.records import (
     Curve,
@@ -33,6 +35,7 @@ from hermesctl.records import (
     Trial,
     TrialDetail,
 )
+from hermesctl.submission import Prepared
 from hermesctl.targets import Changes, Target
 from hermesctl.transfer import OnProgress
 
@@ -209,6 +212,31 @@ class Client:
             )
         )
 
+    def preview(
+        self,
+        study: StudySource,
+        *,
+        directory: str | os.PathLike[str] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Preview:
+        """See AsyncClient.preview."""
+        return self._run(self._client.preview(study, directory=directory, environment=environment))
+
+    def clone(
+        self,
+        study: StudyRef,
+        changes: Mapping[str, object] | Prepared | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Submission:
+        """See AsyncClient.clone."""
+        return self._run(self._client.clone(study, changes, environment))
+
+    def replay(
+        self, study: StudyRef, policies: str = "asha", devices: int | None = None
+    ) -> dict[str, Any]:
+        """See AsyncClient.replay."""
+        return self._run(self._client.replay(study, policies, devices))
+
     def pause(self, *targets: Target) -> list[str]:
         """See AsyncClient.pause."""
         return self._run(self._client.pause(*targets))
@@ -252,6 +280,22 @@ class Client:
     def remove(self, study: StudyRef) -> None:
         """See AsyncClient.remove."""
         self._run(self._client.remove(study))
+
+    def users(self) -> list[User]:
+        """See AsyncClient.users."""
+        return self._run(self._client.users())
+
+    def members(self) -> list[Member]:
+        """See AsyncClient.members."""
+        return self._run(self._client.members())
+
+    def invite(self, name: str, role: str = "user", days: float = 1.0) -> Invited:
+        """See AsyncClient.invite."""
+        return self._run(self._client.invite(name, role, days))
+
+    def revoke(self, name: str, role: str | None = None) -> None:
+        """See AsyncClient.revoke."""
+        self._run(self._client.revoke(name, role))
 
     def drain(self, node: str) -> Node:
         """See AsyncClient.drain."""

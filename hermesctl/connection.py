@@ -245,8 +245,11 @@ def is_outage(error: aio.AioRpcError) -> bool:
 def _field_problems(error: aio.AioRpcError) -> list[Problem]:
     for key, value in error.trailing_metadata() or ():
         if key == ERRORS_KEY and isinstance(value, bytes):
-            return [
-                Problem(e.expected, e.field_path, e.value, e.nearest)
-                for e in FieldErrors.FromString(value).errors
-            ]
+            return problems_of(value)
     return []
+
+
+def problems_of(field_errors: bytes) -> list[Problem]:
+    """What a serialized FieldErrors says is wrong."""
+    errors = FieldErrors.FromString(field_errors).errors
+    return [Problem(e.expected, e.field_path, e.value, e.nearest) for e in errors]

@@ -8,28 +8,42 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 
-from hermesctl.async_client import AsyncClient
 from hermesctl.errors import HermesError
 from hermesctl.likeness import Wanted, nearest
 from hermesctl.node_records import DEFAULT_POOL
+from hermesctl.policy_check import distrust
 from hermesctl.records import Submission
 from hermesctl.replay_views import WITHIN
 from hermesctl.simulation import simulated
-from hermesctl.study_writer import study_data
+from hermesctl.study_writer import plugin_label, study_data
 from hermesctl.submission import Prepared, program_sha256
 from hermesctl.tables import cell, grid
 from hermesctl.text import count, duration, one_line, printable
 from hermesctl.waiting import progress
+from hermesd.pb.hermes.v1.types_pb2 import Plugin
+
+if TYPE_CHECKING:
+    from hermesctl.async_client import AsyncClient
 
 PATIENCE_SECONDS = 20.0
 # Draws of the earlier study's trials: ten, or fewer where a study has many trials.
 MOST_DRAWS, MOST_TRIALS = 10, 160
 NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a study would be: as a submission that was not stored, the policy that it would be run
+    by, and when it can be expected to have something."""
+
+    submission: Submission
+    policy: str
+    forecast: Forecast
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +100,24 @@ async def _forecast(
     pool = spec.pool or DEFAULT_POOL
     busy = sum(not other.finished and other.pool == pool for other in studies)
     return Forecast(expected, found.words, devices, busy)
+
+
+async def with_doubts(prepared: Prepared, submission: Submission) -> Submission:
+    """With a note if a new study's policy fails its check."""
+    if submission.identical_to:
+        return submission
+    doubts = await distrust(policy_of(prepared, submission))
+    return replace(submission, notes=(*submission.notes, *doubts))
+
+
+def policy_of(prepared: Prepared, submission: Submission) -> str:
+    """Its policy with its settings, as the head said; one of an earlier version does not say."""
+    if submission.policy:
+        return submission.policy
+    schedule = prepared.spec.schedule
+    by_default = "asha" if prepared.spec.HasField("early_terminate") else "best_first"
+    policy = schedule.policy if schedule.policy.name else Plugin(name=by_default)
+    return plugin_label(policy, schedule.placement)
 
 
 def forecast_view(forecast: Forecast) -> RenderableType:

@@ -19,7 +19,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from hermesd import keeping, logs
+from hermesd import expanding, keeping, logs
 from hermesd.accounts import not_permitted
 from hermesd.config import NodeConfig, state_home
 from hermesd.misuse import Misuse, OneLineGroup
@@ -205,6 +205,7 @@ app.command()(answers.simulate)
 app.command()(keeping.backup)
 app.command()(answers.replay)
 app.command()(answers.forecast)
+app.command(hidden=True)(expanding.expand)
 policies.command("check")(checking.check)
 
 

@@ -5,7 +5,6 @@ Rule: nothing is stored, nothing is begun.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from rich.console import Console
 
 from hermesctl.async_client import AsyncClient
 from hermesctl.documents import submission_document
-from hermesctl.forecast import Forecast, forecast, forecast_view
+from hermesctl.forecast import Forecast, forecast_view, policy_of
 from hermesctl.grid import PARAMETERS
 from hermesctl.node_records import DEFAULT_POOL
 from hermesctl.options import (
@@ -27,17 +26,14 @@ from hermesctl.options import (
     SetOption,
 )
 from hermesctl.output import Format, emit, row
-from hermesctl.policy_check import distrust
 from hermesctl.records import Submission
 from hermesctl.running import run
 from hermesctl.study_file import Document, Table
-from hermesctl.study_writer import plugin_label
 from hermesctl.submission import Prepared, from_file, open_study
 from hermesctl.tables import cell, grid, params_text, value_text, varying
 from hermesctl.terminal import say, stdout
 from hermesctl.text import count, printable
 from hermesctl.trees import with_flags
-from hermesd.pb.hermes.v1.types_pb2 import Plugin
 
 _PREVIEWED = 20
 
@@ -55,9 +51,10 @@ def preview(
     """Show the trials that a study would have, and when it can be expected to have something;
     store nothing.
 
-    The head checks and expands it, as it would on submit. Times come from simulating the study's
-    policy on the curves of the earlier study that is most like it and has the same signal, if there
-    is one, and on the devices that could take its trials now: what the two have in common is said.
+    The head checks and expands it, as it would on submit; where none answers, this machine does,
+    and there are no times. Times come from simulating the study's policy on the curves of the
+    earlier study that is most like it and has the same signal, if there is one, and on the devices
+    that could take its trials now: what the two have in common is said.
     Where no node can take them, each node is named with the reason instead.
 
     Example: hermesctl preview study.yaml -o wide
@@ -65,13 +62,10 @@ def preview(
     prepared = prepare(file, grid, settings, metric, None, pool)
 
     async def body(client: AsyncClient) -> None:
-        submission = await client.submit(prepared, dry_run=True)
-        submission = await with_doubts(prepared, submission)
-        if words := renamed(prepared, submission.study):
+        told = await client.preview(prepared)
+        if words := renamed(prepared, told.submission.study):
             say(f"note: {words}")
-        policy = policy_of(prepared, submission)
-        expected = await forecast(client, prepared, policy, submission)
-        show_preview(stdout(), prepared, submission, output, expected)
+        show_preview(stdout(), prepared, told.submission, output, told.forecast)
 
     run(body, head=head, local=local)
 
@@ -139,24 +133,6 @@ def show_preview(
     if expected is not None:
         console.print()
         console.print(forecast_view(expected))
-
-
-async def with_doubts(prepared: Prepared, submission: Submission) -> Submission:
-    """With a note if a new study's policy fails its check."""
-    if submission.identical_to:
-        return submission
-    doubts = await distrust(policy_of(prepared, submission))
-    return replace(submission, notes=(*submission.notes, *doubts))
-
-
-def policy_of(prepared: Prepared, submission: Submission) -> str:
-    """Its policy with its settings, as the head said; one of an earlier version does not say."""
-    if submission.policy:
-        return submission.policy
-    schedule = prepared.spec.schedule
-    by_default = "asha" if prepared.spec.HasField("early_terminate") else "best_first"
-    policy = schedule.policy if schedule.policy.name else Plugin(name=by_default)
-    return plugin_label(policy, schedule.placement)
 
 
 def renamed(prepared: Prepared, study: str) -> str:

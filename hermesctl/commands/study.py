@@ -29,9 +29,8 @@ from hermesctl.options import (
     YesOption,
 )
 from hermesctl.output import Format, emit, plain, row
-from hermesctl.replay_views import ran_meanwhile, replay_rows, replay_view
+from hermesctl.replay_views import replay_rows, replay_view
 from hermesctl.running import NounGroup, confirm, no_study_yet, run
-from hermesctl.simulation import simulated
 from hermesctl.study_file import Document
 from hermesctl.submission import from_changed_spec
 from hermesctl.tables import ranking_text, studies_table, trials_table
@@ -321,18 +320,12 @@ def replay(
 
     Example: hermesctl study replay digits --policy asha:eta=2,min_rung=1/27 --devices 4 -o wide
     """
-    flags = ["--policy", policy] + (["--devices", str(devices)] if devices else [])
 
     async def body(client: AsyncClient) -> None:
         found = (await client.study(study)).study
         with progress(f"replaying {printable(found.id)}"):
-            told = await simulated(found.id, client.export(found), "replay", *flags)
-        # The answer has a version of its own; the document's is the command line's.
-        document = {key: value for key, value in told.items() if key != "version"}
-        document["meanwhile"] = [
-            each.id async for each in client.studies() if ran_meanwhile(found, each)
-        ]
-        rows = replay_rows(told)
+            document = await client.replay(found, policy, devices)
+        rows = replay_rows(document)
         emit(stdout(), output, document, rows, lambda wide: replay_view(document, found, wide))
 
     run(body, head=head)

@@ -16,9 +16,10 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from hermesctl.async_client import AsyncClient
-from hermesctl.commands.preview import prepare, renamed, show_preview, with_doubts
+from hermesctl.commands.preview import prepare, renamed, show_preview
 from hermesctl.documents import best_columns, ending_document, submission_document
 from hermesctl.errors import ExitCode, UsageError
+from hermesctl.forecast import with_doubts
 from hermesctl.idle import hindrances
 from hermesctl.invocation import command
 from hermesctl.live import follow_to_the_end, show_end

@@ -264,12 +264,16 @@ async def _abort(context: Any, error: Exception, method: str) -> None:
         )
     metadata: tuple[tuple[str, bytes], ...] = ()
     if isinstance(error, Refused):
-        fields = [
-            control_pb2.FieldError(
-                field_path=e.field_path, value=e.value, expected=e.expected, nearest=e.nearest
-            )
-            for e in error.errors[:20]
-        ]
-        packed = control_pb2.FieldErrors(errors=fields).SerializeToString()
-        metadata = ((ERRORS_KEY, packed),)
+        metadata = ((ERRORS_KEY, field_errors(error).SerializeToString()),)
     await context.abort(code, str(error)[:TEXT_LIMIT], metadata)
+
+
+def field_errors(refused: Refused) -> control_pb2.FieldErrors:
+    """The first errors of an input, as a client is told them."""
+    fields = [
+        control_pb2.FieldError(
+            field_path=e.field_path, value=e.value, expected=e.expected, nearest=e.nearest
+        )
+        for e in refused.errors[:20]
+    ]
+    return control_pb2.FieldErrors(errors=fields)

@@ -60,20 +60,11 @@ class Studies:
             if (named := getattr(request, field)) and not NAME.fullmatch(named):
                 expected = "a SHA-256 in hexadecimal digits"
                 raise Refused(FieldError(field, shown(named), expected))
-        given = _texts(request.given_environment)
+        given = texts(request.given_environment)
         if request.environment_of:
             original = names.study_id(self.head.state, request.environment_of, who)
             given = (*self.head.state.studies[original].program.environment, *given)
-        submission = studies.Submission(
-            request.spec,
-            request.code_sha256,
-            request.submit_directory,
-            _texts(request.environment),
-            given,
-            request.code_identity_sha256,
-            request.program_sha256,
-        )
-        draft = await asyncio.to_thread(studies.draft, submission)
+        draft = await asyncio.to_thread(studies.draft, submission(request, given))
         notes = [*draft.notes, *pools.notes(self.head.state, draft.study)]
         notes += await wanting(self.head, self.sessions, draft.study, briefly=request.validate_only)
         suited = fitting.fitting(self.head.state, draft.study)
@@ -134,21 +125,14 @@ class Studies:
         """What the study would be; nothing is stored."""
         pools.check(self.head.state, draft.study)
         who = asker().user
-        study, specs = draft.accepted(self._free_id(request), who, self.head.clock())
-        room_for_study(self.head.state, who, len(specs))
-        alone = State()
-        alone.apply(Submitted(study, specs, "preview"), self.head.clock())
-        trials = _unranked(alone, [alone.trials[spec.id] for spec in specs])
-        return pb.SubmitStudyResponse(
-            study=study.id,
-            trials=trials,
-            identical_to=identical,
-            notes=notes,
-            policy=pools.policy(self.head.state, study),
-            placement=pools.placement(self.head.state, study),
-            fitting_devices=suited.devices,
-            misfits=suited.misfits if suited.only_misfits else (),
+        room_for_study(self.head.state, who, len(draft.points))
+        response = unstored(
+            self.head.state, draft, self._free_id(request), who, self.head.clock(), notes
         )
+        response.identical_to = identical
+        response.fitting_devices = suited.devices
+        response.misfits.extend(suited.misfits if suited.only_misfits else ())
+        return response
 
     def _free_id(self, request: pb.SubmitStudyRequest) -> StudyId:
         name = studies.proposed_id(request.spec)
@@ -286,7 +270,39 @@ class Studies:
         return pb.RemoveStudyResponse()
 
 
-def _texts(variables: Iterable[NamedValue]) -> tuple[tuple[str, str], ...]:
+def submission(
+    request: pb.SubmitStudyRequest, given: tuple[tuple[str, str], ...]
+) -> studies.Submission:
+    """What a request submits, with the variables `given` for the study."""
+    return studies.Submission(
+        request.spec,
+        request.code_sha256,
+        request.submit_directory,
+        texts(request.environment),
+        given,
+        request.code_identity_sha256,
+        request.program_sha256,
+    )
+
+
+def unstored(
+    state: State, draft: studies.Draft, id: StudyId, owner: str, now: Time, notes: Iterable[str]
+) -> pb.SubmitStudyResponse:
+    """What a study of this id would be in a head of this state, which stays as it is."""
+    study, specs = draft.accepted(id, owner, now)
+    alone = State()
+    alone.apply(Submitted(study, specs, "preview"), now)
+    return pb.SubmitStudyResponse(
+        study=study.id,
+        trials=_unranked(alone, [alone.trials[spec.id] for spec in specs]),
+        notes=notes,
+        policy=pools.policy(state, study),
+        placement=pools.placement(state, study),
+    )
+
+
+def texts(variables: Iterable[NamedValue]) -> tuple[tuple[str, str], ...]:
+    """Names and values of variables."""
     return tuple((item.name, str(scalar_of(item))) for item in variables)
 
 

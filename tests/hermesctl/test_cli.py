@@ -176,6 +176,26 @@ def test_an_identical_study_is_not_run_twice(head: FakeHead, project: Path) -> N
     assert "digits: 2 trials" in hermesctl("submit", str(project / "study.yaml"), "--again").stdout
 
 
+def test_a_preview_needs_no_head(state: Path, project: Path) -> None:
+    file = str(project / "study.yaml")
+    told = hermesctl("preview", file)
+    assert told.exit_code == 0, told.output
+    assert "2 trials, policy best_first" in told.stdout
+    assert "no forecast: that takes a head" in told.stdout
+    assert "no head answers" in told.stderr
+    assert "checked without one" in told.stderr
+    document = json.loads(hermesctl("preview", file, "-o", "json").stdout)
+    assert [t["params"] for t in document["trials"]] == [{"lr": 0.1}, {"lr": 0.05}]
+    assert document["study"] == "digits"
+    script = hermesctl("preview", str(project / "train.py"), "--grid", "lr=1,2,3")
+    assert "3 trials" in script.stdout
+    wrong = hermesctl("preview", file, "--set", "method=random", "--set", "schedule.policy=fifi")
+    assert wrong.exit_code == ExitCode.USAGE
+    assert "run_cap: expected how many trials to draw" in wrong.stderr
+    assert "schedule.policy: fifi: expected one of" in wrong.stderr
+    assert "did you mean fifo?" in wrong.stderr
+
+
 def test_preview_shows_the_trials_and_stores_nothing(head: FakeHead, project: Path) -> None:
     for args in (["preview"], ["submit", "--dry-run"]):
         result = hermesctl(*args, str(project / "study.yaml"))

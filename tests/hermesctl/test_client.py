@@ -48,6 +48,60 @@ async def test_submit_sends_the_code_and_the_spec(head: FakeHead, project: Path)
         assert tar.getnames() == ["study.yaml", "train.py"]
 
 
+def test_each_method_of_the_client_on_asyncio_blocks_in_the_other() -> None:
+    def public(kind: type) -> set[str]:
+        names = (name for each in kind.__mro__ for name in vars(each))
+        return {name for name in names if not name.startswith("_")}
+
+    assert public(AsyncClient) - public(Client) == set()
+
+
+def test_a_clone_has_new_values_by_the_keys_of_the_file(head: FakeHead) -> None:
+    head.add_study("digits", trial(1))
+    head.studies["digits"].spec.CopyFrom(
+        types.StudySpec(
+            program="train.py", schedule=types.Schedule(policy=types.Plugin(name="hermes"))
+        )
+    )
+    with Client() as client:
+        changes = {"name": "again", "schedule.policy": "asha", "parameters.lr.values": [1, 2]}
+        submission = client.clone("digits", changes, {"SEED": "1"})
+        assert submission.study == "digits"
+        with pytest.raises(StudyFileError, match=r"schedule.polcy.*did you mean policy"):
+            client.clone("digits", {"schedule.polcy": "asha"})
+        with pytest.raises(NotFound):
+            client.clone("nothing")
+    (request,) = head.of(pb.SubmitStudyRequest)
+    assert (request.spec.program, request.spec.name) == ("train.py", "again")
+    assert request.spec.schedule.policy.name == "asha"
+    assert [v.int_value for v in request.spec.parameters[0].values] == [1, 2]
+    assert request.environment_of == "digits"
+    assert [e.name for e in request.given_environment] == ["SEED"]
+
+
+def test_a_preview_with_and_without_a_head(serving: HeadThread, project: Path) -> None:
+    file = project / "study.yaml"
+    with Client(patience_seconds=0) as client:
+        there = client.preview(file)
+        assert [t.id for t in there.submission.trials] == ["digits/1", "digits/2"]
+        assert there.submission.notes == ()
+        serving.down()
+        alone = client.preview(file)
+        assert "no head answers" in alone.submission.notes[0]
+        assert [t.params for t in alone.submission.trials] == [{"lr": 0.1}, {"lr": 0.05}]
+        assert (alone.policy, alone.forecast.expected) == ("best_first", None)
+        with pytest.raises(StudyFileError, match="run_cap"):
+            client.preview({"program": "train.py", "method": "random"}, directory=project)
+
+
+def test_only_a_person_is_invited(head: FakeHead) -> None:
+    with Client() as client:
+        with pytest.raises(UsageError, match="role: node: expected one of user, operator, admin"):
+            client.invite("alice", role="node")
+        with pytest.raises(UsageError, match="role: boss: expected one of"):
+            client.revoke("alice", role="boss")
+
+
 async def test_a_conda_environment_goes_by_its_name_alone(head: FakeHead, project: Path) -> None:
     async with AsyncClient() as client:
         await client.submit({"program": "train.py", "conda": "vision"}, directory=project)

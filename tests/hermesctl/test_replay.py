@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
+from hermesctl import AsyncClient, Refused, UsageError
 from hermesctl.errors import ExitCode
 from hermesctl.records import Study
 from hermesctl.replay_views import ran_meanwhile, replay_view, shared, verdict
@@ -52,6 +54,16 @@ async def test_what_asha_would_have_ended_and_that_it_would_have_been_wrong(tmp_
         (policy,) = found["policies"]
         assert policy["given_up"]["best_held_back"] is True
         assert policy["given_up"]["trials"][0]["trial"] == "digits/1"
+
+        async with AsyncClient(f"unix:{head.directory / 'head.sock'}") as client:
+            same = await client.replay("digits", ASHA)
+            assert {"version": 1, **same} == found
+            with pytest.raises(UsageError, match="did you mean asha"):
+                await client.replay("digits", "ashaa")
+            (user,) = await client.users()
+            assert (user.studies, user.max_devices) == (1, None)
+            with pytest.raises(Refused, match="gives out no certificates"):
+                await client.invite("alice")
 
         rows = await hermesctl(head, *asked, "-o", "csv")
         listed = list(csv.DictReader(io.StringIO(rows.stdout)))
