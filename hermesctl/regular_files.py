@@ -43,17 +43,19 @@ def open_regular(path: Path) -> BufferedReader:
 def kind_of(path: Path) -> str:
     """What is at `path` if it is no regular file: `a directory`, `no such file`; empty if it is."""
     try:
-        _check(os.stat(path), path)
+        return _kind(os.stat(path))
     except ValueError:
         return "no such file"
     except OSError as error:
         missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
         return "no such file" if missing else error.strerror or "nothing readable"
-    return ""
+
+
+def _kind(info: os.stat_result) -> str:
+    return "" if stat.S_ISREG(info.st_mode) else _KINDS[stat.S_IFMT(info.st_mode)]
 
 
 def _check(info: os.stat_result, path: Path) -> None:
-    kind = stat.S_IFMT(info.st_mode)
-    if kind != stat.S_IFREG:
-        error = errno.EISDIR if kind == stat.S_IFDIR else errno.EINVAL
-        raise OSError(error, _KINDS.get(kind, "no regular file"), str(path))
+    if kind := _kind(info):
+        error = errno.EISDIR if stat.S_ISDIR(info.st_mode) else errno.EINVAL
+        raise OSError(error, f"Is {kind}", str(path))

@@ -38,6 +38,7 @@ from hermesctl.options import (
 )
 from hermesctl.output import Format, emit
 from hermesctl.records import StudyDetail, Submission
+from hermesctl.regular_files import open_regular
 from hermesctl.running import outcome, run
 from hermesctl.study_writer import study_text
 from hermesctl.submission import Prepared
@@ -191,7 +192,10 @@ def _to_save(path: Path, prepared: Prepared, yes: bool) -> str:
     """The text of the study file, once nothing is in its way; raises UsageError."""
     text = _text_for(path, prepared)
     try:
-        old = path.read_bytes() if path.exists() else None
+        old = None
+        if path.exists():
+            with open_regular(path) as stream:
+                old = stream.read()
         if old not in (None, text.encode()) and not yes:
             raise UsageError(f"{printable(str(path))}: it exists; add --yes to replace it")
         path.parent.stat()

@@ -191,6 +191,9 @@ def login(
         word = said_token(token, token_file)
     except NotEnrolled as error:
         raise UsageError(printable(str(error))) from None
+    if ":" not in head:
+        form = f"{printable(head)}: expected HOST:PORT, for example gpu1.example.org:7411"
+        raise UsageError(form)
     called = name or head.rpartition(":")[0].strip("[]")
     context = contexts.login(os.environ, head, word, called, user or getpass.getuser())
     say(f"logged in; --head {context.name} means this head, and so do commands without --head")

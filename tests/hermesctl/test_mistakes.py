@@ -60,12 +60,15 @@ def shortened(value: object) -> str:
         (["--env", "A=\udcff"], "\\udcff: expected text in UTF-8"),
         (["--save", "/"], "/: Is a directory"),
         (["--save", "none/x.yaml"], "none/x.yaml: No such file or directory"),
+        (["--save", "pipe"], "pipe: Is a named pipe"),
     ],
     ids=shortened,
 )
 def test_a_submission_that_is_not_meant(
     head: FakeHead, project: Path, args: list[str], words: str
 ) -> None:
+    os.mkfifo(project / "pipe")
+    args = [str(project / arg) if arg == "pipe" else arg for arg in args]
     said = told("submit", str(project / "train.py"), *args, code=USAGE)
     assert words in said
     assert "did you mean 1.7" not in said
@@ -145,6 +148,7 @@ def test_a_named_pipe_is_no_study(head: FakeHead, tmp_path: Path, name: str) -> 
         (["trial", "curve", "digits/1", "--points", "99999999999"], USAGE, "--points"),
         (["tail", "--after", "99999999999999999999"], USAGE, "--after"),
         (["tail", "-o", "yaml"], USAGE, "expected table or json"),
+        (["login", "gpu1", "token"], USAGE, "gpu1: expected HOST:PORT, for example gpu1"),
         (["logs", "digits/1", "--last", "-5B"], USAGE, "expected a size such as 64KiB"),
         (["study", "extend", "digits"], USAGE, "expected --set KEY=VALUE, for example"),
         (
