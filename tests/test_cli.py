@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pwd
+import signal
 import sqlite3
 import sys
 import tempfile
@@ -144,6 +145,22 @@ def test_there_is_help_without_arguments() -> None:
     assert code == 0
     for command in ("head", "node", "local"):
         assert command in output
+
+
+async def test_a_daemon_hears_a_signal_that_its_starter_has_blocked(tmp_path: Path) -> None:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        head = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "hermesd.cli", "head", "--embedded", "--state", str(tmp_path)),
+            stderr=asyncio.subprocess.PIPE,
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert head.stderr is not None
+    while b"head ready" not in await head.stderr.readline():
+        pass
+    head.terminate()
+    assert await head.wait() == 0
 
 
 async def test_a_disk_that_is_full_ends_the_head_with_a_line_and_no_traceback(
