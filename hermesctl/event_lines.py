@@ -23,6 +23,7 @@ _STYLES = {
     EventKind.NODE_SILENT: "red",
     EventKind.DEVICE_FAILED: "bold red",
     EventKind.QUARANTINED: "bold red",
+    EventKind.PARK_LOST: "bold red",
     EventKind.POLICY_FAILED: "bold red",
     EventKind.MILESTONE_PASSED: "magenta",
     EventKind.SUSPENDED: "cyan",

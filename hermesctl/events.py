@@ -46,6 +46,7 @@ class EventKind(StrEnum):
     YIELDED = "yielded"
     RECLAIMED = "reclaimed"
     METRIC_CHOSEN = "metric-chosen"
+    PARK_LOST = "park-lost"
     # An event of a newer head that this client has no word for.
     OTHER = "other"
 

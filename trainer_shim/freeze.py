@@ -158,7 +158,8 @@ class WorkGroup:
 
     def _signal_all(self, number: int) -> set[int]:
         members = self.members()
-        for pid in members:
+        # Parents are older than their children, and must not outlive them to see how they end.
+        for pid in sorted(members):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
         return members
@@ -180,8 +181,11 @@ def _children(pid: int) -> set[int]:
 
 
 def _alive(pid: int) -> bool:
-    fields = _stat(f"/proc/{pid}/stat")
-    return fields is not None and fields[0] not in "ZX"
+    """Whether any thread of a process is alive: its first one may be over before the others."""
+    return any(
+        (fields := _stat(f"/proc/{pid}/task/{thread}/stat")) is not None and fields[0] not in "ZX"
+        for thread in _threads(pid)
+    )
 
 
 def _going(pid: int) -> set[str]:

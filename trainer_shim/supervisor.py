@@ -119,7 +119,9 @@ class Supervisor(LiveTrial):
             # What cannot be rebuilt is kept: a program without a snapshot is only ever parked.
             kept = tier if self.can_be_rebuilt else "park"
             self._suspension = Suspension(self, kept, cause, deadline_seconds)
-            if kept == "park" and not (self.run.started and self.worker.page.looping):
+            if self.run.is_over:
+                pass  # it is on its way out, and needs no boundary for that
+            elif kept == "park" and not (self.run.started and self.worker.page.looping):
                 self._suspension.freeze()
             else:
                 self._suspension.await_boundary()
@@ -243,7 +245,9 @@ class Supervisor(LiveTrial):
             return
         self.hear_out()
         suspension, self._suspension = self._suspension, None
-        was_ended = suspension is not None and suspension.stage == "ending" and not run.is_over
+        # What exits by itself, though it was to be killed at that moment, has come to its own end.
+        own_end = run.is_over or os.WIFEXITED(status)
+        was_ended = suspension is not None and suspension.stage == "ending" and not own_end
         self.group.kill()
         temporary.remove_segments(temporary.segments(self.spec.checkpoints))
         with contextlib.suppress(OSError):  # of a program that came to its end before it was back

@@ -1,7 +1,9 @@
 """A suspension on its way, from the request until the device is free.
 
 Rule: once begun it is carried through, and ends in the tier asked for or a safer one: what
-cannot be saved is parked, what reaches no boundary in time is frozen from outside, or ended.
+cannot be saved is parked, what reaches no boundary in time is frozen from outside, or ended. A
+program that comes to its own end first has ended: it is let out until the deadline, whatever the
+tier, and its outcome stands.
 """
 
 from __future__ import annotations
@@ -81,6 +83,12 @@ class Suspension:
             return
         # It says no more, and of a run that was given back nothing counts that is said later.
         trial.hear_out()
+        if run.worker is not None and run.worker.has_exited:
+            return  # an exited process looks frozen: it is reaped next, and its outcome told
+        if run.is_over and boottime() < self._deadline_at:
+            self.stage = "waiting"
+            trial.group.thaw()
+            return
         self.stage = "frozen"
         trial.phase = "parked"
         if self.silent:

@@ -48,6 +48,12 @@ class Worker:
         self.page.mail += 1
         self.channel.send({"kind": kind, **fields})
 
+    @property
+    def has_exited(self) -> bool:
+        """Whether the process is over and waits to be reaped."""
+        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PIDFD, self.pidfd, flags) is not None
+
     def release(self) -> None:
         """Close what belonged to the process, which is gone."""
         os.close(self.pidfd)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from hermesd.core.change import replace
-from hermesd.core.events import RunFailed
-from hermesd.core.history import RESTORE, USAGE, Ending, Failure
+from hermesd.core.events import RunCompleted, RunEvent, RunFailed
+from hermesd.core.history import RESTORE, TAKEN_AWAY, USAGE, Ending, Failure
 from hermesd.core.model import Phase, Study, Time
 from hermesd.core.retrying import OUT_OF_DEVICE_MEMORY, RetryAction, ruled
 from hermesd.core.strikes import one_line
@@ -35,6 +35,13 @@ def set_back(trial: Trial, run: Run, step: int, now: Time) -> Trial:
     if trial.result is not None and step < trial.result.step:
         return _ended_if(trial, True, detail)
     return _ended_if(trial, _restores(trial) >= MOST_RESTORES, detail, "too often")
+
+
+def is_own_end(outcome: RunEvent) -> bool:
+    """Whether a program has ended by itself, well or badly."""
+    if isinstance(outcome, RunFailed):
+        return not outcome.newest_attempt and outcome.error_kind not in TAKEN_AWAY
+    return isinstance(outcome, RunCompleted)
 
 
 def kept_parked(trial: Trial) -> str:

@@ -7,6 +7,7 @@ from typing import Any, assert_never
 
 from hermesd.core import progress, strikes
 from hermesd.core.aftermath import settle
+from hermesd.core.blame import is_own_end
 from hermesd.core.change import replace
 from hermesd.core.events import (
     Checkpointed,
@@ -37,6 +38,7 @@ def fold_run_event(state: Tables, event: RunEvent, now: Time) -> None:
     trial = state.trial(event.run.trial)
     current = trial.run is not None and trial.run.id == event.run
     kept = trial.kept is not None and trial.kept.run == event.run
+    in_process = kept and trial.kept is not None and trial.kept.tier is Tier.PARK
     match event:
         case Checkpointed() | FidelityKnown() if event.run.attempt <= trial.attempt:
             _learn(state, trial, event)
@@ -51,6 +53,12 @@ def fold_run_event(state: Tables, event: RunEvent, now: Time) -> None:
             state.put(replace(trial, kept=replace(trial.kept, unwritable=True)))
         case Reported() if may_return(trial, event.run):
             state.put(heard_late(trial, event))
+        case RunCompleted() if may_return(trial, event.run):
+            _completed_late(state, trial, event, now)
+        case Reported() if in_process and trial.run is None and not trial.phase.final:
+            _reported_while_kept(state, trial, event)
+        case RunCompleted() | RunFailed() if in_process and not current and is_own_end(event):
+            _ended_while_kept(state, trial, event, now)
         case _ if not current:
             raise Rejected(f"{event.run} is not the present run of {trial.id}")
         case RunStarted():
@@ -64,28 +72,85 @@ def fold_run_event(state: Tables, event: RunEvent, now: Time) -> None:
             _measure(state, trial, suspend_seconds=event.release_seconds)
             state.put(progress.suspended(trial, event, now))
         case RunCompleted():
-            if trial.run and trial.failures:
-                strikes.got_further(state, trial, trial.run.devices[0], math.inf)
             state.free_slots(trial, now)
-            step = max(trial.step, event.step)
-            ending = Ending(Phase.COMPLETED, "" if trial.metrics else "no metric seen")
-            if trial.ending and trial.ending.phase is Phase.FAILED:
-                ending = trial.ending  # it had begun anew: what it then came to is not asked for
-            done = progress.with_checkpoint(trial, event.checkpoint)
-            done = progress.close_quantum(done) if done.current.count else done
-            state.put(progress.released(replace(done, step=step, ending=ending), now))
+            _completed(state, trial, event, now)
         case RunFailed(newest_attempt=newest) if newest:
             state.free_slots(trial, now)
             known = replace(trial, attempt=max(trial.attempt, newest), reason=event.detail)
             state.put(progress.released(known, now))
         case RunFailed():
-            study = state.studies[trial.spec.study]
             state.free_slots(trial, now)
-            state.put(progress.failed(trial, event, study, prospects(state, trial), now))
-            strikes.note(state, state.trials[trial.id])
-            settle(state, state.trials[trial.id], now)
+            _failed(state, trial, event, now)
         case _:
             raise Rejected(f"{type(event).__name__} of {event.run} comes too late")
+
+
+def _completed(state: Tables, trial: Trial, event: RunCompleted, now: Time) -> None:
+    if trial.run and trial.failures:
+        strikes.got_further(state, trial, trial.run.devices[0], math.inf)
+    step = max(trial.step, event.step)
+    ending = Ending(Phase.COMPLETED, "" if trial.metrics else "no metric seen")
+    if trial.ending and trial.ending.phase is Phase.FAILED:
+        ending = trial.ending  # it had begun anew: what it then came to is not asked for
+    done = progress.with_checkpoint(trial, event.checkpoint)
+    done = progress.close_quantum(done) if done.current.count else done
+    state.put(progress.released(replace(done, step=step, ending=ending), now))
+
+
+def _failed(state: Tables, trial: Trial, event: RunFailed, now: Time) -> None:
+    study = state.studies[trial.spec.study]
+    state.put(progress.failed(trial, event, study, prospects(state, trial), now))
+    strikes.note(state, state.trials[trial.id])
+    settle(state, state.trials[trial.id], now)
+
+
+def _ended_while_kept(
+    state: Tables, trial: Trial, event: RunCompleted | RunFailed, now: Time
+) -> None:
+    """The program came to its own end after it was suspended, maybe under a launch that was to
+    resume it: its run is the one that has ended, and what it came to stands."""
+    if trial.phase.final:
+        state.put(replace(trial, kept=None))
+        return
+    if (run := trial.run) is not None:
+        if not run.warm:  # it was launched without its process, and may begin
+            state.strays[state.slots[run.devices[0]].device.node, run.id] = None
+        state.free_slots(trial, now)
+        trial = progress.released(replace(trial, ending=None), now)
+    trial = replace(progress.on_its_place(trial, now), kept=None)
+    if isinstance(event, RunCompleted):
+        _completed(state, trial, event, now)
+    else:
+        _failed(state, trial, event, now)
+
+
+def _completed_late(state: Tables, trial: Trial, event: RunCompleted, now: Time) -> None:
+    """A run that was given up had come to its end, which is only heard of now."""
+    left = trial.abandoned
+    assert left is not None
+    if trial.phase.final or event.step > left.step:
+        raise Rejected(f"{event.run} was given up, and its last steps were not heard of")
+    there = replace(trial, step=left.step, curve=left.curve, metrics=left.metrics, abandoned=None)
+    ending = Ending(Phase.COMPLETED, "" if there.metrics else "no metric seen")
+    state.put(progress.ended(progress.with_checkpoint(there, event.checkpoint), now, ending))
+
+
+def _reported_while_kept(state: Tables, trial: Trial, event: Reported) -> None:
+    """A program that was stopped midway goes on to a boundary to be written down, or to its end."""
+    _refuse_known(trial, event)
+    there = progress.on_its_place(trial, trial.rested)
+    assert there.run is not None
+    kind = state.slots[there.run.devices[0]].device.kind
+    state.put(replace(progress.reported(there, event, kind), run=None))
+
+
+def _refuse_known(trial: Trial, event: Reported) -> None:
+    """Raises Rejected for a report of steps that were reported before."""
+    known = trial.curve[-1].last_step if trial.curve else 0
+    # What was stopped midway counts as far as it was, and tells of what it did until then later.
+    is_known = event.chunks[-1].last_step <= known if event.chunks else event.step < trial.step
+    if is_known:
+        raise Rejected(f"step {event.step} of {trial.id} was reported before")
 
 
 def _learn(state: Tables, trial: Trial, event: Checkpointed | FidelityKnown) -> None:
@@ -171,13 +236,9 @@ def _measure(state: Tables, trial: Trial, **seconds: float) -> None:
 def _reported(state: Tables, trial: Trial, event: Reported) -> None:
     run = trial.run
     assert run is not None
-    known = trial.curve[-1].last_step if trial.curve else 0
     if 0 < event.number <= run.heard:
         raise Rejected(f"report {event.number} of {run.id} was heard before")
-    # What was stopped midway counts as far as it was, and tells of what it did until then later.
-    is_known = event.chunks[-1].last_step <= known if event.chunks else event.step < trial.step
-    if is_known:
-        raise Rejected(f"step {event.step} of {trial.id} was reported before")
+    _refuse_known(trial, event)
     kind = state.slots[run.devices[0]].device.kind
     trial = progress.reported(trial, event, kind)
     reason = progress.stop_reason(trial, state.studies[trial.spec.study])

@@ -33,6 +33,8 @@ LOST = "lost"
 MACHINES_FAULT = frozenset({LOST, "not_started", "killed", NOT_FETCHED, UNMET})
 # Its processes were killed for the memory of their machine, or of their share of it.
 OUT_OF_MEMORY = "out_of_memory"
+# What takes a process that only waits to go on. Everything else a program has come to by itself.
+TAKEN_AWAY = MACHINES_FAULT | {OUT_OF_MEMORY, "signal"}
 # The cause that a node gives of what is parked when it was asked to write that down, and could not.
 NOT_WRITTEN = "it could not be written down"
 # The program refused its arguments, which are the same wherever it runs.

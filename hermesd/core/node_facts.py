@@ -8,7 +8,6 @@ from typing import assert_never
 from hermesd.core.events import (
     Checkpointed,
     FidelityKnown,
-    ParkLost,
     RunCompleted,
     RunFailed,
     RunStarted,
@@ -75,7 +74,7 @@ def fact(node: NodeTable, fact: HostFact, now: Time) -> None:
     if stay is None:
         return
     if stay.condition is Condition.STARTING and run == stay.assignment.launch.parked:
-        _lost_on_resume(node, stay, fact, now)
+        _ended_on_resume(node, stay, fact, now)
     if run == stay.rebuilding and stay.condition is not Condition.RUNNING:
         return _rebuilt(node, stay, fact, now)
     if stay.process != run:
@@ -105,10 +104,12 @@ def fact(node: NodeTable, fact: HostFact, now: Time) -> None:
             assert_never(fact)
 
 
-def _lost_on_resume(node: NodeTable, stay: Stay, fact: HostFact, now: Time) -> None:
-    """The parked process ended before it was told to go on."""
+def _ended_on_resume(node: NodeTable, stay: Stay, fact: HostFact, now: Time) -> None:
+    """The parked process ended before it was told to go on: as the run that it was parked as."""
     if isinstance(fact, Left | Completed | Failed | Gone):
-        node.end(stay, ParkLost(fact.run, "the parked process ended"), now)
+        stay.process = fact.run
+        stay.enter(Condition.PARKED, now)
+        _ended(node, stay, fact, now)
 
 
 def _rebuilt(node: NodeTable, stay: Stay, fact: HostFact, now: Time) -> None:

@@ -17,7 +17,7 @@ from hermesd.core.model import RunId, Tier, Time
 from hermesd.core.node_actions import Bring, Clear, Tell
 from hermesd.core.node_messages import Assignment, Fetch, Leave, Shed
 from hermesd.core.node_stay import Condition, Stay
-from hermesd.core.node_table import NodeTable
+from hermesd.core.node_table import NodeTable, end_of
 
 
 def launch(node: NodeTable, order: Assignment, now: Time) -> None:
@@ -37,7 +37,9 @@ def launch(node: NodeTable, order: Assignment, now: Time) -> None:
     if stay is None or stay.condition is Condition.ENDED or (foreign and stay.process is None):
         fresh = node.wait(order, now)
         if parked is not None:
-            node.end(fresh, ParkLost(parked, "no parked process of it is here"), now)
+            lost = ParkLost(parked, "no parked process of it is here")
+            known = stay.outcome if stay is not None and not foreign else None
+            node.end(fresh, end_of(parked, known) or lost, now)
     elif foreign:
         stay.next, stay.forget = order, False
         node.kill_process(stay, now)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import cast
 
+from hermesd.core.blame import is_own_end
 from hermesd.core.events import ParkLost, RunEvent, RunFailed
 from hermesd.core.model import Checkpoint, DeviceId, RunId, Tier, Time, TrialId
 from hermesd.core.node_actions import Action, AskReport, Demote, Discard, End, Forget, Halt, Tell
@@ -181,9 +182,15 @@ class NodeTable:
             self.out.append(End(stay.process))
 
     def process_gone(self, stay: Stay, outcome: Outcome, reason: str, now: Time) -> None:
-        """The process is gone: an outcome of the run, or the loss of what was parked."""
+        """The process is gone: an outcome of the run, or the loss of what was kept of it.
+
+        What a program has come to by itself stands, wherever the trial was kept meanwhile and
+        whatever was asked of it: trained again, it would come to the same.
+        """
         assert stay.process is not None
-        if stay.condition is Condition.WAITING and stay.asked is not None:
+        if is_own_end(outcome):
+            pass
+        elif stay.condition is Condition.WAITING and stay.asked is not None:
             outcome = stay.left(Tier.KILL, stay.step, None, reason, now)
         elif not stay.condition.on_device:
             outcome = ParkLost(stay.process, reason)
@@ -200,14 +207,21 @@ class NodeTable:
             self.forget(trial)
         elif following is not None:
             fresh = self.wait(following, now)
-            if following.launch.parked is not None:
-                self.end(fresh, ParkLost(following.launch.parked, "it ended while parked"), now)
+            if (parked := following.launch.parked) is not None:
+                lost = ParkLost(parked, "it ended while parked")
+                self.end(fresh, end_of(parked, outcome) or lost, now)
 
     def free(self, stay: Stay) -> None:
         """The devices of this stay are free."""
         for device, run in list(self.holders.items()):
             if run.trial == stay.run.trial:
                 del self.holders[device]
+
+
+def end_of(run: RunId, outcome: Outcome | None) -> Outcome | None:
+    """This outcome, if it says how the program of this run came to its own end."""
+    own = outcome is not None and outcome.run == run and is_own_end(outcome)
+    return outcome if own else None
 
 
 def checkpoint_name(run: RunId, now: Time) -> str:

@@ -11,7 +11,7 @@ from hermesd.core.commands import Suspend
 from hermesd.core.events import Reported, RunFailed, RunStarted, RunSuspended
 from hermesd.core.history import Ending, Kept, MetricSummary, Result, SwitchCost
 from hermesd.core.losses import QuantumLosses, extend, truncate
-from hermesd.core.model import Checkpoint, Phase, Study, Tier, Time
+from hermesd.core.model import Checkpoint, Phase, Quantum, Study, Tier, Time
 from hermesd.core.strikes import one_line
 from hermesd.core.trial import Run, Trial
 
@@ -175,6 +175,13 @@ def fall_back(trial: Trial) -> Trial:
 def rewound(trial: Trial) -> Trial:
     """The trial as it is trained on from its newest checkpoint, or from the beginning."""
     return back_at(trial, trial.checkpoint.step if trial.checkpoint else 0)
+
+
+def on_its_place(trial: Trial, now: Time) -> Trial:
+    """A suspended trial as if the run that it is kept as were its present one, since now."""
+    assert trial.kept is not None
+    run = Run(trial.kept.run, (trial.kept.device,), Quantum(), now, started=True)
+    return replace(trial, run=run)
 
 
 def released(trial: Trial, now: Time) -> Trial:

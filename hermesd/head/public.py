@@ -124,8 +124,12 @@ def _entry(line: Line, state: State) -> Iterator[pb.PublicEvent]:
             return
         case Copied() | NotCopied() | Dropped() | Spoilt() | Looked():
             return
-        case PoolsConfigured() | TermsSet() | FidelityKnown() | ParkLost() | Cancelled():
+        case PoolsConfigured() | TermsSet() | FidelityKnown() | Cancelled():
             return
+        case ParkLost(run, reason):
+            event = _of(run, pb.PUBLIC_EVENT_KIND_PARK_LOST)
+            event.reason = reason
+            yield event
         case Submitted(study):
             yield pb.PublicEvent(study=study.id, kind=pb.PUBLIC_EVENT_KIND_SUBMITTED)
         case Removed(study_id):

@@ -215,7 +215,8 @@ class Trainer:
             started = {"running": "running" if step else "starting", "parked": "parked"}
             say(Found(assignment, started.get(phase, "ended"), step, memory))
             hearing.hear_standing(link)
-        elif phase == "parked" and parked is not None and parked.attempt == attempt:
+        elif phase in ("parked", "ended") and parked is not None and parked.attempt == attempt:
+            # It was not told to go on yet; if it has ended since, its outcome follows.
             before = replace(assignment.launch, run=parked, parked=None)
             say(Found(replace(assignment, launch=before), "parked", step, memory))
             hearing.hear_standing(link)

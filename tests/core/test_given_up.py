@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from hermesd.core.events import NodeSilent
-from tests.core.playbook import LEASE, checkpointed, joined, live, play, reported, started
+from hermesd.core.model import Phase
+from tests.core.playbook import (
+    LEASE,
+    checkpointed,
+    completed,
+    joined,
+    live,
+    play,
+    reported,
+    started,
+)
 
 FOREVER = LEASE.silence_seconds
 
@@ -48,6 +58,17 @@ def test_a_node_that_is_back_before_its_trial_goes_on_has_lost_nothing_that_it_t
     book.tell(checkpointed("s/0#1", 20), started("s/0#2", 15))
     assert book.trial().abandoned is None
     book.refuses(reported("s/0#1", 30, [0.2] * 10), "present run")
+
+
+def test_a_run_that_was_given_up_and_had_ended_has_completed() -> None:
+    book = play().tell(started("s/0#1"), reported("s/0#1", 9, [0.5] * 9))
+    book.tell(NodeSilent("n", "cut")).at(FOREVER)
+    assert book.trial().step == 0
+    book.tell(joined(0)).refuses(completed("s/0#1", 20), "not heard of")
+    book.tell(reported("s/0#1", 20, [0.25] * 11, metrics=(("loss", 0.25),)), completed("s/0#1", 20))
+    trial = book.trial()
+    assert (trial.phase, trial.step, trial.loss) == (Phase.COMPLETED, 20, 0.25)
+    book.tell(joined(1, node="m")).expect("launch s/0#1 on n/0")
 
 
 def test_a_checkpoint_beyond_what_was_heard_of_a_node_that_was_given_up_is_not_used() -> None:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from hermesd.core.commands import Kill, Release, Stop, WriteDown
-from hermesd.core.events import ParkLost, RunCompleted, RunFailed, RunSuspended
+from hermesd.core.events import ParkLost, RunCompleted, RunEvent, RunFailed, RunSuspended
 from hermesd.core.model import Quantum, RunId, Tier
 from hermesd.core.node_actions import (
     Action,
@@ -60,6 +60,9 @@ class AnyOrder(RuleBasedStateMachine):
         # Those that were rebuilt before they were asked for, and which of them stand there.
         self.rebuilt: dict[str, bool] = {}
         self.answered: set[RunId] = set()
+        # How runs came to their own end, until the head has that safe; what it was told last.
+        self.own_ends: dict[RunId, type] = {}
+        self.told: dict[RunId, RunEvent] = {}
         self.asked: dict[str, list[Action]] = {}
         self.do(Leased(1e9))
 
@@ -99,6 +102,9 @@ class AnyOrder(RuleBasedStateMachine):
             case Tell(event):
                 if isinstance(event, OUTCOMES):
                     self.answered.add(event.run)
+                    self.told[event.run] = event
+                    if (own := self.own_ends.get(event.run)) is not None:
+                        assert isinstance(event, own), "what a program came to stands"
 
     def leave(self, trial: str) -> RunId:
         self.on_device.pop(trial, None)
@@ -124,6 +130,7 @@ class AnyOrder(RuleBasedStateMachine):
     def acknowledge(self) -> None:
         """Every outcome is safe at the head."""
         for run in sorted(self.answered):
+            self.own_ends.pop(run, None)
             self.do(Known(run))
 
     @precondition(lambda self: not all(self.rebuilt.values()))
@@ -171,11 +178,22 @@ class AnyOrder(RuleBasedStateMachine):
             case "dies":
                 self.do(Gone(self.leave(trial), "gone"))
             case "fails":
-                self.do(Failed(self.leave(trial), "exit", "exit code 1"))
-            case "completes" if trial in self.on_device:
-                self.do(Completed(self.leave(trial), 9))
+                self.end(trial, RunFailed, Failed(run, "exit", "exit code 1"))
+            case "completes":
+                self.end(trial, RunCompleted, Completed(run, 9))
             case "obeys":
                 self.obey(trial, run, asked.pop(0))
+
+    def end(self, trial: str, kind: type, fact: Failed | Completed) -> None:
+        """The program comes to its own end: on its device, parked or on its way to a checkpoint."""
+        was_rebuilt = trial in self.rebuilt
+        stands_for = self.node.table.stays[trial].rebuilding == fact.run
+        self.leave(trial)
+        if not (was_rebuilt or stands_for):  # that is no run
+            self.own_ends[fact.run] = kind
+        self.do(fact)
+        if fact.run in self.own_ends:
+            assert isinstance(self.told.get(fact.run), kind), "and the head hears of it"
 
     def obey(self, trial: str, run: RunId, action: Action) -> None:
         match action:

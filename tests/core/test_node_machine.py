@@ -491,9 +491,7 @@ def test_a_parked_process_that_died_while_being_let_go() -> None:
     node = Told()
     node.parked()
     node.says(order(TWO, parked=ONE))
-    assert events(node.says(Failed(ONE, "signal", "killed"))) == [
-        ParkLost(ONE, "the parked process ended")
-    ]
+    assert events(node.says(Failed(ONE, "signal", "killed"))) == [ParkLost(ONE, "killed")]
     assert node.says(order(RIVAL)) == [Spawn(order(RIVAL), None, None)], "the device is free"
 
 

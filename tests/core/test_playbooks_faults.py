@@ -303,6 +303,39 @@ def test_a_lost_park_falls_back_to_the_checkpoint() -> None:
     )
 
 
+def test_a_program_that_ended_as_it_was_parked_has_completed() -> None:
+    book = play(trials=2, policy=ROUND_ROBIN).tell(started("s/0#1"))
+    book.tell(quantum_ended("s/0#1")).tell(parked("s/0#1", 30)).heard()
+    last = reported("s/0#1", 31, [0.5] * 31, metrics=(("loss", 0.5),))
+    book.tell(last).refuses(last, "reported before")
+    book.tell(completed("s/0#1", 31)).expect()
+    trial = book.trial()
+    assert (trial.phase, trial.step, trial.loss) == (Phase.COMPLETED, 31, 0.5)
+    book.refuses(completed("s/0#1", 31), "present run")
+    book.tell(completed("s/1#1")).expect()
+
+
+def test_a_program_that_ended_while_it_was_to_go_on_has_completed() -> None:
+    book = play().tell(started("s/0#1"), checkpointed("s/0#1", 2)).tell(Paused(("s/0",), "r1"))
+    book.tell(parked("s/0#1", 5)).tell(Unpaused(("s/0",), "r2"))
+    book.tell(completed("s/0#1", 5))
+    assert (book.trial().phase, book.busy()) == (Phase.COMPLETED, None)
+    assert "launch s/0#3" not in " ".join(book.heard())
+
+
+def test_a_program_that_failed_as_it_was_parked_has_failed_once() -> None:
+    book = play().tell(started("s/0#1")).tell(Paused(("s/0",), "r1"))
+    book.tell(parked("s/0#1", 5), crashed("s/0#1", 5)).tell(Unpaused(("s/0",), "r2"))
+    (failure,) = book.trial().failures
+    assert (failure.attempt, failure.device, failure.detail) == (1, "n/0", "it broke")
+    assert book.heard()[-1] == "launch s/0#2 on n/0", "and is tried again from the beginning"
+
+
+def test_what_takes_a_parked_process_away_is_no_failure_of_its_program() -> None:
+    book = play().tell(started("s/0#1")).tell(Paused(("s/0",), "r1")).tell(parked("s/0#1", 5))
+    book.refuses(RunFailed(run("s/0#1"), "killed", "killed by SIGKILL", "", 5), "present run")
+
+
 def test_a_park_lost_under_a_launch_frees_the_device() -> None:
     book = play().tell(started("s/0#1"), checkpointed("s/0#1", 2)).tell(Paused(("s/0",), "r1"))
     book.tell(parked("s/0#1", 5)).tell(Unpaused(("s/0",), "r2"))

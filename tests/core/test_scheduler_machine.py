@@ -480,6 +480,20 @@ class SchedulerMachine(RuleBasedStateMachine):
         run = known.kept.run if known and known.kept else self.run_of(trial, 0)
         self.tell(ParkLost(run, "gone"))
 
+    @rule(trial=st.sampled_from(TRIALS), well=st.booleans())
+    def ends_as_it_is_kept(self, trial: TrialId, well: bool) -> None:
+        known = self.state.trials.get(trial)
+        if known is None or known.kept is None:
+            return
+        run = known.kept.run
+        end = RunCompleted(run, known.step) if well else RunFailed(run, "exit", "bad", "", 0)
+        in_process, was_over = known.kept.tier is Tier.PARK, known.phase.final
+        self.tell(end)
+        now = self.state.trials.get(trial)
+        if in_process and well and now is not None and known.phase in (Phase.WAITING,):
+            assert now.phase is Phase.COMPLETED
+        assert not was_over or now is None or now.phase is known.phase
+
     @rule(trial=st.sampled_from(TRIALS), offset=attempts)
     def judges(self, trial: TrialId, offset: int) -> None:
         self.tell(FidelityKnown(self.run_of(trial, offset), Fidelity.EXACT, "", "keras"))

@@ -252,3 +252,39 @@ async def test_the_last_lines_of_a_failed_trial_are_shown(state: Path) -> None:
         answer = await cluster.stub.GetTrial(control.GetTrialRequest(trial=f"{study}/1"))
         assert "loading" in answer.output_tail
         assert "no such file: weights" in answer.output_tail
+
+
+# Can only be parked, and ends at another moment of its quanta than the next one does.
+SHORT = """
+import argparse, os, time
+import trainer_shim
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--steps", type=float)
+steps = int(parser.parse_args().steps)
+with open(BEGUN, "a") as file:
+    print(steps, file=file)
+trial = trainer_shim.attach()
+for step in range(1, steps + 1):
+    time.sleep(0.01)
+    trial.report(step, loss=1.0 / step)
+"""
+
+
+@pytest.mark.timeout(120)
+async def test_whatever_ends_as_it_is_parked_is_trained_once(state: Path, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    lengths = [float(steps) for steps in range(20, 52)]
+    setting = types_pb2.NamedValue(name="quantum_seconds", value=types_pb2.Value(double_value=0.3))
+    policy = types_pb2.Plugin(name="round_robin", settings=[setting])
+    async with running(state) as cluster:
+        study = await cluster.submit(
+            "short",
+            {"train.py": SHORT.replace("BEGUN", repr(str(begun)))},
+            {"steps": lengths},
+            schedule=types_pb2.Schedule(policy=policy),
+        )
+        answer = await cluster.finished(study)
+    assert {trial.state for trial in answer.trials} == {types_pb2.TRIAL_STATE_COMPLETED}
+    assert [trial.step for trial in answer.trials] == lengths
+    assert sorted(map(float, begun.read_text().split())) == lengths, "none was begun twice"

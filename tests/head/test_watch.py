@@ -52,6 +52,18 @@ async def one_trial(head: World) -> Node:
     return node
 
 
+async def test_a_lost_park_is_told_with_its_reason(head: World) -> None:
+    node = Node(head)
+    await node.hello()
+    await head.submit(spec(ONE))
+    launch = await node.start()
+    run = {"trial": launch.trial, "attempt": launch.attempt}
+    await node.say(run_suspended=node_pb2.RunSuspended(**run, tier=types.TIER_PARK, step=2))
+    await node.say(park_lost=node_pb2.ParkLost(**run, reason="killed by SIGKILL"))
+    told = (await events(head, pb.PUBLIC_EVENT_KIND_PARK_LOST))[-1]
+    assert (told.trial, told.attempt, told.reason) == (launch.trial, 1, "killed by SIGKILL")
+
+
 async def test_the_whole_story_of_a_trial_is_told_in_order(head: World) -> None:
     node = await one_trial(head)
     seen = await events(head, pb.PUBLIC_EVENT_KIND_STUDY_FINISHED, reports=True)

@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from hermesd.config import NodeConfig
-from hermesd.core.commands import Kill, Release, Renew, Stop
+from hermesd.core.commands import Kill, Release, Renew, Stop, Suspend, WriteDown
 from hermesd.core.events import (
     Checkpointed,
     FidelityKnown,
@@ -29,7 +29,7 @@ from hermesd.node.daemon import AlreadyRunning, run_node
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.slots import Slot
 
-from .conftest import CPU0, CPU1, SHORT, Head, Node, becomes, host_of, worker_of
+from .conftest import CPU0, CPU1, PROGRAM, SHORT, Head, Node, becomes, host_of, worker_of
 
 Launch = Callable[..., RunId]
 Running = Callable[..., Awaitable[RunId]]
@@ -293,6 +293,27 @@ async def test_a_parked_trial_whose_host_was_killed_is_lost(
     await suspended(run, Tier.PARK)
     os.kill(worker_of(node)[0], signal.SIGKILL)
     assert (await head.hears(ParkLost, run)).run == run
+
+
+async def test_a_program_that_ends_while_it_is_to_be_written_down_has_completed(
+    head: Head, node: Node, running: Running, launch: Launch, tmp_path: Path
+) -> None:
+    """Stopped in its last iteration, it goes on to the next boundary: there is none."""
+    stuck, over = tmp_path / "stuck", tmp_path / "over"
+    last = f"""
+open({str(stuck)!r}, "w").close()
+while not os.path.exists({str(over)!r}):
+    time.sleep(0.005)
+"""
+    program = PROGRAM.replace('print("done"', f'{last}print("done"')
+    run = await running(program=program, argv=("python", "train.py", "3", "0.001"))
+    await becomes(stuck.exists)
+    head.send(Suspend(run, Tier.PARK, 0.1, None, "its quantum is over"))
+    assert (await head.hears(RunSuspended, run)).tier is Tier.PARK
+    head.send(WriteDown(run, "n1"))
+    over.touch()
+    assert (await head.hears(RunCompleted, run)).step == 3
+    assert not [event for event in head.events if isinstance(event, ParkLost)]
 
 
 async def test_a_damaged_checkpoint_falls_back_to_the_one_before(

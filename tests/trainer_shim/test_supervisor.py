@@ -40,12 +40,18 @@ class Alone(WorkGroup):
 class Sleeping:
     """A supervisor whose trial is a process that sleeps; its agent is the test."""
 
-    def __init__(self, folder: Path, restore: str | None = None, **fields: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        restore: str | None = None,
+        command: tuple[str, ...] = ("sleep", "1000"),
+        **fields: Any,
+    ) -> None:
         trial = Trial(folder / "t", ["sleep"], **fields)
         self.told: Told = []
         spec = Spec.load(str(trial.spec))
         self.supervisor = Supervisor(spec, self.told.append)
-        self.process = subprocess.Popen(["sleep", "1000"])
+        self.process = subprocess.Popen(command)
         self.supervisor.group = Alone(self.process.pid, spec.cgroup_work)
         ours, self.agent = socket.socketpair()
         self.pipe, self.output = os.pipe()

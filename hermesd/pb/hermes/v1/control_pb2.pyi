@@ -43,6 +43,7 @@ class PublicEventKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PUBLIC_EVENT_KIND_YIELDED: _ClassVar[PublicEventKind]
     PUBLIC_EVENT_KIND_RECLAIMED: _ClassVar[PublicEventKind]
     PUBLIC_EVENT_KIND_METRIC_CHOSEN: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_PARK_LOST: _ClassVar[PublicEventKind]
 PUBLIC_EVENT_KIND_UNSPECIFIED: PublicEventKind
 PUBLIC_EVENT_KIND_SUBMITTED: PublicEventKind
 PUBLIC_EVENT_KIND_LAUNCHED: PublicEventKind
@@ -76,6 +77,7 @@ PUBLIC_EVENT_KIND_TRUSTED: PublicEventKind
 PUBLIC_EVENT_KIND_YIELDED: PublicEventKind
 PUBLIC_EVENT_KIND_RECLAIMED: PublicEventKind
 PUBLIC_EVENT_KIND_METRIC_CHOSEN: PublicEventKind
+PUBLIC_EVENT_KIND_PARK_LOST: PublicEventKind
 
 class FieldError(_message.Message):
     __slots__ = ("field_path", "value", "expected", "nearest")
