@@ -139,6 +139,7 @@ class Agent:
         if inside and not self._began:
             self._began = True
             self._reporter.restart()
+            self._reporter.due = 0.0  # a quantum begins with the first step that is heard of
             self._mailbox.send({"kind": "begun", "step": self.page.step})
 
     def begins_pass(self) -> None:

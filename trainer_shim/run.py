@@ -64,6 +64,7 @@ class Run:
         self._resuming_since: float | None = None
         self._is_restoring = restore is not None
         self._has_begun = False
+        self._is_blind = False
         self._meter = Meter(group)
         self._told_step = 0
         self._quiet_since = boottime()
@@ -99,6 +100,7 @@ class Run:
         self._meter.go(boottime())
 
     def _heard_blind(self, message: Message) -> None:
+        self._is_blind = True
         self.say_started()
 
     def _heard_restored(self, message: Message) -> None:
@@ -154,6 +156,8 @@ class Run:
             step=self.step,
             restored_from=self._restore,
             seconds=boottime() - self.worker.started_at,
+            # A slow start ends with the first step; of a program without steps it has ended.
+            awaits_step=not self._is_blind,
         )
         self._meter.go(self.worker.started_at)
         self._life.begin(boottime())

@@ -82,7 +82,8 @@ def fact(node: NodeTable, fact: HostFact, now: Time) -> None:
     match fact:
         case Begun():
             _begun(stay, now)
-        case Started(_, step):
+        case Started(_, step, awaits_step):
+            stay.awaits_step = stay.awaits_step or awaits_step
             _started(node, stay, step, now)
         case Planned(_, steps):
             stay.planned = steps
@@ -159,10 +160,10 @@ def _started(node: NodeTable, stay: Stay, step: int, now: Time) -> None:
 
 
 def _progress(node: NodeTable, stay: Stay, fact: Progress, now: Time) -> None:
-    stay.step = fact.report.step
     stay.memory_bytes = fact.report.memory_bytes or stay.memory_bytes
     if stay.condition is Condition.STARTING:
-        _started(node, stay, stay.step, now)
+        _started(node, stay, fact.report.step, now)
+    stay.steps_on(fact.report.step, now)
     node.tell(stay.planned_report(fact.report), fact.points)
     if stay.condition is Condition.RUNNING:
         for event in stay.passes(fact.report, now):

@@ -186,10 +186,15 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The program of a run stands at its first boundary, or goes on after a park."""
+    """The program of a run stands at its first boundary, or goes on after a park.
+
+    With `awaits_step` nothing of its training was done yet by this process: it may still import
+    something, read its data, or compile its first step.
+    """
 
     run: RunId
     step: int
+    awaits_step: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,9 @@ from hermesd.core.node_messages import Assignment, Judged
 
 REPORT_SECONDS = 1.0
 """How long the end of a quantum waits for the report that was asked for."""
+FIRST_STEP_SECONDS = 60.0
+"""How long a quantum is at least before the first step of a process: of its seconds none count
+until then, but a program that comes to no step gives its device back all the same."""
 
 Outcome = RunSuspended | RunCompleted | RunFailed | ParkLost
 
@@ -72,7 +75,8 @@ class Stay:
     the process was parked. `asked` and `limit` are when the device was asked back and by when,
     `ending` when the process was told to end. `unwritable` is set when a demotion failed: it is
     not tried again, but that the head has asked for it (`leaving`); `midway` when it was parked
-    where it can't be written down. `begun` is set once its program was started. `rebuilding` is the
+    where it can't be written down. `begun` is set once its program was started, `awaits_step` until
+    that process has done a step. `rebuilding` is the
     run as which the process was rebuilt from the checkpoint `rebuilt` before it was asked for;
     `held` once it stands there.
     """
@@ -107,6 +111,7 @@ class Stay:
     leaving: bool = False
     midway: bool = False
     begun: bool = False
+    awaits_step: bool = False
     rebuilding: RunId | None = None
     rebuilt: Checkpoint | None = None
     held: bool = False
@@ -163,11 +168,22 @@ class Stay:
         if self.inquired is not None:
             return self.inquired + REPORT_SECONDS
         seconds = math.inf if self.quantum.seconds is None else self.quantum.seconds
+        if self.awaits_step:
+            return self.granted + max(FIRST_STEP_SECONDS, seconds)
         if self.has_done:
             seconds *= 2
+        due = self.granted + seconds
         if self.finishing is not None:
-            seconds = min(seconds, 2 * (self.finishing - self.granted))
-        return self.granted + seconds
+            began = self.granted if self.grant else self.since
+            due = min(due, began + 2 * (self.finishing - began))
+        return due
+
+    def steps_on(self, step: int, now: Time) -> None:
+        """The program has come to a step: the first one of its process begins the quantum."""
+        if self.awaits_step and step > self.step:
+            self.awaits_step = False
+            self.granted = None if self.granted is None else now
+        self.step = step
 
     @property
     def has_done(self) -> bool:

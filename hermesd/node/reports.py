@@ -38,7 +38,8 @@ def fact_of(frame: Frame, trial: str, goal: Goal, signal: str, node: NodeId) -> 
     run = RunId(trial, int(frame["attempt"]))
     match frame["kind"]:
         case "started" | "resumed":
-            return Started(run, _count(frame["step"]))
+            awaits_step = bool(frame.get("awaits_step", False))
+            return Started(run, _count(frame["step"]), awaits_step)
         case "planned":
             return Planned(run, _count(frame["steps"]))
         case "fidelity":

@@ -192,18 +192,19 @@ class Host:
 
     def _first_boundary(self) -> None:
         fresh, self._started = not self._started, True
-        self.voice.say(Started(self.run, self.step))
+        self.voice.say(Started(self.run, self.step, awaits_step=fresh))
         self._training.go(self._agenda.now, self._ground.slowness_of(self.run))
         if fresh:
             for fact in self.standing():
                 self.voice.say(fact)
         if self._goal is None:
-            self._plan_work()
+            self._plan_work(first=fresh)
         else:
             self._at_boundary()
 
-    def _plan_work(self) -> None:
-        period = max(pace.REPORT_SECONDS, self._training.step_seconds)
+    def _plan_work(self, first: bool = False) -> None:
+        """The next report; the first step of a process is told at once."""
+        period = max(0.0 if first else pace.REPORT_SECONDS, self._training.step_seconds)
         self._turns.after(min(period, self._training.seconds_left(self._agenda.now)), self._work)
 
     def _work(self) -> None:

@@ -121,6 +121,20 @@ async def test_quanta_end_and_exact_ones_park_by_themselves(
     assert (await head.hears(QuantumEnded, rung, count=2)).step == 400
 
 
+async def test_a_program_that_prepares_for_long_has_its_quantum_when_it_trains(
+    head: Head, node: Node, launch: Launch, tmp_path: Path
+) -> None:
+    ready = tmp_path / "ready"
+    wait = f"while not os.path.exists({str(ready)!r}): time.sleep(0.005)\n"
+    program = PROGRAM.replace("trial = trainer_shim", f"{wait}trial = trainer_shim")
+    run = launch(program=program, quantum=Quantum(seconds=0.5))
+    await head.hears(RunStarted, run)  # it has been quiet for long, and may never show a step
+    await head.hears(Reported, run)  # which its host says for it, some seconds later
+    assert not [event for event in head.events if isinstance(event, QuantumEnded)]
+    ready.touch()
+    assert (await head.hears(QuantumEnded, run)).step > 10
+
+
 async def test_an_exact_limit_moved_while_the_program_runs_is_kept_exactly(
     head: Head, node: Node, launch: Launch
 ) -> None:
