@@ -24,6 +24,7 @@ _STYLES = {
     EventKind.DEVICE_FAILED: "bold red",
     EventKind.QUARANTINED: "bold red",
     EventKind.PARK_LOST: "bold red",
+    EventKind.STALLED: "bold red",
     EventKind.POLICY_FAILED: "bold red",
     EventKind.MILESTONE_PASSED: "magenta",
     EventKind.SUSPENDED: "cyan",
@@ -74,7 +75,9 @@ def _details(event: Event) -> list[str]:
         parts.append(f"quantum {quantum_text(event.quantum)}")
     if event.tier:
         parts.append(f"tier {event.tier}")
-    if event.seconds is not None:
+    if event.seconds is not None and event.kind is EventKind.STALLED:
+        parts.append(f"no further step for {duration(event.seconds)}")
+    elif event.seconds is not None:
         parts.append(f"in {duration(event.seconds)}")
     if event.successor:
         parts.append(f"for {printable(event.successor)}")

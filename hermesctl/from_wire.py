@@ -120,6 +120,7 @@ def trial(message: pb.Trial) -> records.Trial:
         rank=message.rank or None,
         framework=message.framework,
         argv=tuple(message.argv),
+        stalled_since_unix_seconds=message.stalled_since_unix_seconds or None,
     )
 
 

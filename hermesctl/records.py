@@ -105,6 +105,7 @@ class Trial:
     """One point of a study's space and how far its training is.
 
     `not_extended` says why it is as it was though it was to go on; else it is empty.
+    `stalled_since_unix_seconds` is since when its program has come to no step, None if it goes on.
     """
 
     id: str
@@ -141,6 +142,7 @@ class Trial:
     rank: int | None
     framework: str
     argv: tuple[str, ...]
+    stalled_since_unix_seconds: float | None = None
 
     @property
     def overhead_share(self) -> float:

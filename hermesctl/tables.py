@@ -44,10 +44,13 @@ def cell(text: str, style: str = "") -> Text:
 
 
 def state_cell(trial: Trial) -> Text:
-    """Its state, `paused` where a person holds it back, and how it is kept meanwhile."""
+    """Its state, `paused` where a person holds it back, and how it is kept meanwhile;
+    `stalled` if its program comes to no further step."""
     words = "paused" if trial.paused and not trial.state.final else str(trial.state)
     if trial.state is TrialState.WAITING and trial.kept_tier:
         words += f" ({trial.kept_tier})"
+    if trial.stalled_since_unix_seconds is not None:
+        return Text("stalled", style="bold red")
     return Text(words, style=STATE_STYLES[trial.state])
 
 

@@ -2,8 +2,8 @@
 
 Rule: what it says is passed on once. It counts as started at its first boundary; a program that
 shows none counts as started when that is known, when it has been quiet for long, or at its end,
-and as hung when it then shows no sign of life. Once it is over, its exit may take as long as it
-shows one.
+and as hung when it then shows no sign of life, also in its first iteration. Once it is over, its
+exit may take as long as it shows one.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ _PROMISED_START_SECONDS = 60.0
 _EXIT_IDLE_SECONDS = 60.0
 _EXIT_SECONDS = 3600.0
 _BLIND = "the program has shown no iteration boundaries"
+_NO_STEP = "the program's first iteration does not end"
 
 
 class Run:
@@ -63,7 +64,7 @@ class Run:
         self._over_at: float | None = None
         self._resuming_since: float | None = None
         self._is_restoring = restore is not None
-        self._has_begun = False
+        self._begun_at: int | None = None
         self._is_blind = False
         self._meter = Meter(group)
         self._told_step = 0
@@ -91,7 +92,7 @@ class Run:
         self.step = message["step"]
         self.has_boundaries = True
         self._is_restoring = False
-        self._has_begun = True
+        self._begun_at = message["step"]
         if self.started:
             self.say_usage()
         self.say_started()
@@ -235,14 +236,21 @@ class Run:
                 self._group.kill()
         elif idle_seconds >= self._hung_seconds:
             idle = f"for {self._hung_seconds:g} s (retry.hung_seconds) it has printed nothing"
-            detail = f"{_BLIND}, and {idle} and used less than {IDLE_CORES:.0%} of a core"
+            what = _BLIND if self._begun_at is None else _NO_STEP
+            detail = f"{what}, and {idle} and used less than {IDLE_CORES:.0%} of a core"
             said = {"error_kind": "hung", "detail": detail, "error_signature": detail}
             self._heard_failed({"kind": "failed", **said})
             self._group.kill()
 
     @property
+    def _has_stepped(self) -> bool:
+        """Whether it has ended an iteration: how long one takes is for others to judge then."""
+        begun, worker = self._begun_at, self.worker
+        return begun is not None and worker is not None and worker.page.step > begun
+
+    @property
     def _look_at(self) -> float | None:
-        is_looked_at = self.is_over or (self.started and not self._has_begun)
+        is_looked_at = self.is_over or (self.started and not self._has_stepped)
         return self._life.due if self.worker is not None and is_looked_at else None
 
     @property

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from hermesd.core.change import replace
 from hermesd.core.events import RunCompleted, RunEvent, RunFailed
-from hermesd.core.history import RESTORE, TAKEN_AWAY, USAGE, Ending, Failure
+from hermesd.core.history import RESTORE, STALLED, TAKEN_AWAY, USAGE, Ending, Failure
 from hermesd.core.model import Phase, Study, Time
-from hermesd.core.retrying import OUT_OF_DEVICE_MEMORY, RetryAction, ruled
+from hermesd.core.retrying import OUT_OF_DEVICE_MEMORY, OnStall, RetryAction, ruled
 from hermesd.core.strikes import one_line
 from hermesd.core.trial import Run, Trial
 
@@ -104,6 +104,8 @@ def blamed(trial: Trial, event: RunFailed, study: Study, left: Prospects, now: T
     )
     trial = replace(trial, failures=(*trial.failures, failure), reason=event.detail)
     if trial.extending and not failure.machines:
+        return _ended_if(trial, True, event.detail)
+    if failure.error_kind == STALLED and study.stalled is OnStall.FAIL:
         return _ended_if(trial, True, event.detail)
     if failure.ruled is RetryAction.NO_RETRY:
         return _ended_if(trial, True, event.detail, "retry.rules: no_retry")

@@ -203,6 +203,16 @@ class Reported:
 
 
 @dataclass(frozen=True, slots=True)
+class RunStalled:
+    """The program has come to no step after `step` for so many seconds of its device, far longer
+    than any took before. Its next report says that it goes on."""
+
+    run: RunId
+    step: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class QuantumEnded:
     """A limit of the run's grant number `grant` was met; the run goes on until answered."""
 
@@ -296,6 +306,7 @@ class PolicyFailed:
 RunEvent: TypeAlias = (
     RunStarted
     | Reported
+    | RunStalled
     | QuantumEnded
     | MilestonePassed
     | RunSuspended

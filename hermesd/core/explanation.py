@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from hermesd.core.draining import stuck
 from hermesd.core.model import Device, NodeId, Phase, Place, StudyId, Time, TrialId, UserId
-from hermesd.core.obstacles import crowded, no_devices, silence
+from hermesd.core.obstacles import crowded, no_devices, silence, stalled
 from hermesd.core.placement import avoided, cramped, starved
 from hermesd.core.queue import Standing
 from hermesd.core.queues import Queues, Unanswered
@@ -91,7 +91,7 @@ def explain(state: State, queues: Queues, asked: Question) -> Explanation:
         elif trial.phase is Phase.WAITING:
             summary += _turns(state, trial, asked) + _where_parked(state, queues, trial)
         summary += trouble + no_devices(state, trial)
-        summary += silence(state, trial, asked.losses, asked.now)
+        summary += stalled(trial, asked.now) + silence(state, trial, asked.losses, asked.now)
     if not trial.phase.final and (crowd := crowded(state, trial)):
         summary += f"; {crowd}"
     rows = tuple(

@@ -19,6 +19,7 @@ from hermesd.core.events import (
     RunCompleted,
     RunEvent,
     RunFailed,
+    RunStalled,
     RunStarted,
     RunSuspended,
 )
@@ -65,6 +66,10 @@ def fold_run_event(state: Tables, event: RunEvent, now: Time) -> None:
             _started(state, trial, event, now)
         case Reported():
             _reported(state, trial, event)
+        case RunStalled(_, step, seconds):
+            if trial.run is None or trial.run.stalled_since is not None or step < trial.step:
+                raise Rejected(f"{event.run} goes on, or was told before to have stalled")
+            state.put(replace(trial, run=replace(trial.run, stalled_since=now - seconds)))
         case QuantumEnded() | MilestonePassed():
             _quantum_event(state, trial, event)
         case RunSuspended():

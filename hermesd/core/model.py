@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from hermesd.core.program import Program as Program
 from hermesd.core.program import Venv as Venv
-from hermesd.core.retrying import OnSameFailure, OnThirdFailure, RetryRule
+from hermesd.core.retrying import OnSameFailure, OnStall, OnThirdFailure, RetryRule
 
 Time: TypeAlias = float
 StudyId: TypeAlias = str
@@ -212,6 +212,7 @@ class Study:
     max_failures: int = 3
     on_third_failure: OnThirdFailure = OnThirdFailure.TRIAL
     hung_seconds: float = HUNG_SECONDS
+    stalled: OnStall = OnStall.TELL
     retry_rules: tuple[RetryRule, ...] = ()
     device_kind: str = ""
     memory_bytes: int = 0

@@ -10,9 +10,11 @@ from hermesd.core.events import (
     FidelityKnown,
     RunCompleted,
     RunFailed,
+    RunStalled,
     RunStarted,
     RunSuspended,
 )
+from hermesd.core.history import STALLED
 from hermesd.core.model import Tier, Time
 from hermesd.core.node_actions import Resume
 from hermesd.core.node_messages import (
@@ -33,6 +35,7 @@ from hermesd.core.node_messages import (
 )
 from hermesd.core.node_stay import Condition, Stay
 from hermesd.core.node_table import NodeTable
+from hermesd.core.retrying import OnStall
 
 _FOUND = {
     "starting": Condition.STARTING,
@@ -163,11 +166,22 @@ def _progress(node: NodeTable, stay: Stay, fact: Progress, now: Time) -> None:
     stay.memory_bytes = fact.report.memory_bytes or stay.memory_bytes
     if stay.condition is Condition.STARTING:
         _started(node, stay, fact.report.step, now)
-    stay.steps_on(fact.report.step, now)
+    stay.steps_on(fact.report, now)
     node.tell(stay.planned_report(fact.report), fact.points)
     if stay.condition is Condition.RUNNING:
+        if (stalled := stay.stalls()) is not None:
+            _stalled(node, stay, stalled, now)
         for event in stay.passes(fact.report, now):
             node.tell(event)
+
+
+def _stalled(node: NodeTable, stay: Stay, stalled: RunStalled, now: Time) -> None:
+    node.tell(stalled)
+    if stay.assignment.stalled is not OnStall.TELL:
+        word = stay.assignment.stalled
+        lasting = f"no step after {stay.step} for {stalled.seconds:.0f} s"
+        stay.failing = STALLED, f"{lasting} (retry.stalled: {word})"
+        node.kill_process(stay, now)
 
 
 def _parked(node: NodeTable, stay: Stay, fact: Parked, now: Time) -> None:

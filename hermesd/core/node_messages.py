@@ -26,6 +26,7 @@ from hermesd.core.model import (
     Time,
     TrialId,
 )
+from hermesd.core.retrying import OnStall
 from hermesd.core.trial import Trial
 
 START_ALLOWANCE = 2.0  # times the longest start of a trial, for the next one
@@ -62,6 +63,7 @@ class Assignment:
     id of the one that the trial has again if it gets no further: the run never begins anew.
     `kept_parked` says why no checkpoint is to be relied on. To its first boundary a program may
     take `start_allowance_seconds`, or `hung_seconds`, for which it may show no sign of life.
+    `stalled` is what to do about it if it comes to no further step.
     """
 
     launch: Launch
@@ -75,6 +77,7 @@ class Assignment:
     kept_parked: str = ""
     start_allowance_seconds: float = 0.0
     hung_seconds: float = HUNG_SECONDS
+    stalled: OnStall = OnStall.TELL
 
     @property
     def run(self) -> RunId:
@@ -106,6 +109,7 @@ def assignment(launch: Launch, study: Study, trial: Trial) -> Assignment:
         kept_parked=kept_parked(trial),
         start_allowance_seconds=START_ALLOWANCE * trial.longest_start_seconds,
         hung_seconds=study.hung_seconds,
+        stalled=study.stalled,
     )
 
 

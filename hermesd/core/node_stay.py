@@ -17,6 +17,7 @@ from hermesd.core.events import (
     Reported,
     RunCompleted,
     RunFailed,
+    RunStalled,
     RunSuspended,
 )
 from hermesd.core.history import NOT_WRITTEN
@@ -28,6 +29,14 @@ REPORT_SECONDS = 1.0
 FIRST_STEP_SECONDS = 60.0
 """How long a quantum is at least before the first step of a process: of its seconds none count
 until then, but a program that comes to no step gives its device back all the same."""
+
+STALL_SECONDS, STALL_TIMES = 120.0, 20.0
+"""A program has stalled when a step takes so many times what the longest one took, with whatever
+lay between two of them (a validation, a checkpoint), and so many seconds of its device at least; or
+its study's `hung_seconds`, if it computes meanwhile or has done all that it planned."""
+IDLE_CORES = 0.01
+LONGEST_SILENCE_SECONDS = 10.0
+"""A host tells every few seconds of a silent program: what is more, the machine has slept."""
 
 Outcome = RunSuspended | RunCompleted | RunFailed | ParkLost
 
@@ -76,7 +85,9 @@ class Stay:
     `ending` when the process was told to end. `unwritable` is set when a demotion failed: it is
     not tried again, but that the head has asked for it (`leaving`); `midway` when it was parked
     where it can't be written down. `begun` is set once its program was started, `awaits_step` until
-    that process has done a step. `rebuilding` is the
+    that process has done a step. `longest_step` is the longest time from one step to the next that
+    is told of, 0 while none is; `silent_seconds` and `silent_cpu_seconds` are what the device and
+    its cores spent since the last step, `stalled` that this was told. `rebuilding` is the
     run as which the process was rebuilt from the checkpoint `rebuilt` before it was asked for;
     `held` once it stands there.
     """
@@ -112,6 +123,10 @@ class Stay:
     midway: bool = False
     begun: bool = False
     awaits_step: bool = False
+    longest_step: float = 0.0
+    silent_seconds: float = 0.0
+    silent_cpu_seconds: float = 0.0
+    stalled: bool = False
     rebuilding: RunId | None = None
     rebuilt: Checkpoint | None = None
     held: bool = False
@@ -178,12 +193,30 @@ class Stay:
             due = min(due, began + 2 * (self.finishing - began))
         return due
 
-    def steps_on(self, step: int, now: Time) -> None:
-        """The program has come to a step: the first one of its process begins the quantum."""
-        if self.awaits_step and step > self.step:
-            self.awaits_step = False
-            self.granted = None if self.granted is None else now
-        self.step = step
+    def steps_on(self, report: Reported, now: Time) -> None:
+        """Note how far the program is: the first step of its process begins the quantum."""
+        gained, seconds = report.step > self.step, report.busy_seconds
+        if gained and not self.awaits_step:
+            self.longest_step = max(self.longest_step, self.silent_seconds + seconds)
+        if gained:
+            self.granted = now if self.awaits_step and self.granted is not None else self.granted
+            self.awaits_step = self.stalled = False
+            self.silent_seconds = self.silent_cpu_seconds = 0.0
+        else:
+            self.silent_seconds += min(seconds, LONGEST_SILENCE_SECONDS)
+            self.silent_cpu_seconds += report.cpu_seconds
+        self.step = report.step
+
+    def stalls(self) -> RunStalled | None:
+        """That the program comes to no further step, once; never of one that has shown none: what
+        such a program does can only be seen by its host."""
+        computes = self.silent_cpu_seconds >= IDLE_CORES * self.silent_seconds
+        least = self.assignment.hung_seconds if computes or self.has_done else STALL_SECONDS
+        longest = max(least, STALL_TIMES * self.longest_step)
+        if self.stalled or not self.longest_step or self.silent_seconds < longest:
+            return None
+        self.stalled = True
+        return RunStalled(self.run, self.step, self.silent_seconds)
 
     @property
     def has_done(self) -> bool:

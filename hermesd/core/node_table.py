@@ -128,6 +128,9 @@ class NodeTable:
             asked=None,
             outcome=None,
             passed=0.0,
+            silent_seconds=0.0,
+            silent_cpu_seconds=0.0,
+            stalled=False,
             leaving=False,
         )
         again.enter(Condition.WAITING, now)

@@ -68,6 +68,15 @@ def silence(state: State, trial: Trial, losses: Mapping[NodeId, Time], now: Time
     return told
 
 
+def stalled(trial: Trial, now: Time) -> str:
+    """What to say of a trial whose program comes to no further step."""
+    if trial.run is None or (since := trial.run.stalled_since) is None:
+        return ""
+    typical = trial.seconds_per_step
+    before = f", where a step took {typical:.2g} s" if typical else ""
+    return f"; it has stalled: no step after {trial.step} for {_lasting(now - since)}{before}"
+
+
 def crowded(state: State, trial: Trial) -> str:
     """What to say of a trial that is one of those which hold more memory, parked on their node,
     than parked trials are to have there: nothing but their processes has what they have learnt."""

@@ -88,6 +88,7 @@ def reported(trial: Trial, event: Reported, kind: str) -> Trial:
             warm=run.warm or gained > 0,
             heard=max(run.heard, event.number),
             silent_seconds=0.0 if gained > 0 else seconds,
+            stalled_since=None if gained > 0 else run.stalled_since,
         )
     return replace(
         trial,

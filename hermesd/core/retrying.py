@@ -21,6 +21,15 @@ class OnSameFailure(StrEnum):
     GO_ON = "go_on"
 
 
+class OnStall(StrEnum):
+    """What is done about a program that comes to no further step: it is only told, or ended and
+    tried again as after a failure, or has failed for good."""
+
+    TELL = "tell"
+    RETRY = "retry"
+    FAIL = "fail"
+
+
 class RetryAction(StrEnum):
     """What a rule does about a failure: no run of the trial on that device again, none on a device
     of no more memory, no further run at all, or no run of any trial of the study on that node."""

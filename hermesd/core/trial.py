@@ -45,7 +45,8 @@ class Run:
     it is `warm` its times say little: a new process compiles within its first iterations. `heard`
     is the number of its last report, `silent_seconds` how long it had come to no step by then,
     `restored_step` that of the checkpoint it was launched from, 0 if from none of its node's;
-    `started` says that it was heard to have begun.
+    `started` says that it was heard to have begun, `stalled_since` since when it has come to no
+    step, if that is far too long.
     """
 
     id: RunId
@@ -61,6 +62,7 @@ class Run:
     silent_seconds: float = 0.0
     restored_step: int = 0
     started: bool = False
+    stalled_since: Time | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,14 @@ class HeadMetrics(Collector):
             "hermes_head_journal_sequence", "Last entry.", value=self._head.committed
         )
         # Another thread asks: `list` of a dict's values is one step for the interpreter.
-        phases = Counter(trial.phase for trial in list(self._head.state.trials.values()))
+        known = list(self._head.state.trials.values())
+        runs = [run for trial in known if (run := trial.run) is not None]
+        yield GaugeMetricFamily(
+            "hermes_head_trials_stalled",
+            "Running trials that have come to no step for far longer than any took before.",
+            value=sum(run.stalled_since is not None for run in runs),
+        )
+        phases = Counter(trial.phase for trial in known)
         trials = GaugeMetricFamily("hermes_head_trials", "Trials by phase.", labels=["phase"])
         for phase in Phase:
             trials.add_metric([phase], phases[phase])

@@ -38,8 +38,28 @@ def notices(scheduler: Scheduler, study: Study, now: Time) -> list[str]:
         _stopped(study, trials),
         _failed(state, study),
         _idle(state, study, idle),
+        _stalled(trials, now),
     )
     return [words for words in found if words]
+
+
+def _stalled(trials: Sequence[Trial], now: Time) -> str:
+    """Which trials run and come to no further step."""
+    since = {
+        trial.id: trial.run.stalled_since
+        for trial in trials
+        if trial.run is not None and trial.run.stalled_since is not None
+    }
+    if not since:
+        return ""
+    minutes = (now - min(since.values())) / 60
+    named = ", ".join([*since][:NAMED]) + (" …" if len(since) > NAMED else "")
+    have, upto = ("has", "") if len(since) == 1 else ("have", "up to ")
+    return (
+        f"{named} {have} come to no further step for {upto}{minutes:.0f} min:"
+        " `hermesctl trial show` has the last output, and `retry.stalled: retry` in the study file"
+        " would have it tried again"
+    )
 
 
 def unread(state: State, study: Study) -> list[str]:

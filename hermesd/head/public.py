@@ -44,6 +44,7 @@ from hermesd.core.events import (
     Retried,
     RunCompleted,
     RunFailed,
+    RunStalled,
     RunStarted,
     RunSuspended,
     Submitted,
@@ -197,6 +198,7 @@ def _command(command: Launch | Renew | Suspend | Stop, study: Study | None) -> p
 def _run_event(
     entry: RunStarted
     | Reported
+    | RunStalled
     | QuantumEnded
     | MilestonePassed
     | RunSuspended
@@ -220,6 +222,9 @@ def _run_event(
                 shown = event.metrics.add(name=name, last=value)
                 if not math.isnan(value) or name in ranges:
                     shown.low, shown.high = ranges.get(name, (value, value))
+        case RunStalled(run, step, seconds):
+            event = _of(run, pb.PUBLIC_EVENT_KIND_STALLED)
+            event.step, event.seconds = step, seconds
         case QuantumEnded(run, _, step):
             event = _of(run, pb.PUBLIC_EVENT_KIND_QUANTUM_ENDED)
             event.step = step

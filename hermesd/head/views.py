@@ -101,6 +101,9 @@ def trial_view(state: State, trial: Trial, measure: Measure, rank: int = 0) -> p
         argv=trial.spec.argv,
     )
     if run is not None:
+        if run.stalled_since is not None:
+            view.stalled_since_unix_seconds = run.stalled_since
+            view.steps_per_second = view.examples_per_second = 0.0
         view.device = run.devices[0]
         view.quantum.CopyFrom(quantum_view(study, run.quantum))
     elif kept is not None:
@@ -126,6 +129,8 @@ def _reason(trial: Trial) -> str:
         return trial.ending.reason
     if run is not None and run.asked is not None:
         return run.asked.reason
+    if run is not None and run.stalled_since is not None:
+        return f"stalled: no step after {trial.step}"
     if trial.phase.final:
         return trial.reason
     return PAUSED if trial.paused else ""

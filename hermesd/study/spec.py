@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from hermesd.core.model import HUNG_SECONDS, Goal, MetricMode, Setting, Tier
-from hermesd.core.retrying import OnSameFailure, OnThirdFailure, RetryAction
+from hermesd.core.retrying import OnSameFailure, OnStall, OnThirdFailure, RetryAction
 from hermesd.pb.hermes.v1 import types_pb2 as pb
 from hermesd.refusal import FieldError, Refused, from_pydantic, shown
 
@@ -157,6 +157,7 @@ class RetrySection(Section):
     on_same_failure: OnSameFailure = OnSameFailure.STUDY
     rules: Annotated[tuple[RetryRuleSection, ...], Field(max_length=100)] = ()
     hung_seconds: Annotated[Seconds, Field(ge=60)] = HUNG_SECONDS
+    stalled: OnStall = OnStall.TELL
 
     @field_validator("rules")
     @classmethod

@@ -150,6 +150,7 @@ def _study(
         on_third_failure=section.retry.on_third_failure,
         on_same_failure=section.retry.on_same_failure,
         hung_seconds=section.retry.hung_seconds,
+        stalled=section.retry.stalled,
         retry_rules=tuple(RetryRule(rule.match, rule.do) for rule in section.retry.rules),
         device_kind=section.resources.device_kind,
         memory_bytes=section.resources.memory_bytes,

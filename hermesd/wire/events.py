@@ -16,6 +16,7 @@ from hermesd.core.events import (
     RunCompleted,
     RunEvent,
     RunFailed,
+    RunStalled,
     RunStarted,
     RunSuspended,
 )
@@ -163,6 +164,10 @@ def _event_to_proto(event: NodeEvent, points: Iterable[Series]) -> pb.AttachRequ
                     trial=trial, attempt=attempt, checkpoint=checkpoint_to_proto(checkpoint)
                 )
             )
+        case RunStalled((trial, attempt), step, seconds):
+            return pb.AttachRequest(
+                run_stalled=pb.RunStalled(trial=trial, attempt=attempt, step=step, seconds=seconds)
+            )
         case ParkLost((trial, attempt), reason):
             return pb.AttachRequest(
                 park_lost=pb.ParkLost(trial=trial, attempt=attempt, reason=reason)
@@ -248,6 +253,9 @@ def event_from_proto(request: pb.AttachRequest) -> NodeJoined | NodeEvent | None
             fidelity = word_of(FIDELITIES, known.fidelity, "fidelity_known.fidelity")
             run = run_of(known, "fidelity_known")
             return FidelityKnown(run, fidelity, known.reason, known.framework)
+        case "run_stalled":
+            stalled = request.run_stalled
+            return RunStalled(run_of(stalled, "run_stalled"), stalled.step, stalled.seconds)
         case "park_lost":
             return ParkLost(run_of(request.park_lost, "park_lost"), request.park_lost.reason)
         case "device_failed":

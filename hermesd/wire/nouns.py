@@ -17,6 +17,7 @@ from hermesd.core.model import (
     Setting,
     Tier,
 )
+from hermesd.core.retrying import OnStall
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 
@@ -36,6 +37,11 @@ FIDELITIES: dict[Fidelity, types.Fidelity] = {
 GOALS: dict[Goal, types.Goal] = {
     Goal.MINIMIZE: types.GOAL_MINIMIZE,
     Goal.MAXIMIZE: types.GOAL_MAXIMIZE,
+}
+ON_STALL: dict[OnStall, types.OnStall] = {
+    OnStall.TELL: types.ON_STALL_TELL,
+    OnStall.RETRY: types.ON_STALL_RETRY,
+    OnStall.FAIL: types.ON_STALL_FAIL,
 }
 CONDITIONS: dict[str, pb.RunCondition] = {
     "starting": pb.RUN_CONDITION_STARTING,

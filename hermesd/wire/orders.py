@@ -23,6 +23,7 @@ from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.wire.nouns import (
     GOALS,
+    ON_STALL,
     TIERS,
     checkpoint_from_proto,
     checkpoint_of,
@@ -131,6 +132,7 @@ def launch_to_proto(order: Assignment) -> pb.Launch:
         kept_parked=order.kept_parked,
         start_allowance_seconds=order.start_allowance_seconds,
         hung_seconds=order.hung_seconds,
+        stalled=ON_STALL[order.stalled],
     )
 
 
@@ -183,6 +185,7 @@ def launch_from_proto(message: pb.Launch) -> Assignment:
         message.kept_parked,
         message.start_allowance_seconds,
         message.hung_seconds or HUNG_SECONDS,  # a head of before says none
+        word_of(ON_STALL, message.stalled or types.ON_STALL_TELL, "launch.stalled"),
     )
 
 

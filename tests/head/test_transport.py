@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from hermesd.pb.hermes.v1 import control_pb2 as pb
-from hermesd.pb.hermes.v1 import control_pb2_grpc
-from tests.head.heads import Node, status, world
+from hermesd.pb.hermes.v1 import control_pb2_grpc, node_pb2
+from tests.head.heads import Node, events, status, world
 from tests.study_specs import spec
 
 
@@ -114,6 +114,41 @@ async def test_loopback_may_do_without_tls(tmp_path: Path) -> None:
         token = (tmp_path / "token").read_text().strip()
         async with grpc.aio.insecure_channel(address) as channel:
             assert (await info(channel, token)).version
+
+
+async def test_a_stalled_trial_is_seen_wherever_one_looks(tmp_path: Path) -> None:
+    port = free_port()
+    async with world(tmp_path, metrics_port=port) as head:
+        node = Node(head)
+        await node.hello()
+        study = (await head.submit(spec({"lr": {"value": 1.0}}))).study
+        launch = await node.start()
+        run = {"trial": launch.trial, "attempt": launch.attempt}
+        await node.report(launch, 1, [0.5, 0.25])
+        await node.report(launch, 3, [0.5, 0.25])
+        await node.say(run_stalled=node_pb2.RunStalled(**run, step=4, seconds=185.0))
+        told = (await events(head, pb.PUBLIC_EVENT_KIND_STALLED))[-1]
+        assert (told.trial, told.step, told.seconds) == (launch.trial, 4, 185.0)
+
+        def metrics() -> str:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+                return str(answer.read().decode())
+
+        async def seen() -> tuple[bool, bool, list[str], bool]:
+            """In the trial's state, its speed, the study's notices, and for Prometheus."""
+            found = await head.control.GetStudy(pb.GetStudyRequest(study=study))
+            (trial,) = found.trials
+            notices = [words for words in found.study.notices if "no further step" in words]
+            text = await asyncio.to_thread(metrics)
+            gauge = "hermes_head_trials_stalled 1.0" in text
+            return trial.stalled_since_unix_seconds > 0, trial.steps_per_second > 0, notices, gauge
+
+        state, speed, notices, gauge = await seen()
+        assert (state, speed, gauge) == (True, False, True)
+        assert notices[0].startswith(f"{launch.trial} has come to no further step for 3 min")
+        await node.report(launch, 5, [0.5])
+        await node.settle()
+        assert await seen() == (False, True, [], False)
 
 
 async def test_prometheus_sees_what_the_head_does(tmp_path: Path) -> None:

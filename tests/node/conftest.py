@@ -9,6 +9,7 @@ import signal
 import sys
 import tarfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +22,7 @@ from hermesd.core.commands import Launch, Suspend
 from hermesd.core.events import NodeJoined, Reported, RunStarted, RunSuspended
 from hermesd.core.model import Checkpoint, Goal, Program, Quantum, RunId, Tier
 from hermesd.core.node_messages import Assignment, Order, Series, Source, Work
+from hermesd.core.retrying import OnStall
 from hermesd.node import cgroups, processes
 from hermesd.node.daemon import group_name, run_node
 from hermesd.pb.hermes.v1 import node_pb2 as pb
@@ -285,6 +287,7 @@ def launch(head: Head, tmp_path: Path) -> Callable[..., RunId]:
         identity: str = "",
         sources: tuple[Source, ...] = (),
         result: str = "",
+        stalled: OnStall = OnStall.TELL,
     ) -> RunId:
         code = blob({"train.py": program})
         name = hashlib.sha256(code).hexdigest()
@@ -300,7 +303,8 @@ def launch(head: Head, tmp_path: Path) -> Callable[..., RunId]:
         )
         source = Program(argv, python, name, str(tmp_path), (), data)
         work = Work(source, (("lr", 0.1),), "loss", goal, 7)
-        head.send(Assignment(order, checkpoint, work, 60.0, 10.0, identity, sources, result))
+        sent = Assignment(order, checkpoint, work, 60.0, 10.0, identity, sources, result)
+        head.send(replace(sent, stalled=stalled))
         return run
 
     return send

@@ -73,6 +73,13 @@ class TrialState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     TRIAL_STATE_STOPPED: _ClassVar[TrialState]
     TRIAL_STATE_CANCELLED: _ClassVar[TrialState]
 
+class OnStall(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ON_STALL_UNSPECIFIED: _ClassVar[OnStall]
+    ON_STALL_TELL: _ClassVar[OnStall]
+    ON_STALL_RETRY: _ClassVar[OnStall]
+    ON_STALL_FAIL: _ClassVar[OnStall]
+
 class OnThirdFailure(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     ON_THIRD_FAILURE_UNSPECIFIED: _ClassVar[OnThirdFailure]
@@ -137,6 +144,10 @@ TRIAL_STATE_COMPLETED: TrialState
 TRIAL_STATE_FAILED: TrialState
 TRIAL_STATE_STOPPED: TrialState
 TRIAL_STATE_CANCELLED: TrialState
+ON_STALL_UNSPECIFIED: OnStall
+ON_STALL_TELL: OnStall
+ON_STALL_RETRY: OnStall
+ON_STALL_FAIL: OnStall
 ON_THIRD_FAILURE_UNSPECIFIED: OnThirdFailure
 ON_THIRD_FAILURE_TRIAL: OnThirdFailure
 ON_THIRD_FAILURE_STUDY: OnThirdFailure
@@ -270,18 +281,20 @@ class RetryRule(_message.Message):
     def __init__(self, match: _Optional[str] = ..., do: _Optional[_Union[RetryAction, str]] = ...) -> None: ...
 
 class Retry(_message.Message):
-    __slots__ = ("max_failures", "on_third_failure", "rules", "hung_seconds", "on_same_failure")
+    __slots__ = ("max_failures", "on_third_failure", "rules", "hung_seconds", "on_same_failure", "stalled")
     MAX_FAILURES_FIELD_NUMBER: _ClassVar[int]
     ON_THIRD_FAILURE_FIELD_NUMBER: _ClassVar[int]
     RULES_FIELD_NUMBER: _ClassVar[int]
     HUNG_SECONDS_FIELD_NUMBER: _ClassVar[int]
     ON_SAME_FAILURE_FIELD_NUMBER: _ClassVar[int]
+    STALLED_FIELD_NUMBER: _ClassVar[int]
     max_failures: int
     on_third_failure: OnThirdFailure
     rules: _containers.RepeatedCompositeFieldContainer[RetryRule]
     hung_seconds: float
     on_same_failure: OnSameFailure
-    def __init__(self, max_failures: _Optional[int] = ..., on_third_failure: _Optional[_Union[OnThirdFailure, str]] = ..., rules: _Optional[_Iterable[_Union[RetryRule, _Mapping]]] = ..., hung_seconds: _Optional[float] = ..., on_same_failure: _Optional[_Union[OnSameFailure, str]] = ...) -> None: ...
+    stalled: OnStall
+    def __init__(self, max_failures: _Optional[int] = ..., on_third_failure: _Optional[_Union[OnThirdFailure, str]] = ..., rules: _Optional[_Iterable[_Union[RetryRule, _Mapping]]] = ..., hung_seconds: _Optional[float] = ..., on_same_failure: _Optional[_Union[OnSameFailure, str]] = ..., stalled: _Optional[_Union[OnStall, str]] = ...) -> None: ...
 
 class Stop(_message.Message):
     __slots__ = ("max_steps", "max_seconds", "target", "on_nan")
