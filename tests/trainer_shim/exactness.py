@@ -30,6 +30,7 @@ KINDS = {
     "test_keras.py::test_a_run_ended_at_every_boundary": "Keras fit, own train_step",
     "test_keras.py::test_suspends_of_other_programs[TWO_FITS": "Keras, several fits, subclassed",
     "test_keras.py::test_suspends_of_other_programs[TWO_OPT": "Keras fit, own train_step",
+    "test_keras.py::test_suspends_of_other_programs[NESTED": "Keras fit, own train_step",
     "test_keras.py::test_suspends_of_other_programs[LONG_PASSES": "Keras, several steps at once",
     "test_keras.py::test_suspends_of_other_programs[DATASET": "Keras fit, tf.data",
     "test_keras.py::test_suspends_of_other_programs[PIPELINE": "Keras fit, tf.data",

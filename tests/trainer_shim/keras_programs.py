@@ -138,6 +138,26 @@ history = model.fit(x, y, batch_size=20, epochs=3, verbose=0)
 final(model, history.history)
 """
 
+# As Keras' guide on one's own steps has it: the compiled metrics are a dictionary in the logs.
+NESTED_LOGS = """
+def nested(logs):
+    return {"loss": logs["loss"], "compile_metrics": {"mae": logs["mae"]}}
+
+class Own(keras.Model):
+    def train_step(self, *given):
+        done = super().train_step(*given)
+        return nested(done) if isinstance(done, dict) else (nested(done[0]), *done[1:])
+    def test_step(self, *given):
+        done = super().test_step(*given)
+        return nested(done) if isinstance(done, dict) else (nested(done[0]), *done[1:])
+
+inputs = layers.Input((6,))
+model = Own(inputs, layers.Dense(1)(inputs))
+model.compile("adam", "mse", metrics=["mae"])
+history = model.fit(x, y, batch_size=20, epochs=3, verbose=0, validation_data=(x[:20], y[:20]))
+final(model, history.history, str(model.evaluate(x, y, verbose=0, return_dict=True)))
+"""
+
 # Two parts with an optimizer each, and averages of weights: variables that Keras does not list.
 TWO_OPTIMIZERS = """
 class Pair(keras.Model):

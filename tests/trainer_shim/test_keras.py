@@ -73,6 +73,7 @@ def test_a_seeded_run_is_the_plain_one(zygote: Zygote, tmp_path: Path) -> None:
         ("SHUFFLED_VALIDATION", (5, 9, 14, 15)),
         ("MIXED", (3, 8, 12)),
         ("STOPPED", (4, 9)),
+        ("NESTED_LOGS", (3, 5, 11)),
     ],
 )
 def test_suspends_of_other_programs(
@@ -122,6 +123,18 @@ final(model, by_hand)
     losses, line = runs.undisturbed()
     by_hand = json.loads(line.removeprefix("FINAL "))[1]
     assert [losses[step] for step in sorted(losses)] == pytest.approx(by_hand, rel=1e-5)
+
+
+def test_metrics_within_the_logs_are_told_by_their_own_names(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    runs = runs_of(zygote, tmp_path, programs.NESTED_LOGS, seeded=True)
+    with runs.trial("told") as trial:
+        trial.start()
+        trial.until("completed")
+        reports = [event for event in trial.events if event["kind"] == "reported"]
+    told = {name for report in reports for _, values in report["points"] for name in values}
+    assert told == {"loss", "epoch_loss", "mae", "val_loss", "val_mae"}
 
 
 def test_a_rebuilt_model_is_traced_once(zygote: Zygote, tmp_path: Path) -> None:

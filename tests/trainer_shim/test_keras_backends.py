@@ -81,6 +81,7 @@ def test_a_seeded_run_is_the_plain_one(warm: tuple[Zygote, str], tmp_path: Path)
     [
         on("torch", programs.TWO_FITS, (5, 16, 23), id="TWO_FITS"),
         on("torch", programs.STOPPED, (4, 9), id="STOPPED"),
+        on("torch", programs.NESTED_LOGS, (5, 11), id="NESTED_LOGS"),
         on("torch", programs.OWN_NUMBERS, (3, 12), id="OWN_NUMBERS"),
         on("torch", programs.ENDLESS, (4, 10, 13), id="ENDLESS"),
         on("torch", own.LOADERS, (3, 9, 22), id="LOADERS"),
@@ -92,6 +93,7 @@ def test_a_seeded_run_is_the_plain_one(warm: tuple[Zygote, str], tmp_path: Path)
         on("jax", programs.TWO_FITS, (5, 16, 23), id="TWO_FITS"),
         on("jax", programs.LONG_PASSES, (2, 6, 10), id="LONG_PASSES"),
         on("jax", programs.STOPPED, (4, 9), id="STOPPED"),
+        on("jax", programs.NESTED_LOGS, (5, 11), id="NESTED_LOGS"),
         on("jax", programs.ENDLESS, (4, 10, 13), id="ENDLESS"),
         on("jax", programs.ENDING, (7, 10, 18), id="ENDING"),
         on("jax", own.LOADERS, (3, 9, 22), id="LOADERS"),

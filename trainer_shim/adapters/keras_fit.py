@@ -208,7 +208,7 @@ class Fit:
     def epoch_ended(self, logs: dict[str, Any] | None) -> None:
         """Report what Keras computes over an epoch; its mean loss under a name of its own."""
         self._logs = None
-        values = {"epoch_loss" if name == "loss" else name: v for name, v in (logs or {}).items()}
+        values = {"epoch_loss" if name == "loss" else name: v for name, v in _flat(logs or {})}
         self._agent.record(self._session.steps, values)
 
     # -- checkpoints -------------------------------------------------------------------------------
@@ -233,6 +233,8 @@ class Fit:
 
     def copy(self) -> state.State:
         """This fit at a boundary. Raises Uncopyable."""
+        import keras
+
         self.callbacks._flush_futures()
         backend = here()
         logs = self._watched.logs if isinstance(self._watched.logs, dict) else {}
@@ -242,7 +244,7 @@ class Fit:
             "batch": self._batch,
             "broke": self._broke,
             **self.source.copy(),
-            "logs": {name: backend.values(value) for name, value in logs.items()},
+            "logs": keras.tree.map_structure(backend.values, logs),
         }
 
     def put_in_place(self, past: state.State) -> None:
@@ -285,3 +287,17 @@ class Fit:
         watched = [getattr(function, "watched", None) for function in functions]
         extra = [variable for one in watched if one is not None for variable in one.variables]
         return state.variables_of(self.model, extra)
+
+
+def _flat(logs: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Each value of `logs`, those of a dictionary within by their own names.
+
+    `{m.name: m.result() for m in model.metrics}` has one for all of the compiled metrics. Its name
+    says whether they are of a validation.
+    """
+    for name, value in logs.items():
+        if isinstance(value, dict):
+            prefix = "val_" if name.startswith("val_") else ""
+            yield from ((f"{prefix}{inner}", one) for inner, one in _flat(value))
+        else:
+            yield name, value

@@ -93,14 +93,14 @@ class _Flat(NamedTuple):
 
 
 def _flat(spec: Any) -> _Flat | None:
-    """None unless `spec` is of dictionaries of dense tensors."""
+    """None unless `spec` is of dictionaries of dense tensors, with no dictionaries within."""
     import tensorflow as tf
 
-    leaves = tf.nest.flatten(spec)
     if any(type(part) is not dict for part in spec):
         return None
-    if any(type(leaf) is not tf.TensorSpec for leaf in leaves):
+    if any(type(value) is not tf.TensorSpec for part in spec for value in part.values()):
         return None
+    leaves = tf.nest.flatten(spec)
     places = tf.nest.pack_sequence_as(spec, range(len(leaves)))
     parts = [list(part.items()) for part in places]
     return _Flat([leaf.dtype for leaf in leaves], [leaf.shape for leaf in leaves], parts)
