@@ -89,9 +89,10 @@ def _hook_data(session: Session) -> None:
     def get_iterator(original: Any, iterator: Any) -> Any:
         data = original(iterator)
         if session.fit is not None and is_fits(iterator):
-            return session.fit.source.feeds(data)
-        if session.fit is not None and session.fit.validates_by(iterator):
+            data = session.begun_next = session.fit.source.feeds(data)
+        elif session.fit is not None and session.fit.validates_by(iterator):
             session.fit.validation.makes()
+            session.begun_next = data
         return data
 
     def enumerate_iterator(original: Any, iterator: Any) -> Any:

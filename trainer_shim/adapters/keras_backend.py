@@ -30,9 +30,8 @@ class Source(Protocol):
     iterator: Any
     is_read_on: bool  # and the data go on drawing from the global random numbers
 
-    @property
-    def lost(self) -> str | None:
-        """Why what was read, when the training was stopped, could not be read again."""
+    def lost(self, was_stopped: bool) -> str | None:
+        """Why what was read, in a fit that may have been stopped, could not be read again."""
 
     def adopt(self, iterator: Any, steps_per_execution: int, epochs: int) -> None:
         """This is the iterator over the training data, for so many epochs."""

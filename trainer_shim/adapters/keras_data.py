@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Callable
 
 from trainer_shim.moving import opening
@@ -72,27 +72,11 @@ def copy_iterator(iterator: Any) -> Files:
         return files
 
 
-def draw_again(dataset: Any, iterators: int, read: int) -> None:
-    """Have a dataset that shuffles anew each time draw what `iterators` of it have drawn, of which
-    `read` gave an element. Where it shuffles, the first element is what draws."""
-    if any("Shuffle" in type(part).__name__ for part in _parts(dataset)):
-        for number in range(iterators):
-            iterator = iter(dataset)
-            if number < read:
-                next(iterator, None)
-
-
-def _parts(dataset: Any) -> Iterator[Any]:
-    yield dataset
-    for source in dataset._inputs():
-        yield from _parts(source)
-
-
 def move_iterator(iterator: Any, start: Files, here: Files, seen: int) -> None:
     """Move an iterator that has given nothing yet to where `here` was copied, after `seen`
-    elements; `start` was copied before the first."""
-    # An operation that has read its input to the end forgets it, and with it how many random
-    # numbers a shuffle has drawn, which decides the order of the next epoch: read it again.
+    elements; `start` was copied before the first. Of a pipeline with one shuffle at the most."""
+    # An operation that has read its input to the end forgets it, and with it how many seeds a
+    # shuffle has drawn, which decides the order of the next epoch: read it again.
     if _draws(here) < _draws(start):
         _set_iterator(iterator, start)
         for _ in range(seen):
@@ -101,8 +85,14 @@ def move_iterator(iterator: Any, start: Files, here: Files, seen: int) -> None:
         _set_iterator(iterator, here)
 
 
+def check_counted(files: Files) -> None:
+    """Raises ValueError if a copied position does not hold how many seeds its shuffle has drawn."""
+    if not _draws(files):
+        raise ValueError("it does not say how often it was shuffled")
+
+
 def _draws(files: Files) -> int:
-    """How many counters of random numbers a copied position holds."""
+    """How many of a shuffle's counters a copied position holds."""
     return sum(content.count(b"num_random_samples") for content in files.values())
 
 

@@ -166,7 +166,7 @@ class Fit:
         """Why what this fit has read could not be read again after its end; None if it could."""
         if self.validation.is_changed:
             return "what its validation data give after the fit depends on how often it validated"
-        return self.source.lost if self.model.stop_training else None
+        return self.source.lost(self.model.stop_training)
 
     # -- callbacks -------------------------------------------------------------------------------
 

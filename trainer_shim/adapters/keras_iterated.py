@@ -84,8 +84,7 @@ class Iterated:
         self._has_loader = False  # to train or to validate
         self._reading: Reading | None = None
 
-    @property
-    def lost(self) -> str | None:
+    def lost(self, was_stopped: bool) -> str | None:
         """Nothing is read ahead."""
         return None
 

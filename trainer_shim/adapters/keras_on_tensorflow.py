@@ -19,6 +19,12 @@ class _TensorFlow:
     needs_a_step = False
 
     def hook(self, session: Session) -> None:
+        import tensorflow as tf
+
+        def begin_pipeline(original: Any, dataset: Any) -> Any:
+            session.begins_pipeline(dataset)
+            return original(dataset)
+
         def make_function(original: Any, model: Any, step: Any) -> Any:
             if step not in (model.train_step, model.test_step):
                 return original(model, step)
@@ -37,6 +43,7 @@ class _TensorFlow:
         around(private.trainer(), "_make_function", make_function)
         arrays = private.find(private.ARRAYS, "ArrayDataAdapter")
         around(arrays, "get_tf_dataset", get_tf_dataset)
+        around(tf.data.Dataset, "__iter__", begin_pipeline)
 
     def is_seeded(self) -> bool:
         return private.find(private.CONTEXT, "global_seed")() is not None

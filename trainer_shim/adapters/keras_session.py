@@ -17,8 +17,10 @@ from trainer_shim.adapters import keras_state as state
 from trainer_shim.adapters import seeds_private
 from trainer_shim.adapters.keras_backend import Watched, here
 from trainer_shim.adapters.keras_callbacks import Uncopyable
+from trainer_shim.adapters.keras_data import is_pipeline
 from trainer_shim.adapters.keras_fit import Fit
 from trainer_shim.adapters.keras_past import NOTHING, Past
+from trainer_shim.adapters.keras_pipeline import are_ours, order_of
 from trainer_shim.agent import NOT_FURTHER, Agent, CannotCapture
 
 _RECORDS_BYTES = 2 << 30
@@ -31,6 +33,7 @@ class Session:
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
         self.fit: Fit | None = None
+        self.begun_next: Any = None  # the data that Keras makes an iterator of next
         self.is_building = False  # Keras looks at a batch to know what a model is
         self._trained: Any = None
         self.steps = 0
@@ -126,6 +129,8 @@ class Session:
             self.obstacle("neither the program nor the trial has a seed")
         if validation_data is not None and not isinstance(validation_data, (tuple, list)):
             self.doubt("the validation data must be the same when they are read again")
+            if is_pipeline(validation_data) and not order_of(validation_data).draws_once:
+                self.obstacle("how often the validation data were shuffled cannot be known")
         backend.look_at(self, model)
 
     def close(self, fit: Fit) -> None:
@@ -192,6 +197,14 @@ class Session:
             self.obstacle(watched.obstacle)
         if self.fit is not None and self.fit.model is model:
             self.fit.traces.append((watched.kind, spec))
+
+    def begins_pipeline(self, dataset: Any) -> None:
+        """An iterator over a tf.data pipeline is made: how often, decides how it is shuffled."""
+        is_keras, self.begun_next = dataset is self.begun_next, None
+        if self.fit is None or is_keras or are_ours() or self.is_obstructed:
+            return
+        if order_of(dataset).drawn_from:
+            self.obstacle("during a fit the program reads a shuffled tf.data pipeline itself")
 
     # -- restoring
 

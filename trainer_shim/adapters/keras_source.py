@@ -14,16 +14,22 @@ from trainer_shim.adapters import keras_private as private
 from trainer_shim.adapters import keras_state as state
 from trainer_shim.adapters.keras_data import (
     Files,
+    check_counted,
     copy_iterator,
-    draw_again,
     fingerprint,
+    is_pipeline,
     move_iterator,
     shuffled_by,
 )
+from trainer_shim.adapters.keras_pipeline import Order, draw_again, order_of
 from trainer_shim.adapters.keras_reading import PROMISE, Reading, is_python
 
 if TYPE_CHECKING:
     from trainer_shim.adapters.keras_session import Session
+
+
+_AGAIN = "how often the tf.data pipeline was shuffled before cannot be known"
+_SHARED = "the training and validation data are drawn from one shuffle"
 
 
 class Source:
@@ -41,13 +47,15 @@ class Source:
         self._read_iterators = 0
         self._counter: Any = None
         self._skip = 0
+        self._order: Order | None = None  # of a tf.data pipeline
         self.reading: Reading | None = None
         self.is_read_on = False  # and the data go on drawing from the global random numbers
 
-    @property
-    def lost(self) -> str | None:
-        """Why what was read, when the training was stopped, could not be read again."""
-        if self.reading is None or self.reading.is_whole:
+    def lost(self, was_stopped: bool) -> str | None:
+        """Why what was read, in a fit that may have been stopped, could not be read again."""
+        if self._order is not None and not self._order.draws_once:
+            return _AGAIN
+        if not was_stopped or self.reading is None or self.reading.is_whole:
             return None
         return "how far a generator was read ahead when the training was stopped is not known"
 
@@ -65,6 +73,7 @@ class Source:
             policy = adapter.get_tf_dataset().options().experimental_external_state_policy
             if policy not in (None, tf.data.experimental.ExternalStatePolicy.FAIL):
                 self._session.obstacle(f"the tf.data pipeline sets external state to {policy}")
+            self._look_at(adapter.get_tf_dataset(), iterator, epochs)
         elif is_python(adapter):
             self._read(adapter, iterator.steps_per_epoch, epochs)
         else:
@@ -72,6 +81,18 @@ class Source:
             self._session.obstacle(f"the position of a {kind} cannot be saved")
         if steps_per_execution > 1 and iterator.num_batches is None:
             self._session.obstacle("steps_per_execution > 1 over data of unknown length")
+
+    def _look_at(self, dataset: Any, iterator: Any, epochs: int) -> None:
+        """Whether the order of a pipeline could be had again."""
+        order = self._order = order_of(dataset)
+        goes_on = iterator.steps_per_epoch is not None  # from one epoch to the next
+        is_begun_again = epochs > 1 and not (goes_on and iterator.data_adapter.num_batches is None)
+        if is_begun_again and not order.is_known_later:
+            self._session.obstacle(_AGAIN)
+        fit = self._session.fit
+        data = None if fit is None else fit.validation.data
+        if goes_on and is_pipeline(data) and order.drawn_from & order_of(data).drawn_from:
+            self._session.obstacle(_SHARED)
 
     def _read(self, adapter: Any, steps: int | None, epochs: int) -> None:
         self.reading = Reading(adapter, steps)
@@ -108,6 +129,9 @@ class Source:
         if data is not self._data:
             self._data = data
             self._read_iterators += 1
+            is_later = self._read_iterators > 1
+            if is_later and self._order is not None and not self._order.is_known_later:
+                self._session.obstacle(_AGAIN)
             self._probe(data)
 
     def _probe(self, data: Any) -> None:
@@ -118,6 +142,8 @@ class Source:
             return
         try:
             self._data_start = copy_iterator(data)
+            if self._order is not None and self._order.is_copied and self._order.drawn_from:
+                check_counted(self._data_start)
         except (tf.errors.OpError, ValueError) as error:
             reason = str(error).splitlines()[0]
             self._session.obstacle(
@@ -128,10 +154,11 @@ class Source:
 
     def copy(self) -> state.State:
         """Where it is, at a boundary."""
+        is_copied = self._order is not None and self._order.is_copied
         return {
             "prints": self._prints,
-            "data": {} if self._is_array or self.reading else copy_iterator(self._data),
-            "data_start": self._data_start,
+            "data": copy_iterator(self._data) if is_copied else {},
+            "data_start": self._data_start if is_copied else {},
         }
 
     def copy_read(self) -> state.State:
@@ -149,13 +176,16 @@ class Source:
         if position["prints"] != self._prints:
             raise state.OtherProgram("the training data differ from those at the checkpoint")
 
+    @property
+    def _dataset(self) -> Any:
+        return self.iterator.data_adapter.get_tf_dataset()
+
     def all_again(self, ended: state.State) -> None:
         """Read what this fit has read, which had ended."""
         if self.reading is not None and ended["reading"] is not None:
             self.reading.all_again(ended["reading"], ended["seen"])
-        elif not self._is_array and self.reading is None:
-            dataset = self.iterator.data_adapter.get_tf_dataset()
-            draw_again(dataset, ended["iterators"], ended["read_iterators"])
+        elif self._order is not None:
+            draw_again(self._dataset, ended["iterators"], ended["read_iterators"])
 
     def go_on(self, source: Iterator[Any], position: state.State, batches: int) -> Any:
         """Move to where it was: Keras' own `source` of this epoch, and the data behind it."""
@@ -164,6 +194,9 @@ class Source:
         self._skip = position["seen"] if self._is_array else 0
         if self.reading is not None:
             self.reading.epochs_again(position["reading"])
+        is_read_again = self._order is not None and not self._order.is_copied
+        if is_read_again:  # and the next iterator draws after those
+            draw_again(self._dataset, self._iterators, self._read_iterators - 1)
         for _ in range(batches):
             last = next(source)
         self._data = last[2]
@@ -173,6 +206,9 @@ class Source:
         if self.reading is not None:
             self.is_read_on = not self.reading.batches_again(seen)
             self.reading.check()
+        elif is_read_again:
+            for _ in range(seen):
+                next(self._data, None)
         elif position["data"]:
             move_iterator(self._data, self._data_start, position["data"], seen)
         return last

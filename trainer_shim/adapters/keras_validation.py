@@ -11,7 +11,8 @@ import sys
 import types
 from typing import Any
 
-from trainer_shim.adapters.keras_data import draw_again, is_pipeline
+from trainer_shim.adapters.keras_data import is_pipeline
+from trainer_shim.adapters.keras_pipeline import draw_again
 from trainer_shim.adapters.keras_random import copy_random, set_random
 from trainer_shim.adapters.keras_reading import Reading, is_python
 from trainer_shim.adapters.keras_state import State
@@ -25,7 +26,7 @@ class Validation:
 
     def __init__(self, data: Any = None) -> None:
         self.done = 0
-        self._data = data
+        self.data = data
         self._made = 0  # iterators over the data; Keras makes some in vain
         self._before = 0
         self._reading: Reading | None = None
@@ -36,14 +37,14 @@ class Validation:
     def is_loader(self) -> bool:
         """Whether they are a DataLoader of PyTorch."""
         torch = sys.modules.get("torch")
-        return torch is not None and isinstance(self._data, torch.utils.data.DataLoader)
+        return torch is not None and isinstance(self.data, torch.utils.data.DataLoader)
 
     @property
     def is_python(self) -> bool:
         """Whether they are a generator or PyDataset."""
         import keras
 
-        return isinstance(self._data, (keras.utils.PyDataset, types.GeneratorType))
+        return isinstance(self.data, (keras.utils.PyDataset, types.GeneratorType))
 
     @property
     def is_changed(self) -> bool:
@@ -58,8 +59,8 @@ class Validation:
         """So often they were before the checkpoint."""
         self.done = self._before = past["done"]
         self._made = past["made"]
-        if is_pipeline(self._data):
-            draw_again(self._data, self._made, self.done)
+        if is_pipeline(self.data):
+            draw_again(self.data, self._made, self.done)
 
     def makes(self) -> None:
         """Keras makes an iterator of them."""
