@@ -20,6 +20,7 @@ from hermesd.policy.asha import Asha
 from hermesd.policy.fifo import Fifo
 from hermesd.policy.hermes import Hermes
 from hermesd.refusal import Refused
+from hermesd.study.lengths import is_length
 from tests.study_specs import plugin, spec, value
 
 NO_RETRY = pb.RETRY_ACTION_NO_RETRY
@@ -367,6 +368,37 @@ def test_an_extension_keeps_what_was_searched_and_shortens_nothing() -> None:
             study.extension(
                 made, trials, pb.Stop(), [pb.NamedValue(name=name, value=value(wanted))]
             )
+
+
+def test_only_lengths_may_not_become_less() -> None:
+    axes = {"learning_rate": {"value": 0.001}, "warmup_steps": {"value": 50}}
+    made, trials = draft(spec(axes)).accepted("d", "me", 0.0)
+    lower = [
+        pb.NamedValue(name="learning_rate", value=value(0.0001)),
+        pb.NamedValue(name="warmup_steps", value=value(20)),
+    ]
+    _, changed, lines = study.extension(made, trials, pb.Stop(), lower)
+    assert changed == (("learning_rate", 0.0001), ("warmup_steps", 20))
+    assert lines[0][2:] == ("--learning_rate=0.0001", "--warmup_steps=20")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["epochs", "n_epochs", "num_train_epochs", "max-steps", "maxSteps", "trainer.max_epochs",
+     "total_timesteps", "n_iter", "num_boost_round", "NUM_EPOCHS"],
+)  # fmt: skip
+def test_a_name_of_a_length(name: str) -> None:
+    assert is_length(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["learning_rate", "steps_per_epoch", "warmup_steps", "step_size", "lr_step", "eval_steps",
+     "gradient_accumulation_steps", "batch_size", "momentum", "early_stopping_rounds", "max_depth",
+     "n"],
+)  # fmt: skip
+def test_a_name_of_no_length(name: str) -> None:
+    assert not is_length(name)
 
 
 # -- what is refused ----------------------------------------------------------------------------

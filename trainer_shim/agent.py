@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import socket
 import sys
 import time
-from collections.abc import Mapping
-from typing import Any, Callable
+from collections.abc import Iterable, Mapping
+from typing import Any, Callable, NamedTuple
 
 from trainer_shim import clock, sown, temporary
 from trainer_shim.mailbox import Mailbox
@@ -23,12 +24,31 @@ from trainer_shim.reporter import Metrics, Reporter
 from trainer_shim.saver import CannotCapture, Capture, Saver
 from trainer_shim.wire import Message, number
 
-__all__ = ["NOT_FURTHER", "NOT_RETURNED", "Agent", "CannotCapture", "Capture"]
+__all__ = ["NOT_FURTHER", "NOT_RETURNED", "Agent", "CannotCapture", "Capture", "Change"]
 
 TOO_MANY = "metrics left out"
 NOT_SAVED = "its newest checkpoint could not be written"
 NOT_FURTHER = "it cannot be trained further"
 NOT_RETURNED = "the program ended before it came to where its checkpoint was taken"
+
+
+_NOT_IN_EFFECT = (
+    "nothing shows that the training would go on with it. What can be set are lengths of a training"
+    " (epochs, max_steps) and the values that its optimizer is made with (learning_rate); to train"
+    " from the start: hermesctl study clone"
+)
+
+
+class Change(NamedTuple):
+    """A hyper-parameter that is another one than at the checkpoint; `then` is None of a new one."""
+
+    name: str
+    then: Any
+    now: Any
+
+    def __str__(self) -> str:
+        was = "" if self.then is None else f" (it was {self.then})"
+        return f"{self.name} to {self.now}{was}"
 
 
 class Agent:
@@ -43,6 +63,7 @@ class Agent:
         checkpoints: str,
         signal: str = "loss",
         parameters: Mapping[str, Any] | None = None,
+        lengths: Iterable[str] = (),
         seed: int | None = None,
         restore: str | None = None,
     ) -> None:
@@ -51,6 +72,9 @@ class Agent:
         self.attempt = attempt
         self.signal = signal
         self.parameters = dict(parameters or {})
+        self._lengths = frozenset(lengths)
+        # What has become of parameters since the checkpoint, and is not known to be in effect.
+        self.changes: dict[str, Change] = {}
         self.seed = seed
         self.restore = restore
         self.capture: Callable[[], Capture] | None = None
@@ -118,8 +142,29 @@ class Agent:
         """Tell the planned length of the trial in steps."""
         self._mailbox.send({"kind": "planned", "steps": steps})
 
+    def changed_from(self, then: Mapping[str, Any]) -> None:
+        """The parameters at the checkpoint were these.
+
+        Those that say how long to train are the program's own affair. Of the others each has to be
+        put into effect by an adapter, which takes it out of `changes`.
+        """
+        self.changes = {
+            name: Change(name, then.get(name), value)
+            for name, value in self.parameters.items()
+            if name not in self._lengths and (name not in then or then[name] != value)
+        }
+
+    def see_changes(self) -> None:
+        """End the process if it would train with other values than it is said to."""
+        if self.changes:
+            told = ", ".join(map(str, self.changes.values()))
+            detail = f"an extension cannot set {told}: {_NOT_IN_EFFECT}"
+            self.failed("restore", detail, detail)
+            os._exit(1)
+
     def restored(self) -> None:
         """The program is where its checkpoint was taken: its output is new from here on."""
+        self.see_changes()
         self.is_returning = False
         if self.is_aside:
             return
@@ -187,7 +232,7 @@ class Agent:
         page.step, page.looping, page.mail = self.page.step, self.page.looping, self._mailbox.read
         self.page = page
         self._words32, self._words64 = page.words32, page.words64
-        self.restore, self.is_aside = None, True
+        self.restore, self.is_aside, self.changes = None, True, {}
         self._mailbox.fall_silent()
 
     # -- the end of the program ------------------------------------------------------------------
@@ -298,6 +343,7 @@ class Agent:
             "seeds": sown.given(),
             "clock": clock.given(),
             "temporary": temporary.given(),
+            "parameters": self.parameters,
         }
         # What goes on from a checkpoint does not report again what came before it.
         self.report()

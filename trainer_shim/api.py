@@ -46,6 +46,7 @@ class Trial:
             step = int(snapshot.verify(agent.restore)["step"])
             self.resume = Resume(step, agent.restore)
             agent.page.step = step
+            agent.changes.clear()  # the program is given the new values, and restores itself
             agent.restored()
 
     def report(self, step: int, loss: Any = None, save: Save | None = None, **metrics: Any) -> None:

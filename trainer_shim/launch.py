@@ -125,6 +125,7 @@ def _agent(launch: Launch) -> Trainee:
         folder=spec.cwd,
         signal=spec.signal,
         parameters=spec.parameters,
+        lengths=spec.lengths,
         seed=spec.seed,
         restore=launch.restore,
     )

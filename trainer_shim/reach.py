@@ -28,12 +28,14 @@ UNSEEN = "the program uses no framework that Hermes can see into"
 _SECOND = "several programs of the trial train, one after the other"
 _CHANNEL, _PAGE, _SEED = "HERMES_CHANNEL_FD", "HERMES_PAGE_FD", "HERMES_SEED"
 _CHECKPOINTS, _FOLDER = "HERMES_CHECKPOINTS", "HERMES_FOLDER"
-_OURS = (_CHANNEL, _PAGE, _CHECKPOINTS, _FOLDER, "HERMES_SIGNAL", _SEED, "HERMES_RESTORE")
+_LENGTHS, _RESTORE = "HERMES_LENGTHS", "HERMES_RESTORE"
+_OURS = (_CHANNEL, _PAGE, _CHECKPOINTS, _FOLDER, "HERMES_SIGNAL", _SEED, _LENGTHS, _RESTORE)
 
 
 def environment(channel: int, page: int, spec: Spec, restore: str | None) -> dict[str, str]:
     """What a program is given so that a Python below it can be reached; see `_OURS`."""
-    values = (channel, page, spec.checkpoints, spec.cwd, spec.signal, spec.seed, restore)
+    lengths = json.dumps(spec.lengths)
+    values = (channel, page, spec.checkpoints, spec.cwd, spec.signal, spec.seed, lengths, restore)
     return {name: str(value) for name, value in zip(_OURS, values) if value is not None}
 
 
@@ -43,7 +45,7 @@ def begin() -> None:
         return
     seed = os.environ.get(_SEED)
     hooks.watch(None if seed is None else int(seed), claim)
-    if os.getsid(0) == os.getpid() and "HERMES_RESTORE" not in os.environ:
+    if os.getsid(0) == os.getpid() and _RESTORE not in os.environ:
         _judge()  # the host has become this very process: nothing else will come
 
 
@@ -82,8 +84,9 @@ def _agent(channel: int, page: Page, environ: Mapping[str, str]) -> Trainee:
         folder=environ[_FOLDER],
         signal=environ["HERMES_SIGNAL"],
         parameters=json.loads(environ["HERMES_PARAMETERS"]),
+        lengths=json.loads(environ[_LENGTHS]),
         seed=None if seed is None else int(seed),
-        restore=environ.get("HERMES_RESTORE"),
+        restore=environ.get(_RESTORE),
     )
 
 

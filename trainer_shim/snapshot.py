@@ -143,8 +143,8 @@ class Builder:
     def finish(self, fields: Mapping[str, Any]) -> Fields:
         """Write the manifest, make everything durable, rename.
 
-        `fields` are trial, attempt, step, framework, fidelity, reason, seeds and clock. The
-        answer is {id, path, step, bytes, sha256}, where sha256 is the manifest's.
+        `fields` are trial, attempt, step, framework, fidelity, reason, parameters, seeds and clock.
+        The answer is {id, path, step, bytes, sha256}, where sha256 is the manifest's.
         """
         now = datetime.datetime.now(datetime.timezone.utc)
         manifest = {"version": VERSION, **fields, "files": self._sums}

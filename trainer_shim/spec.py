@@ -29,6 +29,7 @@ class Spec:
     cgroup_work: str | None
     cgroup_host: str | None
     parameters: dict[str, Any]
+    lengths: list[str]  # those of the parameters that say how long to train
     socket: str
     directory: str
 
@@ -53,6 +54,7 @@ class Spec:
             cgroup_work=fields["cgroup_work"],
             cgroup_host=fields["cgroup_host"],
             parameters=dict(fields["parameters"]),
+            lengths=list(fields.get("lengths", ())),
             socket=fields["socket"],
             directory=os.path.dirname(os.path.abspath(path)),
         )

@@ -44,6 +44,8 @@ class Trainee(Agent):
                 manifest = snapshot.verify(self.restore)
                 told, times = manifest.get("seeds", {}), manifest.get("clock", {})
                 names = manifest.get("temporary", {})
+                if "parameters" in manifest:  # older ones have none
+                    self.changed_from(manifest["parameters"])
             except snapshot.SnapshotError as error:
                 self.failed("restore", str(error), "")  # no error of the program's own
                 os._exit(1)
@@ -68,6 +70,7 @@ class Trainee(Agent):
 
     def restored(self) -> None:
         """The program is where its checkpoint was taken: its files are put back first."""
+        self.see_changes()
         if not self.is_aside:
             self.files.put_back()
             if self.files.others:

@@ -174,6 +174,8 @@ def extend(study: StudyArgument, settings: RaiseOption = None, head: HeadOption 
     Example: hermesctl study extend digits --set epochs=20
 
     Example: hermesctl study extend digits --set stop.max_seconds=2h
+
+    Example: hermesctl study extend digits --set epochs=30 --set learning_rate=0.0001
     """
     rules, values = parse_assignments(settings or [], "stop")
 

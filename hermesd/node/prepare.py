@@ -17,6 +17,7 @@ from hermesd.node.environment import program_environment
 from hermesd.node.folder import TrialFolder
 from hermesd.node.frames import Frame
 from hermesd.node.site import Site
+from hermesd.study.lengths import is_length
 
 OUTPUT_LIMIT_BYTES = 64 << 20
 ORPHAN_SECONDS = 900
@@ -156,5 +157,6 @@ def _spec(site: Site, folder: TrialFolder, assignment: Assignment, env: Mapping[
         "cgroup_work": str(groups.work) if groups else None,
         "cgroup_host": str(groups.host) if groups else None,
         "parameters": dict(work.parameters),
+        "lengths": [name for name, _ in work.parameters if is_length(name)],
         "socket": str(folder.socket),
     }

@@ -8,6 +8,7 @@ from hermesd.core.model import Scalar, StopRule, Study, TrialSpec
 from hermesd.pb.hermes.v1 import types_pb2 as pb
 from hermesd.refusal import FieldError, Refused, nearest, shown
 from hermesd.study import argv, space
+from hermesd.study.lengths import is_length
 from hermesd.study.spec import StopSection, plain, read, read_stop
 from hermesd.study.submission import spec_of
 
@@ -24,9 +25,10 @@ def extension(
     """The stop rule, the changed parameters and each trial's command line after an extension.
 
     What `stop` leaves unset stays as it is. What a trial has learnt it has learnt with its point of
-    the search, and so long: raises Refused for a parameter that is searched, or would be less. A
-    new one may be given, since programs have arguments that the study leaves as they are; a name
-    that is nearly that of a known one is refused.
+    the search, and so long: raises Refused for a parameter that is searched, and for a length that
+    would be less. A new one may be given, since programs have arguments that the study leaves as
+    they are; a name that is nearly that of a known one is refused. Whether a value that is no
+    length can be put into effect shows in the program, where the agent sees to it.
     """
     given = plain(stop)
     if not given and not parameters:
@@ -66,7 +68,7 @@ def _check(
             expected = "a parameter of the study, or a name that is not nearly one"
         elif "value" not in searched.get(name, {"value": None}):
             expected = "a parameter that is not searched: the figures are those of its values"
-        elif isinstance(value, (int, float)) and value < longest:
+        elif is_length(name) and isinstance(value, (int, float)) and value < longest:
             expected = f"at least {longest:g}: the trials have that behind them"
         else:
             continue

@@ -54,11 +54,24 @@ class Runs:
         self._spawning = threading.Lock()  # the zygote answers one at a time
 
     @contextmanager
-    def trial(self, name: str, *arguments: str, work: Path | None = None) -> Iterator[Trial]:
-        """A new trial of the program, which may find what another has left in `work`."""
+    def trial(
+        self, name: str, *arguments: str, work: Path | None = None, **parameters: object
+    ) -> Iterator[Trial]:
+        """A new trial of the program, which may find what another has left in `work`.
+
+        Its arguments are those given, the first of which is its epochs, and its other `parameters`.
+        """
         argv = [sys.executable, str(self.script), *arguments]
+        argv += [f"--{name}={value}" for name, value in parameters.items()]
         given = {"epochs": int(arguments[0])} if arguments else {}
-        trial = Trial(self.folder / name, argv, env=self.environment, seed=7, parameters=given)
+        trial = Trial(
+            self.folder / name,
+            argv,
+            env=self.environment,
+            seed=7,
+            parameters={**given, **parameters},
+            lengths=["epochs"],
+        )
         if work is not None:
             shutil.copytree(work, trial.directory / "work", dirs_exist_ok=True)
         with ending(trial):

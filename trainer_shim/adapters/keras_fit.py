@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from trainer_shim.adapters import changes as changed
 from trainer_shim.adapters import keras_files as files
 from trainer_shim.adapters import keras_state as state
 from trainer_shim.adapters.keras_backend import Watched, here
@@ -20,7 +21,9 @@ from trainer_shim.adapters.keras_validation import Validation
 
 if TYPE_CHECKING:
     from trainer_shim.adapters.keras_session import Session
+    from trainer_shim.agent import Change
 
+_RATE = "learning_rate"
 _NO_LOSS = {"loss": float("nan")}
 
 
@@ -50,6 +53,7 @@ class Fit:
         self.callbacks: Any = None
         self._kept = Kept([], model, session.doubt)
         self.traces: list[tuple[str, Any]] = []
+        self._made = _made(model)
         self.end: state.State | None = None  # its last batch, from where more epochs would go on
         self.not_kept: str | None = None  # why there is none
         self._session = session
@@ -227,6 +231,7 @@ class Fit:
             "epoch": self._epoch,
             "stop_training": model.stop_training,
             "initial_epoch": model._initial_epoch,
+            "made": self._made,
             "validations": self.validation.copy(),
             **self.source.copy_read(),
         }
@@ -251,7 +256,10 @@ class Fit:
         """Make the model and the process what they were in `past`."""
         variables = self._variables()
         with self._session.restoring():
-            state.set_variables(variables, past["variables"])
+            try:
+                state.set_variables(variables, past["variables"])
+            except state.OtherProgram as error:
+                raise _told(error, self._session.agent.changes) from None
             self._kept.put_back(past["callbacks"], variables)
         self.model.stop_training = past["stop_training"]
         self._session.steps = past["steps"]
@@ -267,11 +275,29 @@ class Fit:
             last = self.source.go_on(source, position, self._batch)
         self._retrace(position)
         self.put_in_place(position)
+        self._put_into_effect(position.get("made"))  # older checkpoints have none
         self._logs = position["logs"]
         self._session.restored()
         # A finished fit goes on from its last batch: its files are those of its end by now.
         self._kept.forget_rows(position["callbacks"])
         return last
+
+    def _put_into_effect(self, made: dict[str, Any] | None) -> None:
+        """Have the optimizer train with what the program was given anew since the checkpoint.
+
+        All but the learning rate is Python's, and part of the graph that was just traced; that is a
+        variable, and was set to what it was.
+        """
+        changes, optimizer = self._session.agent.changes, self.model.optimizer
+        names = {
+            change: changed.found(change, self._made, made) for change in list(changes.values())
+        }
+        if any(_RATE in found for found in names.values()):
+            optimizer.learning_rate = self._made[_RATE]
+        now = _made(self.model)
+        for change, found in names.items():
+            if found and all(changed.equal(now[name], change.now) for name in found):
+                del changes[change.name]
 
     def _retrace(self, past: state.State) -> None:
         """Trace in the order of then: shapes seen earlier decide what a graph looks like."""
@@ -287,6 +313,25 @@ class Fit:
         watched = [getattr(function, "watched", None) for function in functions]
         extra = [variable for one in watched if one is not None for variable in one.variables]
         return state.variables_of(self.model, extra)
+
+
+def _made(model: Any) -> dict[str, Any]:
+    """What the optimizer of a model was made with, in plain values."""
+    try:
+        found = dict(changed.flat(model.optimizer.get_config()))
+    except Exception:  # whatever an optimizer of the program's own raises, or there is none
+        return {}
+    found.pop("name", None)
+    inner = "inner_optimizer.config."  # of one that scales the loss
+    return {name.removeprefix(inner): value for name, value in found.items()}
+
+
+def _told(error: state.OtherProgram, changes: dict[str, Change]) -> state.OtherProgram:
+    """`error`, with the hyper-parameters of which it may come."""
+    if not changes:
+        return error
+    told = ", ".join(map(str, changes.values()))
+    return state.OtherProgram(f"an extension cannot set {told}: it makes another program ({error})")
 
 
 def _flat(logs: dict[str, Any]) -> Iterator[tuple[str, Any]]:

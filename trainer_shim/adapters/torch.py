@@ -10,9 +10,11 @@ resume is never called exact; what cannot be rebuilt at all is found out, and on
 from __future__ import annotations
 
 import types
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Callable
 
+from trainer_shim.adapters import changes as changed
 from trainer_shim.adapters import torch_generators
 from trainer_shim.adapters import torch_private as private
 from trainer_shim.adapters import torch_statement as statements
@@ -300,13 +302,32 @@ class Session:
     def go_on(self, frame: types.FrameType, put: whole.Put | None = None, until: int = ALL) -> None:
         """The loop under way has been moved to its batch: put everything back."""
         past = self._past
+        made = [dict(group) for group in self._groups(until)]
         whole.put_back(frame, self.objects, past, self.unpacker, put, until)
+        self._put_into_effect(made, until)
         self.steps = self.agent.page.step = past["steps"]
         self.is_returning = False
         self._past = {"records": [], "parameters": {}}
         self.standing.look()
         self.agent.restored()
         self.agent.loop(True)
+
+    def _groups(self, until: int) -> Iterator[dict[str, Any]]:
+        for optimizer in self.objects.alive("optimizer", until=until):
+            yield from optimizer.param_groups
+
+    def _put_into_effect(self, made: list[dict[str, Any]], until: int) -> None:
+        """Have the optimizers train with what the program was given anew since the checkpoint,
+        where they were `made` with it."""
+        for change in list(self.agent.changes.values()):
+            is_set = False
+            for group, values in zip(self._groups(until), made):
+                plain = {name: value for name, value in values.items() if name != "params"}
+                for name in changed.found(change, plain, None):
+                    group[name] = values[name]
+                    is_set = True
+            if is_set:
+                del self.agent.changes[change.name]
 
     def unpacker(self, tensors: list[Any]) -> Unpacker:
         """What puts values of the checkpoint back, less the parameters that were changed since."""
