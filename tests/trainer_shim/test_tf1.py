@@ -11,7 +11,7 @@ import pytest
 
 from tests.trainer_shim import tf1_programs as programs
 from tests.trainer_shim.driving import Zygote
-from tests.trainer_shim.suspending import Runs, fidelity, suspend
+from tests.trainer_shim.suspending import Runs, fidelity, promised, suspend
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(300)]
 
@@ -80,6 +80,29 @@ def test_a_seeded_run_is_the_plain_one(zygote: Zygote, tmp_path: Path, name: str
     """A program that seeds itself computes the same as without Hermes."""
     runs = Runs(zygote, tmp_path, programs.program(getattr(programs, name), seeded=True))
     assert runs.undisturbed()[1] == runs.plain()
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "word"),
+    [
+        ("RACING", "exact-if-deterministic", "a step reads two while it updates it"),
+        ("RACING_FETCH", "exact-if-deterministic", "a step reads one while it updates it"),
+        ("FREE_ORDER", "parameters-exact", "is free"),
+        ("PARALLEL_NOISE", "parameters-exact", "in parallel"),
+        ("IN_ORDER", "exact", "told again"),
+        ("FEED_FETCHED", "exact", "told again"),
+        ("MONITORED", "exact", "told again"),
+    ],
+)
+def test_only_what_repeats_itself_is_called_exact(
+    zygote: Zygote, tmp_path: Path, name: str, level: str, word: str
+) -> None:
+    runs = Runs(zygote, tmp_path, programs.program(getattr(programs, name), seeded=True))
+    with runs.trial("said") as trial:
+        trial.start()
+        trial.until("completed")
+        assert {said for said, _ in promised(trial)} == {level}
+        assert word in fidelity(trial)[1]
 
 
 def test_a_queue_only_parks(zygote: Zygote, tmp_path: Path) -> None:

@@ -134,6 +134,7 @@ def test_data_with_random_operations_and_of_a_generator(zygote: Zygote, tmp_path
         ("PYTHON_IN_STEP", "park-only", "PyFunc"),
         ("DATASET_IN_STEP", "park-only", "train reads a dataset"),
         ("PARALLEL_AUGMENTATION", "parameters-exact", "in parallel"),
+        ("FREE_ORDER", "parameters-exact", "is free"),
         ("LOOP_THEN_FIT", "park-only", "fit and by a loop"),
         ("FIT_THEN_LOOP", "park-only", "fit and by a loop"),
     ],

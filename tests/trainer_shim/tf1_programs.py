@@ -184,6 +184,47 @@ final(weights, losses)
 """
 
 # What cannot be brought back.
+# Gradients that the optimizer does not wait for: those of the first layer may read the second one's
+# weights when they are updated already. A penalty on the weights that is fetched, too.
+RACING = """
+loss = network(tf.constant(x), tf.constant(y))
+weights = tf.trainable_variables()
+gradients = tf.gradients(loss, weights)
+train = tf.train.GradientDescentOptimizer(0.05).apply_gradients(zip(gradients, weights))
+with tf.Session() as session:
+    session.run(tf.global_variables_initializer())
+    losses = [session.run([train, loss])[1] for _ in range(4)]
+    final(session.run(weights), losses)
+"""
+RACING_FETCH = """
+loss = network(tf.constant(x), tf.constant(y))
+train = tf.train.GradientDescentOptimizer(0.05).minimize(loss)
+weights = tf.trainable_variables()
+with tf.Session() as session:
+    session.run(tf.global_variables_initializer())
+    losses = [float(session.run([train, weights[0]])[1].sum()) for _ in range(4)]
+    final(session.run(weights), losses)
+"""
+
+# Elements in the order in which they are ready, and noise drawn by several at once.
+_IN_PARALLEL = """
+data = tf.data.Dataset.from_tensor_slices((x, y)).repeat()
+data = data.map({function}, num_parallel_calls=4{order}).batch(10)
+loss = network(*tf.data.make_one_shot_iterator(data).get_next())
+train = tf.train.GradientDescentOptimizer(0.05).minimize(loss)
+with tf.Session() as session:
+    session.run(tf.global_variables_initializer())
+    losses = [session.run([train, loss])[1] for _ in range(4)]
+    final(session.run(tf.trainable_variables()), losses)
+"""
+FREE_ORDER = _IN_PARALLEL.format(
+    function="lambda x, y: (2.0 * x, y)", order=", deterministic=False"
+)
+PARALLEL_NOISE = _IN_PARALLEL.format(
+    function="lambda x, y: (x + tf.random.normal(tf.shape(x)), y)", order=""
+)
+IN_ORDER = _IN_PARALLEL.format(function="lambda x, y: (2.0 * x, y)", order="")
+
 QUEUE = """
 queue = tf.FIFOQueue(100, [tf.float32, tf.float32], shapes=[[6], [1]])
 runner = tf.train.QueueRunner(queue, [queue.enqueue_many([x, y])] * 2)

@@ -244,6 +244,10 @@ final([one.numpy(), two.numpy()], losses)
 """
 )
 
+FREE_ORDER = PARALLEL_AUGMENTATION.replace("x + tf.random.normal(tf.shape(x))", "2.0 * x").replace(
+    "num_parallel_calls=4", "num_parallel_calls=4, deterministic=False"
+)
+
 EAGER = (
     _NETWORK
     + """

@@ -24,6 +24,7 @@ from trainer_shim.adapters.tf_replay import Replay
 from trainer_shim.agent import Agent
 
 _EXACT = "results of its session are told again, on the CPU or with deterministic operations"
+_RACE = "a step reads {} while it updates it, before or after that"
 _NUMBER = "_hermes_number"
 
 
@@ -110,6 +111,8 @@ class Sessions(Replay):
     def _really(self, session: Any, run: Run, given: Given) -> Any:
         import tensorflow as tf
 
+        if run.race is not None:
+            self.standing.lower("exact-if-deterministic", _RACE.format(run.race))
         if run.trains and not self.standing.has_begun:
             self._begin(session.graph)
         for reason in run.obstacles:
@@ -190,6 +193,9 @@ class Sessions(Replay):
         self.steps = self.agent.page.step
         if self.agent.seed is None and graph.seed is None:
             self.standing.obstacle("neither the program nor the trial has a seed")
+        free = tf1_graph.free_order(graph)
+        if free is not None:
+            self.standing.lower("parameters-exact", free)
         self.standing.begin(self.steps)
 
     def _trained(self, run: Run, given: Given) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainer_shim.adapters import tf_graph
+from trainer_shim.adapters import tf1_races, tf_graph
 
 SAVING = "save"
 _PASSING = {"Enter", "Identity", "NextIteration", "RefEnter", "RefIdentity", "RefSwitch", "Switch"}
@@ -24,6 +24,8 @@ _SOURCES = (
     "IteratorGetNext", "Multinomial", "ParameterizedTruncatedNormal", "PyFunc", "EagerPyFunc",
     "Random", "TruncatedNormal",
 )  # fmt: skip
+_ITERATORS = ("Iterator", "OneShotIterator")
+_PARALLEL = ("ParallelMapDataset", "MapAndBatchDataset", "ParallelInterleaveDataset")
 _SAVING = {"MergeV2Checkpoints", "SaveSlices", "SaveV2", "Save"}
 _RESTORING = {"RestoreV2", "Restore", "RestoreSlice"}
 # Stateful operations whose state is in variables, ends with the run, or is none.
@@ -46,6 +48,7 @@ class Run:
     updated: set[str] = field(default_factory=set)
     sources: list[Any] = field(default_factory=list)
     obstacles: list[str] = field(default_factory=list)
+    race: str | None = None  # a weight that is read and updated in no order
     is_fed: bool = True  # all that has to be
     saves: bool = False
     restores: bool = False
@@ -75,12 +78,17 @@ def look_at(
     behind = (variable_behind(tensor) for tensor in wanted if _refers(tensor))
     run.read.update(variable.name for variable in behind if variable is not None)
     library = _Library()
-    for op in _behind([*(tensor.op for tensor in wanted), *targets], given):
+    changing: dict[str, list[Any]] = {}  # the operations that write each variable
+    ops = list(_behind([*(tensor.op for tensor in wanted), *targets], given))
+    for op in ops:
         run.is_fed &= op.type != "Placeholder"
         run.saves |= op.type in _SAVING
         run.restores |= op.type in _RESTORING
-        if _look_at_op(run, op, library):
+        written = _look_at_op(run, op, library)
+        if written:
             writers.append(op.name)
+        for name in written & trainable.keys():
+            changing.setdefault(name, []).append(op)
     if writers:
         run.label = f"run-{zlib.crc32(' '.join(sorted(writers)).encode()):08x}"
     elif run.saves:
@@ -88,6 +96,8 @@ def look_at(
     begun = {name for name, initializer in trainable.items() if initializer in writers}
     moved = run.updated | (run.assigned & run.read) - begun
     run.trains = not moved.isdisjoint(trainable)
+    if run.trains:
+        run.race = tf1_races.unordered(ops, wanted, changing, _looked_at)
     return run
 
 
@@ -140,8 +150,14 @@ def _behind(starts: Iterable[Any], fed: set[int]) -> Iterator[Any]:
         waiting += [tensor.op for tensor in op.inputs if id(tensor) not in fed]
 
 
-def _look_at_op(run: Run, op: Any, library: _Library) -> bool:
-    """Note what one operation does; whether it writes a variable."""
+def _looked_at(tensor: Any) -> str | None:
+    """The variable that has the value of a tensor, or that it is the handle of."""
+    variable = variable_behind(tensor)
+    return None if variable is None else str(variable.name)
+
+
+def _look_at_op(run: Run, op: Any, library: _Library) -> set[str]:
+    """Note what one operation does; the variables that it writes."""
     if op.type.startswith(_SOURCES):
         run.sources.append(op)
         if _in_while(op):
@@ -155,13 +171,13 @@ def _look_at_op(run: Run, op: Any, library: _Library) -> bool:
             f"a function in the graph runs {one}, whose state cannot be saved"
             for one in definition.stateful
         ]
-    wrote = False
+    wrote = set()
     for position, tensor in enumerate(op.inputs):
         variable = variable_behind(tensor) if _refers(tensor) else None
         if variable is None or (op.type in _PASSING and _refers(op.outputs[0])):
             continue
         if _writes(op, position, definitions):
-            wrote = True
+            wrote.add(variable.name)
             (run.assigned if op.type in _ASSIGNING else run.updated).add(variable.name)
         else:
             run.read.add(variable.name)
@@ -179,6 +195,25 @@ def _writes(op: Any, position: int, definitions: list[tuple[tf_graph.Definition,
     return not op.type.startswith(tf_graph.READING)
 
 
+def free_order(graph: Any) -> str | None:
+    """A dataset of the graph that gives its elements as they come, in words; None if none does."""
+    if not any(op.type.startswith(_ITERATORS) for op in graph.get_operations()):
+        return None
+    library = _Library().of(graph)
+    described = library.described
+    for nodes in (described.node, *(one.node_def for one in described.library.function)):
+        for node in nodes:
+            if "Dataset" in node.op and node.attr["deterministic"].s == b"false":
+                return f"the order of a {node.op} is free"
+            if not node.op.startswith(_PARALLEL):
+                continue
+            for attribute in node.attr.values():
+                name = attribute.func.name
+                for operation in tf_graph.study(library, name).stateful if name else ():
+                    return f"{node.op} runs {operation}, which is stateful, in parallel"
+    return None
+
+
 def _in_while(op: Any) -> bool:
     context = op._get_control_flow_context()
     while context is not None:
@@ -193,14 +228,16 @@ class _Library:
 
     def __init__(self) -> None:
         self._graph: Any = None
+        self.described: Any = None
         self._definitions: dict[str, Any] = {}
 
     def of(self, graph: Any) -> _Library:
         """Those of this graph."""
         if graph is not self._graph:
             self._graph = graph
-            library = graph.as_graph_def().library.function
-            self._definitions = {one.signature.name: one for one in library}
+            self.described = graph.as_graph_def()
+            functions = self.described.library.function
+            self._definitions = {one.signature.name: one for one in functions}
         return self
 
     def get_function_def(self, name: str) -> Any:

@@ -77,6 +77,11 @@ class Iterators:
         context = private.find(private.CONTEXT, "context")()
         for part in _parts(dataset):
             kind = type(part).__name__.strip("_")
+            if getattr(part, "_deterministic", None) == "false":
+                self._standing.lower("parameters-exact", f"the order of a {kind} is free")
+            elif kind == "ParallelInterleaveDataset":  # which does not keep what it was told
+                reason = f"the order of a {kind} must not be free"
+                self._standing.lower("exact-if-deterministic", reason)
             for function in part._functions():
                 definition = tf_graph.study(context, function.function.name)
                 for operation in definition.stateful:

@@ -20,6 +20,8 @@ VARIABLES = "tensorflow.python.ops.resource_variable_ops"
 READ_VARIABLE = "tensorflow.python.ops.gen_resource_variable_ops"
 ITERATORS = "tensorflow.python.data.ops.iterator_ops"
 DATASETS = "tensorflow.python.data.ops.dataset_ops"
+MAPS = "tensorflow.python.data.ops.map_op"
+BATCHES = "tensorflow.python.data.ops.batch_op"
 OPTIONALS = "tensorflow.python.data.ops.optional_ops"
 STRUCTURED = "tensorflow.python.data.ops.structured_function"
 DETERMINISM = "tensorflow.python.framework.config"
@@ -88,6 +90,8 @@ USES = (
     (ITERATORS, "OwnedIterator._create_iterator", "_iterator_resource"),
     (SESSION, "BaseSession.__init__", "_closed"),
     (FUNC_GRAPH, "FuncGraph.__init__", "structured_outputs"),
+    (MAPS, "_ParallelMapDataset.__init__", "_deterministic"),
+    (BATCHES, "_ParallelBatchDataset.__init__", "_deterministic"),
 )
 
 
