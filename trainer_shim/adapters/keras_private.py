@@ -33,6 +33,9 @@ GLOBAL_STATE = "keras.src.backend.common.global_state"
 SEED_GENERATOR = "keras.src.random.seed_generator"
 CONTEXT = "tensorflow.python.eager.context"
 DETERMINISM = "tensorflow.python.framework.config"
+PIPELINES = "tensorflow.python.data.ops.dataset_ops"
+SHUFFLES = "tensorflow.python.data.ops.shuffle_op"
+RANDOMS = "tensorflow.python.data.ops.random_op"
 OPTIONALS = "tensorflow.python.data.ops.optional_ops"
 OP_REGISTRY = "tensorflow.python.framework.op_def_registry"
 TORCH_LOADER = "torch.utils.data.dataloader"
@@ -71,6 +74,7 @@ NAMES_ON = {
         (ARRAYS, "ArrayDataAdapter.get_tf_dataset"),
         (DATASETS, "TFDatasetAdapter.get_tf_dataset"),
         (GENERATORS, "GeneratorDataAdapter.get_tf_dataset"),
+        (PIPELINES, "DatasetV2._inputs"),
         (CONTEXT, "global_seed"),
         (DETERMINISM, "is_op_determinism_enabled"),
         (OP_REGISTRY, "get"),
@@ -114,6 +118,8 @@ USES_ON = {
         (TRAINER, "TensorFlowTrainer.fit", "_eval_epoch_iterator"),
         (TRAINER, "TensorFlowTrainer.fit", "_initial_epoch"),
         (TRAINER, "TensorFlowTrainer._make_function", "multi_step_on_iterator"),
+        (SHUFFLES, "_ShuffleDataset.__init__", "_reshuffle_each_iteration"),
+        (RANDOMS, "_RandomDataset.__init__", "_rerandomize"),
         (OPTIONALS, "_OptionalImpl.__init__", "_variant_tensor"),
     ),
     "torch": (
