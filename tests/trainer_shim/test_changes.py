@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer_shim import keras_programs, torch_programs
+from tests.trainer_shim import keras_backend_programs, keras_programs, torch_programs
 from tests.trainer_shim.conftest import MakeTrial
 from tests.trainer_shim.driving import Trial, Zygote, environment
 from tests.trainer_shim.suspending import Runs, outcome, warm_zygote
@@ -81,6 +81,9 @@ def runs(request: pytest.FixtureRequest, tmp_path: Path) -> Runs:
     if request.param == "keras":
         program = keras_programs.program(KERAS, seeded=True)
         return Runs(request.getfixturevalue("zygote"), tmp_path, program)
+    if request.param == "keras on jax":
+        program = keras_backend_programs.program(KERAS, seeded=True)
+        return Runs(None, tmp_path, program, KERAS_BACKEND="jax")
     program = torch_programs.program(TORCH, seeded=True)
     return Runs(request.getfixturevalue("torch_zygote"), tmp_path, program)
 
@@ -104,6 +107,7 @@ def checkpoint_of(trial: Trial) -> str:
     [
         pytest.param("keras", "learning_rate", marks=pytest.mark.tensorflow),
         pytest.param("keras", "rate", marks=pytest.mark.tensorflow),  # known by its value alone
+        pytest.param("keras on jax", "learning_rate", marks=pytest.mark.jax),
         pytest.param("torch", "learning_rate", marks=pytest.mark.torch),
     ],
     indirect=["runs"],
