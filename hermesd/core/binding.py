@@ -8,8 +8,6 @@ give waiting trials other homes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from hermesd.core.assignment import Issue
 from hermesd.core.commands import Bind
 from hermesd.core.homes import Homesteads
@@ -21,13 +19,11 @@ from hermesd.core.state import State
 from hermesd.core.trial import Trial
 
 
-def bind(state: State, queues: Queues, changed: Sequence[Trial], issue: Issue) -> None:
-    """Bind the waiting trials that have no home, while there is room, and those that move.
-
-    `changed` are the trials to which something happened since the last decision.
-    """
+def bind(state: State, queues: Queues, issue: Issue) -> None:
+    """Bind the waiting trials that have no home, while there is room, and those that move."""
     binding = [study for study in state.studies if queues.placement(study).binds]
-    ended = {trial.spec.study for trial in changed if trial.phase.final} if binding else ()
+    ended = set(state.ended)
+    state.ended.clear()
     for study_id in binding:
         placement = queues.placement(study_id)
         arrived = _bind(state, queues, placement, study_id, issue)

@@ -53,6 +53,7 @@ def fold_study_event(
                 state.versions.pop(trial_id, None)
                 state.dirty.pop(trial_id, None)
                 state.parked.pop(trial_id, None)
+            state.ended.pop(study_id, None)
             for key in [key for key in state.excluded if key[0] == study_id]:
                 del state.excluded[key]
             ended = state.studies, state.active, state.facts, state.fallen, state.served

@@ -102,6 +102,7 @@ class Scheduler:
         self._later: dict[TrialId, Time] = {}
         self._copy_at: Time | None = None
         state.dirty.update(dict.fromkeys(state.trials))
+        state.ended.clear()  # a replay names the studies of all trials that ever ended
 
     def observe(self, event: Event, now: Time) -> None:
         """Fold an event in; raises `Rejected` (and changes nothing) if it is illegal."""
@@ -188,7 +189,7 @@ class Scheduler:
                     vacate(self.state, self.state.trials[trial.id], issue)
                 if trial.misfortunes or self._later:
                     self._wait(trial, now)
-            bind(self.state, self._queues, dirty, issue)
+            bind(self.state, self._queues, issue)
             if self.state.dirty:
                 dirty = [self.state.trials[trial.id] for trial in dirty]
             self._queues.note(dirty)

@@ -48,7 +48,8 @@ class Tables:
     """Everything the head knows.
 
     `versions` counts the changes of each trial, `dirty` names the trials that changed since the
-    scheduler last looked, `free` the slots that could take a run, `expired` those whose run has
+    scheduler last looked, `ended` the studies of which a trial ended since then, `free` the slots
+    that could take a run, `expired` those whose run has
     used up its quantum, `parked` the trials that wait and are kept by their process, `reserved`
     the trials that a suspending run makes room for, `strays` the runs that a node has and should
     not, `releases` what nodes may let go of (True: its files too).
@@ -90,6 +91,7 @@ class Tables:
         self.sights: dict[NodeId, dict[str, str]] = {}
         self.copies = copies.CopyIndex()
         self.dirty: dict[TrialId, None] = {}
+        self.ended: dict[StudyId, None] = {}
         self.free: dict[DeviceId, None] = {}
         self.expired: dict[DeviceId, None] = {}
         self.parked: dict[TrialId, None] = {}
@@ -195,6 +197,8 @@ class Tables:
         self.dirty[trial_id] = None
         active = self.active[trial.spec.study]
         if trial.phase.final:
+            if before is not None and not before.phase.final:
+                self.ended[trial.spec.study] = None
             active.pop(trial_id, None)
             if (node := self.parked_on(trial)) is not None:
                 self.releases.setdefault((trial_id, node), False)

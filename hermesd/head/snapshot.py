@@ -50,6 +50,7 @@ TABLES: dict[str, tuple[Any, Any]] = {
     "sights": (NodeId, dict[str, str]),
     "leftover": (tuple[TrialId, NodeId], bool),
     "dirty": (TrialId, None),
+    "ended": (StudyId, None),
     "free": (DeviceId, None),
     "expired": (DeviceId, None),
     "parked": (TrialId, None),

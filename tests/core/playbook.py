@@ -220,9 +220,9 @@ def say(command: Command) -> str:
 
 
 def tables(state: Tables) -> dict[str, object]:
-    """All that replay must give back; `dirty` is the scheduler's own note of what it has not
-    looked at yet."""
-    return {name: value for name, value in vars(state).items() if name != "dirty"}
+    """All that replay must give back; `dirty`, `ended` are the scheduler's own note of what
+    it has not looked at yet."""
+    return {name: value for name, value in vars(state).items() if name not in ("dirty", "ended")}
 
 
 class Playbook:

@@ -279,6 +279,17 @@ def test_no_swap_that_loses_and_none_while_counts_are_even() -> None:
     assert bound(heavier) == {"n/0": [0, 2], "n/1": [1, 3]}
 
 
+def test_what_is_said_of_a_trial_that_ended_earlier_swaps_nothing() -> None:
+    """s/7 (16) on the fast n/1 would gain by s/4's place (128), but nobody arrived or ended."""
+    batches = (32, 32, 8, 64, 128, 16, 8, 16, 256, 8)
+    book = at_home(Plugin("swap", (("G_thres", 6),)), *batches).tell(completed("s/1#1", 30))
+    homes = bound(book)
+    assert homes == {"n/0": [0, 2, 3, 4, 6], "n/1": [5, 7, 8, 9]}
+    book.state.touch_all(["s/1"])  # as whatever is said of a trial does
+    assert book.scheduler.decide(book.now) == []
+    assert bound(book) == homes
+
+
 def test_nobody_who_has_run_is_swapped() -> None:
     book = at_home(Plugin("swap"), 256, 32, 64, 32)
     book.tell(quantum_ended("s/0#1", step=20)).tell(parked("s/0#1", 20))

@@ -48,9 +48,9 @@ async def lived(head: World) -> None:
 
 
 def tables(state: State) -> dict[str, list[tuple[object, object]]]:
-    """What decides about the state, in its order; `dirty` is only the scheduler's memory."""
+    """What decides about the state, in its order; `dirty`, `ended` are the scheduler's own."""
     taken = snapshot.taken(state).tables
-    return {name: items for name, items in taken.items() if name != "dirty"}
+    return {name: items for name, items in taken.items() if name not in ("dirty", "ended")}
 
 
 def edit(directory: Path, sql: str, *values: object) -> None:
