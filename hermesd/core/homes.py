@@ -14,6 +14,7 @@ from hermesd.core.model import Device, DeviceId, NodeId
 from hermesd.core.plugins import require
 from hermesd.core.policy import Facts
 from hermesd.core.speeds import Speeds, performance
+from hermesd.core.tables import waits_parked
 from hermesd.core.trial import Trial
 
 Rebinding: TypeAlias = tuple[Trial, DeviceId]
@@ -41,13 +42,14 @@ class Homes:
     """The paper's placement: bound to the least loaded device that has fewer than `G_thres`.
 
     A trial keeps its home, unless `rebalance` is `node`: then waiting trials move to a device of
-    the same node that has two trials fewer.
+    the same node that has two trials fewer. With `cluster` a device that has run dry also takes
+    one from the fullest device of another node.
     """
 
     name: ClassVar[str] = "homes"
     binds: ClassVar[bool] = True
     G_thres: int = 4
-    rebalance: Literal["none", "node"] = "none"
+    rebalance: Literal["none", "node", "cluster"] = "none"
 
     def __post_init__(self) -> None:
         require(self.G_thres >= 1, "G_thres", self.G_thres, "1 or more")
@@ -63,8 +65,10 @@ class Homes:
         return min(open_devices)[1] if open_devices else None
 
     def rebound(self, homes: Homesteads) -> Iterator[Rebinding]:
-        if self.rebalance == "node":
-            yield from _evened(homes)
+        moved = [] if self.rebalance == "none" else list(_evened(homes))
+        if not moved and self.rebalance == "cluster":
+            moved = list(_refilled(homes))
+        yield from moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +118,30 @@ def _evened(homes: Homesteads) -> Iterator[Rebinding]:
                 load[full] -= 1
                 load[empty] += 1
                 yield trial, empty
+
+
+def _refilled(homes: Homesteads) -> Iterator[Rebinding]:
+    """A waiting trial of the fullest device for each device that has run dry, whatever its node.
+
+    Those that never ran go first, since they have no checkpoint to transfer. A parked process
+    cannot go to another node, so its trial stays.
+    """
+    load = dict(homes.load)
+    movable = {
+        device: sorted(
+            (trial for trial in trials if not waits_parked(trial)),
+            key=lambda trial: (not trial.attempt, trial.spec.number),
+        )
+        for device, trials in homes.waiting.items()
+    }
+    for dry in sorted(device for device, count in load.items() if not count):
+        for full in sorted(movable, key=lambda device: (-load[device], device)):
+            trial = next((t for t in reversed(movable[full]) if homes.takes(t, dry)), None)
+            if load[full] >= 2 and trial is not None:
+                movable[full].remove(trial)
+                load[full] -= 1
+                yield trial, dry
+                break
 
 
 def _swapped(homes: Homesteads) -> Iterator[Rebinding]:

@@ -45,6 +45,7 @@ PLACEMENTS = [
     Plugin("free"),
     Plugin("free", (("speeds", "equal"),)),
     Plugin("homes", (("G_thres", 2), ("rebalance", "node"))),
+    Plugin("homes", (("G_thres", 2), ("rebalance", "cluster"))),
     Plugin("swap", (("G_thres", 2),)),
 ]
 

@@ -314,6 +314,19 @@ def test_without_rebalance_a_device_runs_dry() -> None:
     assert book.busy("n/1") is None
 
 
+def test_with_cluster_a_device_that_runs_dry_takes_a_trial_of_another_node() -> None:
+    cluster = Plugin("homes", (("rebalance", "cluster"),))
+    book = Playbook().tell(of_batches(1, 1, 1, 1, 1, placement=cluster))
+    book.tell(fleet("slow"), fleet("fast", node="m"))
+    while bound(book).get("n/0", []) and len(bound(book).get("m/0", [])) > 1:
+        book.tell(started(str(book.busy("m/0"))), completed(str(book.busy("m/0")), 30))
+    before = len(bound(book)["n/0"])
+    book.tell(started(str(book.busy("m/0"))), completed(str(book.busy("m/0")), 30))
+    assert before > 1
+    assert len(bound(book)["n/0"]) == before - 1
+    assert book.busy("m/0") is not None
+
+
 def test_homes_are_evened_out_inside_a_node_only() -> None:
     book = Playbook().tell(of_batches(1, 1, 1, 1, placement=HOME))
     book.tell(fleet("slow"), fleet("fast", node="m"))
