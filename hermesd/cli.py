@@ -12,8 +12,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -89,7 +90,8 @@ def head(
         keeping.repair(settings)
     else:
         away = (StateAway, JournalBroken)
-        _run(serve(settings), until_stdin_closes, (StateBusy,), (StateRefused,), away)
+        daemon = partial(serve, settings)
+        _run(daemon, until_stdin_closes, (StateBusy,), (StateRefused,), away)
 
 
 Name = Annotated[str | None, typer.Option("--name", help="Overrides name.")]
@@ -183,7 +185,8 @@ def _serve_node(settings: NodeConfig, until_stdin_closes: bool) -> None:
     from hermesd.node.shared import SharedAway
 
     in_the_way = (AlreadyRunning, NameTaken)
-    _run(serve(settings), until_stdin_closes, in_the_way, (NoQuota,), (SharedAway,))
+    daemon = partial(serve, settings)
+    _run(daemon, until_stdin_closes, in_the_way, (NoQuota,), (SharedAway,))
 
 
 @app.command()
@@ -210,7 +213,7 @@ policies.command("check")(checking.check)
 
 
 def _run(
-    daemon: Coroutine[Any, Any, None],
+    daemon: Callable[[], Coroutine[Any, Any, None]],
     until_stdin_closes: bool,
     in_the_way: tuple[type[Exception], ...],
     refusals: tuple[type[Exception], ...],
@@ -222,7 +225,7 @@ def _run(
     if until_stdin_closes:
         threading.Thread(target=_end_with_stdin, daemon=True).start()
     try:
-        asyncio.run(daemon)
+        asyncio.run(daemon())
     except in_the_way as error:
         _refuse(str(error), IN_THE_WAY)
     except PermissionError as error:

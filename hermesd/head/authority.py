@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from hermesd.enrolment import key_pem, write_private
+from hermesd.head.statedir import StateRefused, expecting
 from hermesd.identity import SERVER_NAME, Identity, Role, server_name, uri_of
 
 AUTHORITY_LIFE = datetime.timedelta(days=3650)
@@ -29,6 +30,10 @@ CERTIFICATE_LIFE = datetime.timedelta(days=90)
 _BEFORE = datetime.timedelta(hours=1)
 # Besides the one in use: no more are asked for by who gets none of them.
 _RENEWALS_COUNTED = 16
+_RESTORE = (
+    "put it back of a backup; or move the whole folder away, and have everybody join again with new"
+    " tokens"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +50,12 @@ class Authority:
     """Signs certificates and remembers which of them count. Everything lies in `folder`."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(mode=0o700, exist_ok=True)
         self._ledger_path = folder / "issued.json"
+        with expecting(folder, "the directory of the authority", _RESTORE, secret=True):
+            folder.mkdir(mode=0o700, exist_ok=True)
         self._key, self.certificate = _own(folder)
-        self._ledger = _read_ledger(self._ledger_path)
+        with expecting(self._ledger_path, "the certificates that count", _RESTORE):
+            self._ledger = _read_ledger(self._ledger_path)
 
     @property
     def certificate_pem(self) -> bytes:
@@ -176,11 +183,16 @@ def _own(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
         )
         write_private(key_path, key_pem(key))
         write_private(certificate_path, certificate.public_bytes(serialization.Encoding.PEM))
-    if os.stat(key_path).st_mode & 0o077:
+    if key_path.exists() and os.stat(key_path).st_mode & 0o077:
         raise PermissionError(f"{key_path} can be read by others: chmod 600 {key_path}")
-    loaded = serialization.load_pem_private_key(key_path.read_bytes(), None)
-    assert isinstance(loaded, ec.EllipticCurvePrivateKey)
-    return loaded, x509.load_pem_x509_certificate(certificate_path.read_bytes())
+    with expecting(key_path, "the authority's key", _RESTORE, secret=True):
+        loaded = serialization.load_pem_private_key(key_path.read_bytes(), None)
+        assert isinstance(loaded, ec.EllipticCurvePrivateKey)
+    with expecting(certificate_path, "the authority's certificate", _RESTORE):
+        certificate = x509.load_pem_x509_certificate(certificate_path.read_bytes())
+    if certificate.public_key() != loaded.public_key():
+        raise StateRefused(f"{certificate_path} is not of the key {key_path.name}: {_RESTORE}")
+    return loaded, certificate
 
 
 def _builder(

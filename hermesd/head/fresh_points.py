@@ -11,12 +11,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
+import structlog
+
 from hermesd.core.model import RunId, TrialId
 from hermesd.head import schema
-from hermesd.head.points import Block, Piece, joined, pack
+from hermesd.head.points import Block, Piece, is_block, joined, pack
 from hermesd.head.transactions import Statements
 
 GATHERED = 64
+
+log = structlog.get_logger()
 
 
 class Moving(NamedTuple):
@@ -39,6 +43,9 @@ class FreshPoints:
         """Take over what an earlier head left; nothing more will come of these runs' rows."""
         for number, trial, attempt, points in rows:
             self._last = max(self._last, number)
+            if not is_block(points):
+                log.warning("points cannot be read: the disk has changed them", trial=trial)
+                continue
             run = RunId(trial, attempt)
             self._runs.setdefault(run, []).append((number, points))
             self._over[run] = None

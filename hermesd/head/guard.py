@@ -31,7 +31,7 @@ from hermesd.head.journal import JournalBroken
 from hermesd.head.loop import ReadOnly, Stopping
 from hermesd.head.methods import INVITED, METHODS, takes, undeclared
 from hermesd.head.refusals import Doubled, NotFound, NotNow, Reused, TooMuch, Unreachable
-from hermesd.head.statedir import StateRefused
+from hermesd.head.statedir import expecting
 from hermesd.identity import Identity, Role, identity_of
 from hermesd.pb.hermes.v1 import control_pb2
 from hermesd.refusal import Refused
@@ -98,7 +98,7 @@ _STATUS: Mapping[type[Exception], grpc.StatusCode] = {
 def token(path: Path) -> str:
     """The token in a file, made at the first start; only its owner may read it.
 
-    Raises PermissionError if others can, StateRefused if it is empty.
+    Raises PermissionError if others can, StateRefused if it holds something else.
     """
     if not path.exists():
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
@@ -106,9 +106,11 @@ def token(path: Path) -> str:
             file.write(f"hermes_{secrets.token_urlsafe(32)}\n")
     if path.stat().st_mode & 0o077:
         raise PermissionError(f"{path} can be read by others: chmod 600 {path}")
-    word = path.read_text(encoding="ascii").strip()
-    if not word:  # the disk was full when it was made: an empty word would let everybody in
-        raise StateRefused(f"{path} is empty: remove it, and a new token is made")
+    with expecting(path, "one token", "remove it, and a new token is made", secret=True):
+        word = path.read_text(encoding="ascii").strip()
+        # Empty if the disk was full when it was made: an empty word would let everybody in.
+        if not word or len(word.split()) > 1 or not word.isprintable():
+            raise ValueError
     return word
 
 

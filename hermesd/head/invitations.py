@@ -15,6 +15,7 @@ from pathlib import Path
 
 from hermesd.core.model import Time
 from hermesd.enrolment import write_private
+from hermesd.head.statedir import expecting
 from hermesd.identity import SECRET_BYTES, Role
 
 OPEN_LIMIT = 10_000
@@ -40,8 +41,10 @@ class Invitations:
         self._now = now
         self._open: dict[str, Invited] = {}
         if path.exists():
-            for digest, role, name, expires, uses, *keys in json.loads(path.read_bytes()):
-                self._open[digest] = Invited(Role(role), name, expires, uses, tuple(*keys))
+            remedy = "remove it, and make those tokens anew that nobody has used yet"
+            with expecting(path, "the invitations that are open", remedy, secret=True):
+                for digest, role, name, expires, uses, *keys in json.loads(path.read_bytes()):
+                    self._open[digest] = Invited(Role(role), name, expires, uses, tuple(*keys))
 
     def invite(self, role: Role, name: str, valid_seconds: float, uses: int = 1) -> bytes:
         """A new secret. Raises OverflowError while too many are open."""

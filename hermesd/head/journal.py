@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import sqlite3
 import zlib
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,15 +68,19 @@ async def opened(directory: Path) -> AsyncIterator[Journal]:
     """
     path = directory / schema.NAME
     await asyncio.to_thread(journal_file.prepare, path)
-    async with (
-        transactions(path) as connection,
-        aiosqlite.connect(journal_file.read_only(path), uri=True) as reader,
-    ):
-        async with reader.execute("SELECT max(seq) FROM journal") as cursor:
-            (last,) = await cursor.fetchone() or (0,)
-        async with reader.execute(schema.SELECT_REPORTS) as cursor:
-            left = [tuple(row) for row in await cursor.fetchall()]
-        journal = Journal(connection, reader, last or 0, left)
+    async with AsyncExitStack() as stack:
+        try:
+            connection = await stack.enter_async_context(transactions(path))
+            uri = journal_file.read_only(path)
+            reader = await stack.enter_async_context(aiosqlite.connect(uri, uri=True))
+            reader.text_factory = journal_file.text
+            async with reader.execute("SELECT max(seq) FROM journal") as cursor:
+                (last,) = await cursor.fetchone() or (0,)
+            async with reader.execute(schema.SELECT_REPORTS) as cursor:
+                left = [tuple(row) for row in await cursor.fetchall()]
+        except sqlite3.Error as error:
+            raise journal_file.refusal(path, error) from None
+        journal = Journal(path, connection, reader, last or 0, left)
         writer = asyncio.create_task(journal._write_all())  # noqa: TID251 - awaited below
         try:
             yield journal
@@ -88,11 +93,13 @@ class Journal:
 
     def __init__(
         self,
+        path: Path,
         connection: Transactions,
         reader: aiosqlite.Connection,
         last: int,
         left: Iterable[tuple[Any, ...]] = (),
     ) -> None:
+        self._path = path
         self._connection = connection
         self._reader = reader
         self._reading = asyncio.Lock()
@@ -254,12 +261,15 @@ class Journal:
             return None
         try:
             parts = tuple(zlib.decompress(row[3]).decode() for row in rows)
-        except (zlib.error, UnicodeDecodeError):
+        except (zlib.error, ValueError, TypeError):
             return None
         snapshot = Snapshot(rows[0][0], shape, parts)
         whole = snapshot.digest == rows[0][2] and snapshot.seq <= self._last
         return snapshot if whole else None
 
     async def _select(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        async with self._reading, self._reader.execute(sql, values) as cursor:
-            return [tuple(row) for row in await cursor.fetchall()]
+        try:
+            async with self._reading, self._reader.execute(sql, values) as cursor:
+                return [tuple(row) for row in await cursor.fetchall()]
+        except sqlite3.Error as error:  # of a body that is no JSON, for example
+            raise journal_file.refusal(self._path, error) from None

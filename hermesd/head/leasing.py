@@ -12,6 +12,7 @@ from pathlib import Path
 
 from hermesd.core.scheduler import LeaseTerms
 from hermesd.enrolment import write_private
+from hermesd.head.statedir import expecting, seconds
 
 # Parts of a lease: to end what runs when it is out, with a last checkpoint; for the two clocks.
 GRACE, MARGIN = 0.2, 0.1
@@ -38,9 +39,15 @@ class Leasing:
         """For so long after this head's start no node counts as lost."""
         if not self.known:
             return 0.0
-        try:
-            before = float(self.path.read_text(encoding="ascii"))
-        except FileNotFoundError:
+        if self.path.exists():
+            with expecting(
+                self.path,
+                "the seconds for which a node may go on unheard",
+                f"write the longest of all that was ever allowed, {1 + GRACE + MARGIN:.1f} times"
+                " lease_seconds",
+            ):
+                before = seconds(self.path)
+        else:
             before = LeaseTerms().silence_seconds  # heads wrote no such file, and had no setting
         return max(before, self.lease.silence_seconds)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import os
 import socket
@@ -10,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import grpc
+import structlog
 
 from hermesd.config import HeadConfig
 from hermesd.head.authority import Authority
@@ -30,6 +32,9 @@ OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.so_reuseport", 0),
 )
 SOCKET_PATH_LIMIT = 107
+SOCKET_CHECK_SECONDS = 1.0
+
+log = structlog.get_logger()
 
 
 def loopback(address: str) -> bool:
@@ -150,6 +155,40 @@ def _bind_socket(server: grpc.aio.Server, config: HeadConfig) -> None:
         server.add_insecure_port(f"unix:{path}")
     finally:
         os.umask(before)
+
+
+async def keep_socket(path: Path) -> None:
+    """See, until cancelled, that the socket has its name: whoever removes it, a cleaner of old
+    files for example, would have the head run on where nobody finds it.
+
+    A second name of the socket is kept beside it. Where that is gone too, what to do is logged.
+    """
+    spare = path.with_name(f".{path.name}.kept")
+    spare.unlink(missing_ok=True)
+    told = False
+    try:
+        try:
+            os.link(path, spare)
+        except OSError as error:  # a file system without links
+            log.debug("no second name for the socket", socket=str(path), reason=error.strerror)
+        while True:
+            await asyncio.sleep(SOCKET_CHECK_SECONDS)
+            if os.path.lexists(path):
+                told = False
+                continue
+            try:
+                os.link(spare, path)
+                log.warning("the socket was removed, and is there again", socket=str(path))
+            except OSError:
+                if not told:
+                    log.error(
+                        "the socket was removed, and cannot be made again: restart the head; trials"
+                        " run on meanwhile",
+                        socket=str(path),
+                    )
+                told = True
+    finally:
+        spare.unlink(missing_ok=True)
 
 
 def _credentials(config: HeadConfig, authority: Authority | None) -> grpc.ServerCredentials | None:

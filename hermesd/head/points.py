@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
 from hermesd import wire
 from hermesd.core.model import RunId, TrialId
@@ -65,6 +66,24 @@ def unpack(piece: Piece) -> Curve:
     """The steps and values of a piece as they were reported."""
     steps, values = np.frombuffer(piece.steps, STEP), np.frombuffer(piece.values, VALUE)
     return Curve(steps.tolist(), values.tolist())
+
+
+def is_readable(piece: Piece) -> bool:
+    """Whether a piece holds points: a disk may have changed it."""
+    try:
+        curve = unpack(piece)
+    except (ValueError, TypeError):
+        return False
+    return len(curve.steps) == len(curve.values) and isinstance(piece.metric, str)
+
+
+def is_block(points: bytes) -> bool:
+    """Whether these bytes are a block: a disk may have changed them."""
+    try:
+        joined([points])
+    except (DecodeError, wire.Malformed, ValueError, TypeError):
+        return False
+    return True
 
 
 def curve(pieces: Iterable[Piece], limit: int = 0) -> Curve:

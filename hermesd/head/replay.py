@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from hermesd.core.invariants import InvariantBroken
 from hermesd.core.state import Rejected, State
-from hermesd.head import snapshot
+from hermesd.head import journal_file, snapshot
 from hermesd.head.journal import PAGE, Journal
 from hermesd.head.statedir import StateRefused
 from hermesd.record import Unreadable
@@ -72,4 +72,4 @@ async def _replay(journal: Journal) -> Replayed:
     return replayed
 
 
-ADVICE = "; nothing was changed; `hermesd head --repair` sets aside what cannot be read"
+ADVICE = f"; {journal_file.ADVICE}"

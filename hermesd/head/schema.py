@@ -16,7 +16,7 @@ NAME = "journal.db"
 # A `points` row holds points of one metric of one run; `part` is the sequence number of the entry
 # that it was written with. What has just come lies in `reports`: see `fresh_points`.
 REPORTS = """
-CREATE TABLE reports (
+CREATE TABLE IF NOT EXISTS reports (
   number INTEGER PRIMARY KEY, trial TEXT NOT NULL, attempt INTEGER NOT NULL, points BLOB NOT NULL
 ) STRICT;
 """
@@ -45,7 +45,14 @@ INSERT_ENTRY = "INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?)"
 SELECT_ENTRIES = (
     "SELECT seq, at, kind, body, outcome, crc FROM journal WHERE seq > ? ORDER BY seq LIMIT ?"
 )
-SELECT_POINTS = "SELECT trial, attempt, metric, part, steps, vals FROM points"
+# For a repair: by a key that grows, so that damage can be stepped over.
+SCAN_POINTS = (
+    "SELECT rowid, trial, attempt, metric, part, steps, vals FROM points"
+    " WHERE rowid > ? ORDER BY rowid LIMIT ?"
+)
+SCAN_REPORTS = (
+    "SELECT number, trial, attempt, points FROM reports WHERE number > ? ORDER BY number LIMIT ?"
+)
 INSERT_REPORT = "INSERT INTO reports VALUES (?, ?, ?, ?)"
 DELETE_REPORT = "DELETE FROM reports WHERE number = ?"
 SELECT_REPORTS = "SELECT number, trial, attempt, points FROM reports ORDER BY number"

@@ -30,14 +30,14 @@ from hermesd.head.enrol import EnrolService
 from hermesd.head.invitations import Invitations
 from hermesd.head.journal import Journal, opened
 from hermesd.head.leasing import Leasing, terms
-from hermesd.head.listen import make_enrol_server, make_server
+from hermesd.head.listen import keep_socket, make_enrol_server, make_server
 from hermesd.head.loop import Head
 from hermesd.head.nodes import NodeService
 from hermesd.head.relay import Relay
 from hermesd.head.replay import replay
 from hermesd.head.sessions import Sessions
 from hermesd.head.setback import Setback
-from hermesd.head.statedir import owned
+from hermesd.head.statedir import expecting, owned
 from hermesd.head.users import changed_terms
 from hermesd.identity import Identity, Role
 from hermesd.notify import keep_watchdog_fed, notify
@@ -116,19 +116,22 @@ async def running(config: HeadConfig) -> AsyncIterator[Running]:
             whole = await _put_together(config, journal)
             try:
                 async with asyncio.TaskGroup() as tasks:
-                    loop = tasks.create_task(whole.head.run())
-                    feeder = tasks.create_task(keep_watchdog_fed())
-                    leases = tasks.create_task(whole.leasing.keep())
-                    await _tell_terms(config, whole.head)
-                    await whole.start()
+                    helpers = [
+                        tasks.create_task(whole.head.run()),
+                        tasks.create_task(keep_watchdog_fed()),
+                        tasks.create_task(whole.leasing.keep()),
+                    ]
                     try:
+                        await _tell_terms(config, whole.head)
+                        await whole.start()
+                        keeper = tasks.create_task(keep_socket(config.socket_path))
+                        helpers.append(keeper)
                         with metrics.served(whole.head, whole.sessions, config.metrics_port):
                             yield whole
                     finally:
                         await whole.stop()
-                        loop.cancel()
-                        feeder.cancel()
-                        leases.cancel()
+                        for helper in helpers:
+                            helper.cancel()
             except BaseExceptionGroup as group:
                 raise _innermost(group) from None
             finally:
@@ -183,6 +186,8 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
         blobs.keep_only(used, older_than=clock() - ORPHAN_SECONDS)
     taken, owners = await journal.submitted(), await journal.owners()
     authority = Authority(config.state_dir / "authority") if config.enrol_address else None
+    cluster_id = _cluster_id(config.state_dir / "cluster-id")
+    invitations = Invitations(config.state_dir / "invitations.json", clock)
     server = await make_server(config, authority)
     relay = Relay(config.state_dir)
     revoke = functools.partial(_revoke, authority)
@@ -191,7 +196,7 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
         sessions,
         relay,
         blobs,
-        cluster_id=_cluster_id(config.state_dir / "cluster-id"),
+        cluster_id=cluster_id,
         taken=taken,
         owners=owners,
         revoke=revoke,
@@ -201,7 +206,11 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
     node_pb2_grpc.add_NodeServiceServicer_to_server(
         NodeService(head, sessions, relay, blobs, taken, setback, revoke), server
     )
-    reception = await _reception(config, authority, sessions, clock, owners, server)
+    try:
+        reception = await _reception(config, authority, sessions, invitations, owners, server)
+    except BaseException:
+        await server.stop(None)
+        raise
     return Running(head, sessions, server, reception, leasing)
 
 
@@ -214,14 +223,13 @@ async def _reception(
     config: HeadConfig,
     authority: Authority | None,
     sessions: Sessions,
-    clock: Clock,
+    invitations: Invitations,
     owners: Mapping[StudyId, str],
     server: grpc.aio.Server,
 ) -> grpc.aio.Server | None:
     """Enrolment: invitations are made through `server`, and redeemed where no one is known yet."""
     address = config.enrol_address
     port = int(address.rpartition(":")[2]) if address else 0
-    invitations = Invitations(config.state_dir / "invitations.json", clock)
     service = EnrolService(authority, invitations, sessions, config.listen or "", port, owners)
     enrol_pb2_grpc.add_EnrolServiceServicer_to_server(service, server)
     if address is None or authority is None:
@@ -249,4 +257,6 @@ def _cluster_id(path: Path) -> str:
             os.fsync(file.fileno())
         partial.rename(path)
         journal_file.sync(path.parent)
-    return path.read_text(encoding="ascii")
+    remedy = "put it back of a backup, or remove it, and a new one is made"
+    with expecting(path, "the id of this head, a UUID", remedy):
+        return str(uuid.UUID(path.read_text(encoding="ascii").strip()))

@@ -19,6 +19,7 @@ from hermesd.core.model import NodeId, StudyId, Time, TrialId
 from hermesd.core.scheduler import Scheduler
 from hermesd.core.state import State
 from hermesd.enrolment import write_private
+from hermesd.head.statedir import expecting, seconds
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 
 NAMED = 8
@@ -48,8 +49,12 @@ class Setback:
         self._silent_until = silent_until
         self._noted = False
         self._unused: dict[TrialId, Unused] = {}
-        if path.exists() and (until := float(path.read_text(encoding="ascii"))) > now:
-            self._hold(until)
+        if path.exists():
+            remedy = "remove it once no run of the restored head's predecessor can be under way"
+            with expecting(path, "when the last such run has ended, in Unix seconds", remedy):
+                until = seconds(path)
+            if until > now:
+                self._hold(until)
 
     def note(self, hello: pb.Hello) -> None:
         """See what the node has heard before, ere anything is decided for it."""

@@ -26,8 +26,19 @@ NETWORK = {
 }
 
 
+_SHOWN_BYTES = 40
+
+
 class StateRefused(Exception):
     """The state cannot be used as it is; says why and what to do."""
+
+
+class Damaged(StateRefused):
+    """A file of the state is not as it was written. `what` is wrong with it, without its name."""
+
+    def __init__(self, path: Path, what: str, advice: str) -> None:
+        super().__init__(f"{path} {what}: {advice}")
+        self.what = what
 
 
 class StateBusy(StateRefused):
@@ -36,6 +47,38 @@ class StateBusy(StateRefused):
 
 class StateAway(Exception):
     """The state cannot be used for now, of a full disk for example: it may be another time."""
+
+
+@contextmanager
+def expecting(path: Path, content: str, remedy: str, *, secret: bool = False) -> Iterator[None]:
+    """Read a file of the state in the block: `content` is what is expected there, `remedy` what to
+    do where something else is. Nothing of a `secret` file is shown.
+
+    Raises StateRefused for what is read and wrong, StateAway for what cannot be read.
+    """
+    try:
+        yield
+    except PermissionError:
+        raise
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError, FileExistsError) as error:
+        raise StateRefused(
+            f"{error.filename or path}: {error.strerror}; expected {content}: {remedy}"
+        ) from None
+    except OSError as error:
+        raise StateAway(f"{path}: {error.strerror}") from None
+    except (ValueError, TypeError, LookupError, AssertionError):
+        found = path.read_bytes()[:_SHOWN_BYTES]
+        shown = repr(found.decode(errors="backslashreplace")) if found else "nothing"
+        it = "something else" if secret and found else shown
+        raise StateRefused(f"{path} holds {it}; expected {content}: {remedy}") from None
+
+
+def seconds(path: Path) -> float:
+    """The seconds in a file. Raises ValueError for what is no such number, OSError."""
+    number = float(path.read_text(encoding="ascii"))
+    if not 0 <= number < float("inf"):
+        raise ValueError(number)
+    return number
 
 
 def filesystem_magic(path: Path) -> int:
@@ -55,12 +98,14 @@ def owned(path: Path, magic: Callable[[Path], int] = filesystem_magic) -> Iterat
 
     Raises StateRefused on a network file system, StateBusy while another head owns it.
     """
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with expecting(path, "a directory", "move away what is there, or set head.state_dir"):
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
     if kind := NETWORK.get(magic(path)):
         raise StateRefused(
             f"{path} is on {kind}: the journal needs a local disk (set head.state_dir)"
         )
-    lock = os.open(path / "head.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with expecting(path / "head.lock", "a file", "remove it, while no head runs"):
+        lock = os.open(path / "head.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -58,11 +58,13 @@ class Transactions:
 async def transactions(path: Path) -> AsyncIterator[Transactions]:
     """A connection to a journal that is there, closed at the end of the block."""
     made = Transactions(path)
-    await made.open()
     try:
-        yield made
+        await made.open()
+        try:
+            yield made
+        finally:
+            await made.do(sqlite3.Connection.close)
     finally:
-        await made.do(sqlite3.Connection.close)
         made._thread.shutdown()
 
 

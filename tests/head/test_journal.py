@@ -318,6 +318,8 @@ async def test_strange_files_are_refused(tmp_path: Path) -> None:
     execute(tmp_path, "PRAGMA user_version = 9")
     await refused(tmp_path, r"schema version 9, this head knows 2")
     execute(tmp_path, "PRAGMA application_id = 7")
+    await refused(tmp_path, r"application id 7, expected \d+")
+    execute(tmp_path, "DROP TABLE points")
     await refused(tmp_path, r"not a journal of Hermes")
 
 
