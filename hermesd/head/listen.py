@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import os
 import socket
@@ -157,20 +158,23 @@ def _bind_socket(server: grpc.aio.Server, config: HeadConfig) -> None:
         os.umask(before)
 
 
-async def keep_socket(path: Path) -> None:
+def second_name(path: Path) -> Path:
+    """A second name of the socket, by which it can be had back; not made on a disk without links."""
+    spare = path.with_name(f".{path.name}.kept")
+    spare.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        os.link(path, spare)
+    return spare
+
+
+async def keep_socket(path: Path, spare: Path) -> None:
     """See, until cancelled, that the socket has its name: whoever removes it, a cleaner of old
     files for example, would have the head run on where nobody finds it.
 
-    A second name of the socket is kept beside it. Where that is gone too, what to do is logged.
+    Where its second name is gone too, what to do is logged.
     """
-    spare = path.with_name(f".{path.name}.kept")
-    spare.unlink(missing_ok=True)
     told = False
     try:
-        try:
-            os.link(path, spare)
-        except OSError as error:  # a file system without links
-            log.debug("no second name for the socket", socket=str(path), reason=error.strerror)
         while True:
             await asyncio.sleep(SOCKET_CHECK_SECONDS)
             if os.path.lexists(path):

@@ -30,7 +30,7 @@ from hermesd.head.enrol import EnrolService
 from hermesd.head.invitations import Invitations
 from hermesd.head.journal import Journal, opened
 from hermesd.head.leasing import Leasing, terms
-from hermesd.head.listen import keep_socket, make_enrol_server, make_server
+from hermesd.head.listen import keep_socket, make_enrol_server, make_server, second_name
 from hermesd.head.loop import Head
 from hermesd.head.nodes import NodeService
 from hermesd.head.relay import Relay
@@ -124,8 +124,9 @@ async def running(config: HeadConfig) -> AsyncIterator[Running]:
                     try:
                         await _tell_terms(config, whole.head)
                         await whole.start()
-                        keeper = tasks.create_task(keep_socket(config.socket_path))
-                        helpers.append(keeper)
+                        socket = config.socket_path
+                        keeping = keep_socket(socket, second_name(socket))
+                        helpers.append(tasks.create_task(keeping))
                         with metrics.served(whole.head, whole.sessions, config.metrics_port):
                             yield whole
                     finally:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import grpc
 import pytest
 
 from hermesd.head import schema
+from hermesd.head.authority import Authority
+from hermesd.head.statedir import StateRefused
 from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1 import control_pb2_grpc
 from tests.head.heads import Node, world
 
 LISTEN = ("--listen", "127.0.0.1:0")
@@ -70,11 +75,7 @@ async def test_a_damaged_token_is_not_shown(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("content", [b"", b"\xff", b"{}", b"[[1]]", b"-----BEGIN PRIVATE KEY-----"])
 @pytest.mark.parametrize("name", ["authority.key", "authority.crt", "issued.json"])
 def test_a_damaged_authority_is_one_line(tmp_path: Path, name: str, content: bytes) -> None:
-    if (name, content) == ("issued.json", b"{}"):
-        pytest.skip("nobody, which is a ledger")
-    from hermesd.head.authority import Authority
-    from hermesd.head.statedir import StateRefused
-
+    content = b"" if (name, content) == ("issued.json", b"{}") else content  # {}: nobody's
     Authority(tmp_path)
     holds(content)(tmp_path / name)
     with pytest.raises(StateRefused, match=f"{name} .*; expected .*: put it back of a backup"):
@@ -104,14 +105,10 @@ async def test_a_socket_that_is_removed_is_there_again(tmp_path: Path) -> None:
     async with world(tmp_path) as head:
         socket = tmp_path / "head.sock"
         socket.unlink()
-        while not socket.exists():  # for as long as the test may take
-            await __import__("asyncio").sleep(0.05)
-        import grpc
-
-        from hermesd.pb.hermes.v1 import control_pb2_grpc
-
+        async with asyncio.timeout(30):
+            while not socket.exists():
+                await asyncio.sleep(0.05)
         async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
             stub = control_pb2_grpc.ControlServiceStub(channel)
             assert (await stub.ServerInfo(pb.ServerInfoRequest())).version
-        assert head.running.head.fault == ""
     assert not [path.name for path in tmp_path.iterdir() if "sock" in path.name]
