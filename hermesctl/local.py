@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import json
 import os
 import shutil
 import signal
@@ -99,6 +100,15 @@ async def start(
         process = _spawn(state, flags)
         await _ready(environment, state, process)
         return process
+
+
+def slots_told(state: Path) -> str:
+    """What the embedded node that runs was started with, for people."""
+    try:
+        slots = json.loads((state / "local.json").read_bytes()).get("slots")
+    except (OSError, ValueError, AttributeError):
+        return "slots that it doesn't tell"
+    return "a slot for each core" if slots is None else f"--slots {printable(str(slots))}"
 
 
 async def stop(environment: Mapping[str, str], *, say: Say | None = None) -> bool:

@@ -161,6 +161,7 @@ class Local:
 
     def __init__(self, folder: Path, slots: str | None) -> None:
         self._folder = folder
+        self._slots = slots
         self._socket = folder / "head.sock"
         self._record = folder / "local.json"
         cpu = () if slots is None else ("--slots", slots)
@@ -208,6 +209,7 @@ class Local:
             "pid": os.getpid(),
             "socket": str(self._socket),
             "version": hermesd.__version__,
+            "slots": self._slots,
         }
         try:
             fresh.write_text(json.dumps(record))

@@ -39,7 +39,14 @@ def start(
     Example: hermesctl local start --slots 4
     """
     process = asyncio.run(local.start(os.environ, slots=slots, say=say))
-    say("it runs already" if process is None else f"it runs; {command('local stop')} ends it")
+    if process is not None:
+        say(f"it runs; {command('local stop')} ends it")
+    elif slots is None:
+        say("it runs already")
+    else:
+        has = local.slots_told(asyncio.run(local.find(os.environ)).state)
+        again = command(f"local start --slots {slots}")
+        say(f"it runs already, with {has}; to change that: {command('local stop')}, then {again}")
 
 
 @app.command()

@@ -159,7 +159,7 @@ def _bind_socket(server: grpc.aio.Server, config: HeadConfig) -> None:
 
 
 def second_name(path: Path) -> Path:
-    """A second name of the socket, by which it can be had back; not made on a disk without links."""
+    """A second name of the socket, by which it can be had back; none on a disk without links."""
     spare = path.with_name(f".{path.name}.kept")
     spare.unlink(missing_ok=True)
     with contextlib.suppress(OSError):

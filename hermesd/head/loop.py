@@ -29,7 +29,8 @@ from hermesd.core.model import Time, TrialId
 from hermesd.core.scheduler import Scheduler
 from hermesd.core.state import Rejected, State
 from hermesd.head import outcomes
-from hermesd.head.clock import Clock
+from hermesd.head.clock import Clock, boottime
+from hermesd.head.counters import Counters
 from hermesd.head.journal import Journal, JournalBroken
 from hermesd.head.monitor import kept
 from hermesd.head.points import Block
@@ -56,15 +57,6 @@ class ReadOnly(Exception):
 
 class Stopping(Exception):
     """The head ends before it came to this: ask again when it is back."""
-
-
-@dataclass(slots=True)
-class Counters:
-    """What the loop has done since it started."""
-
-    batches: int = 0
-    entries: int = 0
-    rejected: int = 0
 
 
 class _Item(NamedTuple):
@@ -266,7 +258,9 @@ class Head:
 
     async def _finish(self, batch: _Batch) -> None:
         """Decide, write, answer, act: in this order."""
+        began = boottime()
         commands = self.scheduler.decide(batch.now)
+        self.counters.deciding.add(boottime() - began)
         failures = self.scheduler.take_failures()
         for event, error in failures:
             words = "a policy raised: its study goes on under fifo"
@@ -274,10 +268,13 @@ class Head:
         decided: list[Entry] = [*(failure.event for failure in failures), *commands]
         batch.lines += [(batch.now, entry, "") for entry in decided]
         if batch.lines:
+            began = boottime()
             self.committed = await self._append(batch)
+            self.counters.committing.add(boottime() - began)
             self.counters.batches += 1
             self.counters.entries += len(batch.lines)
         for _, entry, _ in batch.lines:
+            self.counters.note(entry)
             if isinstance(entry, RunSuspended | RunCompleted | RunFailed):
                 self.journal.close_run(entry.run)
         for item, answer in batch.answers:

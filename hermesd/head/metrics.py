@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, start_http_server
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
+import hermesd
 from hermesd.core.model import Phase
+from hermesd.head.counters import BUCKETS, Histogram
 from hermesd.head.loop import Head
 from hermesd.head.sessions import Sessions
 
@@ -23,24 +31,42 @@ class HeadMetrics(Collector):
         self._sessions = sessions
 
     def collect(self) -> Iterator[Metric]:
+        build = GaugeMetricFamily("hermes_build_info", "Always 1.", labels=["version"])
+        build.add_metric([hermesd.__version__], 1)
+        yield build
+        yield from self._loop()
+        yield from self._trials()
+        yield from self._studies()
+        yield from self._nodes()
+        yield from self._devices()
+
+    def _loop(self) -> Iterator[Metric]:
         counters = self._head.counters
         for name, value, words in (
-            ("batches", counters.batches, "Batches decided and committed."),
-            ("entries", counters.entries, "Entries written to the journal."),
-            ("rejected", counters.rejected, "Events that the core rejected."),
+            ("head_batches", counters.batches, "Batches decided and committed."),
+            ("head_entries", counters.entries, "Entries written to the journal."),
+            ("head_rejected", counters.rejected, "Events that the core rejected."),
+            ("reports", counters.reports, "Reports of trials."),
+            ("run_failures", counters.failures, "Runs that failed."),
+            ("policy_failures", counters.policy_failures, "Errors that policies raised."),
+            ("checkpoints", counters.checkpoints, "Checkpoints taken."),
+            ("checkpoint_bytes", counters.checkpoint_bytes, "Bytes of checkpoints taken."),
+            ("starts", counters.starts, "Runs that started or resumed."),
+            ("start_seconds", counters.start_seconds, "Device time taken by starting them."),
+            ("suspends", counters.suspends, "Runs that were suspended."),
+            ("suspend_seconds", counters.suspend_seconds, "Device time taken by suspending."),
         ):
-            yield CounterMetricFamily(f"hermes_head_{name}", words, value=value)
-        yield GaugeMetricFamily(
-            "hermes_head_nodes", "Nodes attached.", value=len(self._sessions.all())
-        )
-        yield GaugeMetricFamily(
-            "hermes_head_nodes_held_up",
-            "Nodes that say more than they may, and are read more slowly.",
-            value=len(self._sessions.held_up()),
-        )
+            yield CounterMetricFamily(f"hermes_{name}", words, value=value)
+        yield _histogram("hermes_head_decision_seconds", "One decision.", counters.deciding)
+        words = "One commit of the journal, waiting and fsync included."
+        yield _histogram("hermes_head_commit_seconds", words, counters.committing)
         yield GaugeMetricFamily(
             "hermes_head_journal_sequence", "Last entry.", value=self._head.committed
         )
+        words = "1 while nothing may be changed: the log says why."
+        yield GaugeMetricFamily("hermes_head_read_only", words, value=bool(self._head.fault))
+
+    def _trials(self) -> Iterator[Metric]:
         # Another thread asks: `list` of a dict's values is one step for the interpreter.
         known = list(self._head.state.trials.values())
         runs = [run for trial in known if (run := trial.run) is not None]
@@ -54,6 +80,76 @@ class HeadMetrics(Collector):
         for phase in Phase:
             trials.add_metric([phase], phases[phase])
         yield trials
+
+    def _studies(self) -> Iterator[Metric]:
+        """Of those alone that are not over, and not by trial: labels must not grow for ever."""
+        state = self._head.state
+        trials = GaugeMetricFamily(
+            "hermes_study_trials", "Unfinished trials of a study.", labels=["study", "phase"]
+        )
+        for study, active in list(state.active.items()):
+            found = [state.trials.get(trial) for trial in list(active)]
+            phases = Counter(trial.phase for trial in found if trial is not None)
+            for phase in Phase:
+                if phases and not phase.final:
+                    trials.add_metric([study, phase], phases[phase])
+        yield trials
+
+    def _nodes(self) -> Iterator[Metric]:
+        sessions = self._sessions
+        words = "Nodes attached."
+        yield GaugeMetricFamily("hermes_head_nodes", words, value=len(sessions.all()))
+        yield GaugeMetricFamily(
+            "hermes_head_nodes_held_up",
+            "Nodes that say more than they may, and are read more slowly.",
+            value=len(sessions.held_up()),
+        )
+        connected = GaugeMetricFamily(
+            "hermes_node_connected", "Whether a node is attached.", labels=["node", "pool"]
+        )
+        age = GaugeMetricFamily(
+            "hermes_node_heartbeat_age_seconds", "Since a node was heard last.", labels=["node"]
+        )
+        for node in list(self._head.state.nodes.values()):
+            if node.left:
+                continue
+            connected.add_metric([node.id, node.pool], node.connected)
+            if (unheard := sessions.unheard_seconds(node.id)) is not None:
+                age.add_metric([node.id], unheard)
+        yield connected
+        yield age
+
+    def _devices(self) -> Iterator[Metric]:
+        state = self._head.state
+        busy = GaugeMetricFamily(
+            "hermes_device_busy", "Whether a run has the device.", labels=["device", "pool"]
+        )
+        sound = GaugeMetricFamily(
+            "hermes_device_sound", "Whether the device can be used.", labels=["device", "pool"]
+        )
+        seconds = CounterMetricFamily(
+            "hermes_device_busy_seconds",
+            "Time for which trials had the device, of runs that are over.",
+            labels=["device", "pool"],
+        )
+        for name, slot in list(state.slots.items()):
+            node = state.nodes.get(slot.device.node)
+            if node is None or node.left:
+                continue
+            labels = [name, node.pool]
+            busy.add_metric(labels, slot.run is not None)
+            sound.add_metric(labels, slot.sound)
+            seconds.add_metric(labels, slot.busy_seconds)
+        yield busy
+        yield sound
+        yield seconds
+
+
+def _histogram(name: str, words: str, histogram: Histogram) -> Metric:
+    ends = [*(str(end) for end in BUCKETS), "+Inf"]
+    counts = accumulate(list(histogram.counts))
+    buckets = list(zip(ends, counts, strict=True))
+    return HistogramMetricFamily(name, words, buckets=buckets, sum_value=histogram.total)
 
 
 @contextmanager

@@ -10,11 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
-import pytest
-
 from hermesd.core.model import RunId
-from hermesd.head import schema, snapshot
-from hermesd.head.journal import Snapshot, opened
+from hermesd.head import schema
+from hermesd.head.journal import opened
 from hermesd.head.repair import repair
 from hermesd.head.replay import Replayed, replay
 from hermesd.head.statedir import StateRefused
@@ -28,7 +26,7 @@ NEXT_STEP = "restore a backup|of a backup|use the version that wrote it"
 
 
 async def lived(directory: Path) -> None:
-    """A journal of `ENTRIES` studies, with points of both kinds, killed with half of it in a WAL."""
+    """A journal of `ENTRIES` studies, points of both kinds, and half of it in a WAL."""
     async with opened(directory) as journal:
         for number in range(ENTRIES):
             name = f"s{number}"
@@ -157,8 +155,9 @@ def damages(pages: int, wal_bytes: int) -> Iterator[tuple[str, Callable[[Path], 
     yield "last gone", sqlite("DELETE FROM journal WHERE seq > 40")
     yield "all gone", sqlite("DELETE FROM journal")
     yield "far row", sqlite(f"UPDATE journal SET seq = {2**63 - 1} WHERE seq = 7")
-    yield "doubled", sqlite(
-        "INSERT INTO journal SELECT seq + 100, at, kind, body, outcome, crc FROM journal"
+    yield (
+        "doubled",
+        sqlite("INSERT INTO journal SELECT seq + 100, at, kind, body, outcome, crc FROM journal"),
     )
     yield "body", sqlite("UPDATE journal SET body = 'x' WHERE seq = 9")
     yield "no UTF-8", sqlite("UPDATE journal SET body = CAST(x'22ff22' AS TEXT) WHERE seq = 9")

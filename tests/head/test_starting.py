@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
 from collections.abc import Callable
@@ -102,13 +101,12 @@ def test_a_state_directory_that_is_a_file_is_one_line(tmp_path: Path, below: str
 
 
 async def test_a_socket_that_is_removed_is_there_again(tmp_path: Path) -> None:
-    async with world(tmp_path) as head:
+    async with world(tmp_path):
         socket = tmp_path / "head.sock"
         socket.unlink()
-        async with asyncio.timeout(30):
-            while not socket.exists():
-                await asyncio.sleep(0.05)
         async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
             stub = control_pb2_grpc.ControlServiceStub(channel)
-            assert (await stub.ServerInfo(pb.ServerInfoRequest())).version
+            call = stub.ServerInfo(pb.ServerInfoRequest(), wait_for_ready=True, timeout=60)
+            assert (await call).version
+        assert socket.exists()
     assert not [path.name for path in tmp_path.iterdir() if "sock" in path.name]

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+import hermesd
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import control_pb2_grpc, node_pb2
 from tests.head.heads import Node, events, status, world
@@ -151,21 +152,50 @@ async def test_a_stalled_trial_is_seen_wherever_one_looks(tmp_path: Path) -> Non
         assert await seen() == (False, True, [], False)
 
 
+def sampled(port: int) -> dict[str, float]:
+    """What the metrics page says, by a name with its labels."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        lines = answer.read().decode().splitlines()
+    pairs = (line.rpartition(" ") for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, _, value in pairs}
+
+
 async def test_prometheus_sees_what_the_head_does(tmp_path: Path) -> None:
     port = free_port()
     async with world(tmp_path, metrics_port=port) as head:
         node = Node(head)
         await node.hello()
         await head.submit(spec({"lr": {"value": 1.0}}))
-
-        def read() -> str:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-                return str(answer.read().decode())
-
-        text = await asyncio.to_thread(read)
-        assert "hermes_head_nodes 1.0" in text
-        assert 'hermes_head_trials{phase="starting"} 1.0' in text
-        assert "hermes_head_entries_total 3.0" in text
+        seen = await asyncio.to_thread(sampled, port)
+        assert seen["hermes_head_nodes"] == 1
+        assert seen['hermes_head_trials{phase="starting"}'] == 1
+        assert seen["hermes_head_entries_total"] == 3
+        assert seen[f'hermes_build_info{{version="{hermesd.__version__}"}}'] == 1
+        launch = await node.start()
+        await node.report(launch, 1, [0.5, 0.25])
+        await node.settle()
+        seen = await asyncio.to_thread(sampled, port)
+        assert seen["hermes_reports_total"] == 1
+        assert seen["hermes_starts_total"] == 1
+        assert seen["hermes_start_seconds_total"] == pytest.approx(0.1)
+        study = launch.trial.split("/")[0]
+        assert seen[f'hermes_study_trials{{phase="running",study="{study}"}}'] == 1
+        assert seen[f'hermes_study_trials{{phase="waiting",study="{study}"}}'] == 0
+        assert seen['hermes_node_connected{node="box",pool="default"}'] == 1
+        assert 0 <= seen['hermes_node_heartbeat_age_seconds{node="box"}'] < 600
+        assert seen['hermes_device_busy{device="box/cpu:0",pool="default"}'] == 1
+        assert seen['hermes_device_sound{device="box/cpu:0",pool="default"}'] == 1
+        commits = seen["hermes_head_commit_seconds_count"]
+        assert commits == seen['hermes_head_commit_seconds_bucket{le="+Inf"}']
+        assert commits == seen["hermes_head_batches_total"]
+        assert seen["hermes_head_decision_seconds_count"] >= commits
+        await node.complete(launch)
+        await node.settle()
+        seen = await asyncio.to_thread(sampled, port)
+        assert seen['hermes_device_busy{device="box/cpu:0",pool="default"}'] == 0
+        assert seen['hermes_device_busy_seconds_total{device="box/cpu:0",pool="default"}'] > 0
+        assert not [name for name in seen if "study=" in name], "its study is over"
+        assert not [name for name in seen if launch.trial in name]
         node.call.cancel()
     with pytest.raises(urllib.error.URLError):
-        await asyncio.to_thread(read)
+        await asyncio.to_thread(sampled, port)
