@@ -86,26 +86,37 @@ def is_block(points: bytes) -> bool:
     return True
 
 
-def curve(pieces: Iterable[Piece], limit: int = 0) -> Curve:
-    """One curve out of pieces, at most `limit` points of it (0: all).
+def counting(pieces: Iterable[Piece]) -> dict[int, Curve]:
+    """The points that count, by attempt: each step is there once.
 
     Where a trial fell back to a checkpoint and trained steps again, the later attempt counts, and
     of what came before the newest one nothing beyond its begin; a report that came twice counts
-    once. Thinned curves keep their first and last point.
+    once.
     """
-    by_attempt: dict[int, list[Piece]] = {}
+    by_attempt: dict[int, dict[int, float]] = {}
     for piece in pieces:
-        by_attempt.setdefault(piece.attempt, []).append(piece)
-    merged: dict[int, float] = {}
+        by_attempt.setdefault(piece.attempt, {}).update(zip(*unpack(piece), strict=True))
+    found: dict[int, Curve] = {}
+    later: set[int] = set()
     begin = math.inf
     for attempt in sorted(by_attempt, reverse=True):
-        fresh: dict[int, float] = {}
-        for piece in by_attempt[attempt]:
-            fresh.update(zip(*unpack(piece), strict=True))
-        earlier = {step: value for step, value in fresh.items() if step < begin}
-        merged = earlier | merged
-        if begin == math.inf and fresh:
-            begin = min(fresh)
+        points = by_attempt[attempt]
+        steps = sorted(step for step in points if step < begin and step not in later)
+        found[attempt] = Curve(steps, [points[step] for step in steps])
+        later.update(steps)
+        if begin == math.inf and points:
+            begin = min(points)
+    return dict(sorted((attempt, curve) for attempt, curve in found.items() if curve.steps))
+
+
+def curve(pieces: Iterable[Piece], limit: int = 0) -> Curve:
+    """One curve of the points that count, at most `limit` of them (0: all).
+
+    Thinned curves keep their first and last point.
+    """
+    merged = {
+        step: value for one in counting(pieces).values() for step, value in zip(*one, strict=True)
+    }
     steps = sorted(merged)
     if limit and len(steps) > limit:
         chosen = np.unique(np.linspace(0, len(steps) - 1, limit).round().astype(int))

@@ -22,7 +22,7 @@ from hermesd.core.trial import Trial
 from hermesd.head import names, outcomes
 from hermesd.head.access import FAILED_THERE, Asker, asker, event_for
 from hermesd.head.loop import Head
-from hermesd.head.points import unpack
+from hermesd.head.points import counting
 from hermesd.head.public import public_events, study_of
 from hermesd.head.schema import Line, Row, from_row
 from hermesd.pb.hermes.v1 import control_pb2 as pb
@@ -117,7 +117,8 @@ class Watching:
         """JSON Lines: the study, its trials, the entries that concern it, its devices, the points.
 
         The submitter's environment stays out: an export is for others to read. The policy and the
-        placement are those that it is run by.
+        placement are those that it is run by. Of the points each step is there once, by the attempt
+        whose value counts.
         """
         state = self.head.state
         study = state.studies[study_id]
@@ -147,14 +148,14 @@ class Watching:
             yield f'{{"type":"device","device":{_DEVICE.write(state.slots[device].device)}}}'
         for trial in members:
             for metric in await self.head.journal.metrics(trial.id):
-                for piece in await self.head.journal.pieces(trial.id, metric):
-                    steps, values = unpack(piece)
+                pieces = await self.head.journal.pieces(trial.id, metric)
+                for attempt, (steps, values) in counting(pieces).items():
                     finite = [v if abs(v) < float("inf") else str(v) for v in values]
                     yield json.dumps(
                         {
                             "type": "points",
                             "trial": trial.id,
-                            "attempt": piece.attempt,
+                            "attempt": attempt,
                             "metric": metric,
                             "steps": steps,
                             "values": finite,

@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermesd.head.points import Curve, Piece, curve, pack, unpack
+from hermesd.head.points import Curve, Piece, counting, curve, pack, unpack
 
 
 def piece(attempt: int, steps: list[int], values: list[float]) -> Piece:
@@ -64,3 +64,17 @@ def test_a_thinned_curve_keeps_its_ends_and_its_limit() -> None:
 def test_nan_is_a_value_like_others() -> None:
     assert math.isnan(curve([piece(1, [1], [math.nan])]).values[0])
     assert curve([]) == Curve([], [])
+
+
+def test_of_points_that_count_each_step_is_there_once_and_says_its_attempt() -> None:
+    pieces = [
+        piece(1, [1, 2, 3, 4, 5], [1.0, 2.0, 3.0, 4.0, 5.0]),
+        piece(1, [5, 6], [5.5, 6.0]),
+        piece(2, [3, 4], [0.3, 0.4]),
+        piece(2, [4], [0.44]),
+    ]
+    found = counting(pieces)
+    assert found == {1: Curve([1, 2], [1.0, 2.0]), 2: Curve([3, 4], [0.3, 0.44])}
+    assert curve(pieces) == Curve([1, 2, 3, 4], [1.0, 2.0, 0.3, 0.44])
+    # A trial that began anew: nothing of before counts.
+    assert counting([*pieces, piece(3, [1], [9.0])]) == {3: Curve([1], [9.0])}
