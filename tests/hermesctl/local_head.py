@@ -34,7 +34,7 @@ class Service(control_pb2_grpc.ControlServiceServicer):
         return pb.ListNodesResponse(nodes=[pb.Node(id="local", connected=self._still < 0)])
 
 
-async def serve(state: Path, asked_before: float) -> None:
+async def serve(state: Path, asked_before: float, slots: int) -> None:
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     server = aio.server()
@@ -45,7 +45,8 @@ async def serve(state: Path, asked_before: float) -> None:
     lock = (state / "running.lock").open("w")
     fcntl.flock(lock, fcntl.LOCK_EX)
     print(os.getpid(), file=lock, flush=True)
-    (state / "local.json").write_text(json.dumps({"pid": os.getpid(), "socket": str(socket)}))
+    record = {"pid": os.getpid(), "socket": str(socket), "slots": str(slots) if slots else None}
+    (state / "local.json").write_text(json.dumps(record))
     await server.start()
     await stopped.wait()
     await server.stop(None)
@@ -66,7 +67,8 @@ def main() -> None:
         sys.exit(4)
     if options.slots == 14:
         signal.pause()
-    asyncio.run(serve(options.state, {11: math.inf, 12: 1}.get(options.slots, 0)))
+    asked_before = {11: math.inf, 12: 1}.get(options.slots, 0)
+    asyncio.run(serve(options.state, asked_before, options.slots))
 
 
 if __name__ == "__main__":

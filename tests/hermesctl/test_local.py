@@ -157,7 +157,11 @@ def test_the_commands(spawned: list[subprocess.Popen[bytes]], state: Path) -> No
     assert hermesctl("status") == (ExitCode.UNREACHABLE, hermesctl("status")[1])
     assert "does not run" in hermesctl("status")[1]
     assert "it runs; hermesctl local stop ends it" in hermesctl("start")[1]
-    assert "it runs already" in hermesctl("start", "--slots", "2")[1]
+    assert hermesctl("start")[1] == "it runs already\n"
+    assert hermesctl("start", "--slots", "2")[1] == (
+        "it runs already, with a slot for each core; to change that: hermesctl local stop, then"
+        " hermesctl local start --slots 2\n"
+    )
     code, text = hermesctl("status", "-o", "json")
     assert (code, json.loads(text)["pid"]) == (0, spawned[0].pid)
     assert "stopped" in hermesctl("stop")[1]
