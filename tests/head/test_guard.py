@@ -83,7 +83,7 @@ async def test_tokens_are_for_their_owner_alone(tmp_path: Path) -> None:
         token(path)
     path.chmod(0o600)
     path.write_text("")
-    with pytest.raises(StateRefused, match="is empty"):
+    with pytest.raises(StateRefused, match="holds nothing; expected one token"):
         token(path)
 
 
