@@ -184,7 +184,7 @@ class Journal:
             try:
                 await self._connection.commit([each for one in batch for each in one.statements])
             except Exception as error:  # a writer that died unheard would leave all waiting
-                self._broken = JournalBroken(f"a commit failed: {error}")
+                self._broken = JournalBroken(f"a commit failed: {journal_file.told(error)}")
                 self._fail(batch)
                 return
             for write in batch:

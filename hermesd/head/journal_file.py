@@ -77,8 +77,9 @@ def prepare(path: Path) -> None:
     create(path)
 
 
-def verify(path: Path) -> None:
-    """Whether it is a journal of ours, and whole.
+def verify(path: Path, check: str = "quick_check") -> None:
+    """Whether it is a journal of ours, and whole. What quick_check leaves out, the order of indexes
+    among others, a head finds when it writes; SQLite's integrity_check finds it at once.
 
     Raises Damaged for what a repair may mend, StateRefused for what it may not, StateAway.
     """
@@ -91,9 +92,9 @@ def verify(path: Path) -> None:
         raise Damaged(path, "is empty", ADVICE)
     try:
         with closing(sqlite3.connect(read_only(path), uri=True)) as connection:
-            application, version, check = (
+            application, version, found = (
                 connection.execute(f"PRAGMA {name}").fetchone()[0]
-                for name in ("application_id", "user_version", "quick_check")
+                for name in ("application_id", "user_version", check)
             )
             tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema")}
     except sqlite3.DatabaseError as error:
@@ -115,11 +116,18 @@ def verify(path: Path) -> None:
     expected = ["journal", "points", "snapshot", *(["reports"] if version > 1 else [])]
     if missing := [name for name in expected if name not in tables]:
         raise Damaged(path, f"is damaged (it lacks the table {missing[0]})", ADVICE)
-    if check != "ok":
-        raise Damaged(path, f"is damaged ({check})", ADVICE)
+    if found != "ok":
+        raise Damaged(path, f"is damaged ({found})", ADVICE)
     with path.open("rb") as file:
         if max(file.read(20)[18:]) > _WAL_FORMAT:
             raise Damaged(path, "is damaged (its header allows no writing)", ADVICE)
+
+
+def told(error: Exception) -> str:
+    """A failed commit in words, with the way out where no other try can succeed."""
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGE:
+        return f"{error}; `hermesd head --repair` sets aside what cannot be used"
+    return str(error)
 
 
 def refusal(path: Path, error: sqlite3.Error) -> Exception:

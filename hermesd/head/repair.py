@@ -130,7 +130,7 @@ def _rebuilt(path: Path, damaged: Path, fresh: Path) -> Repaired:
     What follows a gap is kept as far as it can be folded; unless the state then contradicts itself.
     """
     try:
-        journal_file.verify(damaged)
+        journal_file.verify(damaged, "integrity_check")
         fault = ""
     except Damaged as error:
         fault = error.what

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hermesd.core.model import RunId
 from hermesd.head import schema
-from hermesd.head.journal import opened
+from hermesd.head.journal import JournalBroken, opened
 from hermesd.head.repair import repair
 from hermesd.head.replay import Replayed, replay
 from hermesd.head.statedir import StateRefused
@@ -65,7 +65,7 @@ async def heals(directory: Path) -> str:
         found, _ = await started(directory)
         if not found.fault:
             return "fine"
-    except StateRefused:
+    except (StateRefused, JournalBroken):
         pass
     try:
         done = repair(directory)
@@ -129,6 +129,12 @@ def swapped(one: int, other: int) -> Callable[[bytearray], object]:
     return change
 
 
+def copied(one: int, other: int) -> Callable[[bytearray], object]:
+    return lambda content: content.__setitem__(
+        slice(other * 4096, (other + 1) * 4096), content[one * 4096 : (one + 1) * 4096]
+    )
+
+
 def damages(pages: int, wal_bytes: int) -> Iterator[tuple[str, Callable[[Path], object]]]:
     chance = random.Random(18)
     main, wal = schema.NAME, f"{schema.NAME}-wal"
@@ -145,6 +151,7 @@ def damages(pages: int, wal_bytes: int) -> Iterator[tuple[str, Callable[[Path], 
     for page in range(pages):
         yield f"page {page} of zeros", patched(main, filled(page, chance.choice((0, 0xA5, 0xFF))))
         yield f"page {page} elsewhere", patched(main, swapped(page, chance.randrange(pages)))
+        yield f"page {page} twice", patched(main, copied(page, chance.randrange(1, pages)))
         yield f"tree {page}", patched(main, flipped(page * 4096 + chance.randrange(12), 1))
     for at in (0, 31, 32, 5_000, *(chance.randrange(wal_bytes) for _ in range(6))):
         yield f"WAL cut at {at}", patched(wal, cut(at))
