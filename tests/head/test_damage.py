@@ -54,7 +54,7 @@ async def started(directory: Path) -> tuple[Replayed, int]:
             found.state.check()
             run = RunId("s0/0", 2)
             await journal.append([], [block(run, loss=([1], [0.5]))])
-            await journal.append([])
+            await journal.append([(200.0, submitted(2, "fresh"), "")])
             await journal.trials_with_points()
         return found, last
 
@@ -135,7 +135,26 @@ def copied(one: int, other: int) -> Callable[[bytearray], object]:
     )
 
 
-def damages(pages: int, wal_bytes: int) -> Iterator[tuple[str, Callable[[Path], object]]]:
+def without_wal(damage: Callable[[Path], object]) -> Callable[[Path], object]:
+    """The damage to a database whose WAL does not hide it."""
+
+    def moved(directory: Path) -> None:
+        sqlite("PRAGMA wal_checkpoint(TRUNCATE)")(directory)
+        damage(directory)
+
+    return moved
+
+
+def index_roots(directory: Path) -> list[int]:
+    """The first page of each index: nothing that a quick check looks into."""
+    with closing(sqlite3.connect(directory / schema.NAME)) as connection:
+        rows = connection.execute("SELECT rootpage FROM sqlite_schema WHERE type = 'index'")
+        return [root for (root,) in rows]
+
+
+def damages(
+    pages: int, wal_bytes: int, index_roots: list[int]
+) -> Iterator[tuple[str, Callable[[Path], object]]]:
     chance = random.Random(18)
     main, wal = schema.NAME, f"{schema.NAME}-wal"
     size = pages * 4096
@@ -156,6 +175,9 @@ def damages(pages: int, wal_bytes: int) -> Iterator[tuple[str, Callable[[Path], 
     for at in (0, 31, 32, 5_000, *(chance.randrange(wal_bytes) for _ in range(6))):
         yield f"WAL cut at {at}", patched(wal, cut(at))
         yield f"WAL bit {at}", patched(wal, flipped(at, 3))
+    for root in index_roots:
+        for page in range(1, pages):
+            yield f"index {root} is page {page}", without_wal(patched(main, copied(page, root - 1)))
     yield "no WAL", lambda directory: (directory / wal).unlink()
     yield "row gone", sqlite("DELETE FROM journal WHERE seq = 5")
     yield "first gone", sqlite("DELETE FROM journal WHERE seq < 4")
@@ -203,7 +225,7 @@ async def test_every_damage_ends_with_a_head_that_starts_or_with_the_next_step(
     pages = (original / schema.NAME).stat().st_size // 4096
     wal_bytes = (original / f"{schema.NAME}-wal").stat().st_size
     ends: dict[str, str] = {}
-    for count, (name, damage) in enumerate(damages(pages, wal_bytes)):
+    for count, (name, damage) in enumerate(damages(pages, wal_bytes, index_roots(whole))):
         directory = tmp_path / str(count)
         shutil.copytree(original, directory)
         damage(directory)
