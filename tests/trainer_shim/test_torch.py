@@ -124,6 +124,17 @@ def test_a_loop_with_a_running_sum_is_never_called_exact(zygote: Zygote, tmp_pat
     assert manifest["fidelity"] == "parameters-exact"
 
 
+def test_what_functions_under_execution_and_the_script_count_comes_back(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    """Such counters do not cost a program its checkpoints."""
+    runs = runs_of(zygote, tmp_path, programs.EXECUTED)
+    with runs.trial("executed") as trial:
+        trial.start(limit=4)
+        trial.until("parked")
+        assert fidelity(trial)[0] == "parameters-exact"
+
+
 @pytest.mark.parametrize(
     ("name", "word"),
     [
@@ -134,6 +145,8 @@ def test_a_loop_with_a_running_sum_is_never_called_exact(zygote: Zygote, tmp_pat
         ("LOOKING_AHEAD", "generator ahead"),
         ("RETURNED", "left by return"),
         ("MADE_INSIDE", "made inside of a loop"),
+        ("CLOSURE", "variable 'count' of a closure"),
+        ("ON_A_CLASS", "attribute 'cls.count'"),
     ],
 )
 def test_what_cannot_be_rebuilt_only_parks(

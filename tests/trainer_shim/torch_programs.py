@@ -631,3 +631,65 @@ final(seen, digest(model))
 def program(body: str, seeded: bool = True) -> str:
     """The whole script."""
     return _HEAD.format(seed=_SEEDED if seeded else "") + body
+
+_COUNTED = """
+model = nn.Linear(6, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+{counter}
+
+def main():
+    rate = 0.1
+    def halve():
+        nonlocal rate
+        rate /= 2
+    for epoch in range(2):
+        for data, target in DataLoader(globals()["data"], batch_size=20, shuffle=True):
+            optimizer.param_groups[0]["lr"] = {rate}
+            loss = nn.functional.cross_entropy(model(data), target)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        halve()
+    final(rate, digest(model))
+
+main()
+"""
+
+# The rate comes from a counter in a closure, on a class, or in a function that is being executed.
+CLOSURE = _COUNTED.format(
+    counter="""
+def make():
+    count = 0
+    def warm():
+        nonlocal count
+        count += 1
+        return 0.1 / count
+    return warm
+warm = make()
+""",
+    rate="warm()",
+)
+ON_A_CLASS = _COUNTED.format(
+    counter="""
+class Counter:
+    count = 0
+    @classmethod
+    def warm(cls):
+        cls.count += 1
+        return 0.1 / cls.count
+""",
+    rate="Counter.warm()",
+)
+EXECUTED = _COUNTED.format(
+    counter="""
+best = 0
+def note(value):
+    global best
+    best = max(best, value)
+class Config:
+    pass
+Config.rate = 0.1
+""",
+    rate="note(epoch) or rate",
+)

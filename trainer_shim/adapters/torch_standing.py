@@ -6,11 +6,12 @@ Rule: never exact; and what is found out to stand in the way decides, the first 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Callable
 
-from trainer_shim.adapters import seeds_private
+from trainer_shim.adapters import seeds_private, torch_counters
 from trainer_shim.adapters import torch_private as private
 from trainer_shim.adapters.torch_state import OtherProgram
 from trainer_shim.adapters.torch_whole import CannotEver
@@ -74,6 +75,9 @@ class Standing:
             self._keep_parked("neither the program nor the trial has a seed: set one of them")
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             self._keep_parked("torch.distributed: the processes would have to be saved together")
+        counter = torch_counters.obstacle(sys._getframe())
+        if counter is not None:
+            self.obstacle(counter)
         self._judge()
 
     def _judge(self) -> None:
