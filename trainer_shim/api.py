@@ -1,14 +1,16 @@
 """The explicit interface: three lines in a training loop, of any framework or none.
 
 Rule: a program that uses it runs the same without Hermes; it is then never suspended and
-`report` does nothing.
+`report` only looks at what it is told.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import operator
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Callable
@@ -20,6 +22,7 @@ Save = Callable[[str], object]
 
 # What a node takes from a host, and the head from a node.
 _LARGEST_STEP = 2**53
+_SHOWN = 60  # characters of a value
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,8 @@ class Trial:
         self.resume: Resume | None = None
         self._agent = agent
         self._save: Save | None = None
+        self._last = 0  # the last step reported
+        self._left_out: set[str] = set()
         if agent is None:
             return
         sown.leave_out(lambda: True)  # how much of what follows is run again is the author's affair
@@ -45,7 +50,7 @@ class Trial:
         if agent.restore is not None:
             step = int(snapshot.verify(agent.restore)["step"])
             self.resume = Resume(step, agent.restore)
-            agent.page.step = step
+            agent.page.step = self._last = step
             agent.changes.clear()  # the program is given the new values, and restores itself
             agent.restored()
 
@@ -54,26 +59,88 @@ class Trial:
 
         Here the program may be held, and with `save` also checkpointed: `save(directory)` is
         called to write whatever `resume.path` must hold later. Values are anything that
-        float() takes; they are converted when a report is due. When the program ends well, `save`
-        is called once more.
+        float() takes; they are converted when a report is due. Further reports of the last step
+        add their values to it. When the program ends well, `save` is called once more.
 
-        Raises ValueError for a step that is not above the last one.
+        What cannot be reported (another kind of value, a step below the last one) is left out and
+        said on stderr, once for each kind, with Hermes and without.
+
+        Raises ValueError only if the trial was resumed and the program's first step shows that it
+        began anew: what it trains is then not what the trial is.
         """
+        given = self._step(step)
+        if given is None:
+            return
+        if loss is not None:
+            metrics["loss"] = loss
+        metrics = {
+            name: value.detach() if hasattr(value, "detach") else value
+            for name, value in metrics.items()
+            if self._is_reportable(name, value)
+        }
+        if save is not None and not callable(save):
+            self._leave_out("save", save, "a function that takes a directory")
+            save = None
+        is_further, self._last = given == self._last, given
         agent = self._agent
         if agent is None:
             return
-        last, step = agent.page.step, operator.index(step)
-        if not last < step <= _LARGEST_STEP:
-            raise ValueError(
-                f"report of step {step}: expected more than {last}, the steps done so far, and no"
-                f" more than {_LARGEST_STEP}"
-            )
-        if loss is not None:
-            metrics["loss"] = loss.detach() if hasattr(loss, "detach") else loss
+        if is_further:
+            agent.record(given, metrics)
+            return
         if save is not self._save or not agent.page.looping:
             self._begin(agent, save)
-        agent.record(step, metrics)
-        agent.boundary(step)
+        agent.record(given, metrics)
+        agent.boundary(given)
+
+    def _step(self, step: Any) -> int | None:
+        """The step as a number, None if it is left out. Raises ValueError."""
+        try:
+            given = operator.index(step)
+        except Exception:  # whatever a program's own kind of value raises
+            self._leave_out("step", step, "a whole number")
+            return None
+        resume = self.resume
+        if resume is not None and self._last == resume.step and given <= resume.step:
+            raise ValueError(
+                f"report of step {_shown(given)}: this trial was resumed at step {resume.step}, and"
+                f" the program must go on from there: load what it saved from trial.resume.path,"
+                f" and report step {resume.step + 1} next"
+            )
+        if not max(self._last, 1) <= given <= _LARGEST_STEP:
+            low = f"{max(self._last, 1)} or more, for that is where the program is"
+            self._leave_out("step", given, f"{low}, and no more than {_LARGEST_STEP}")
+            return None
+        return given
+
+    def _is_reportable(self, name: str, value: Any) -> bool:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            self._leave_out("name of a metric", name, "text without lone surrogates")
+            return False
+        try:
+            # Of what an accelerator may still compute only the size is asked: float() would wait.
+            size = value.numel() if hasattr(value, "numel") else getattr(value, "size", None)
+            if size != 1:
+                float(value)
+        except Exception:  # whatever a program's own kind of value raises
+            self._leave_out(f"value of {name!r}", value, "one number that float() takes")
+            return False
+        return True
+
+    def _leave_out(self, what: str, value: Any, expected: str) -> None:
+        """Say that a value is not reported, the first time that it is one of this kind."""
+        if what in self._left_out:
+            return
+        self._left_out.add(what)
+        with contextlib.suppress(Exception):  # there may be no stderr
+            print(
+                f"hermes: trial.report: {ascii(what)[1:-1]}: {_shown(value)}: expected {expected};"
+                " left out",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def _begin(self, agent: Agent, save: Save | None) -> None:
         if save is None:
@@ -85,6 +152,15 @@ class Trial:
             agent.fidelity("author", "the program saves and restores itself")
         self._save = save
         agent.loop(True)
+
+
+def _shown(value: Any) -> str:
+    """A value in a message, of whatever kind and length."""
+    try:
+        text = ascii(value)
+    except Exception:  # such as an int of more digits than Python prints
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 class _AuthorsFiles:

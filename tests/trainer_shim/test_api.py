@@ -37,5 +37,32 @@ def test_a_program_runs_alone(variables: dict[str, str], printed: str) -> None:
     assert run.stdout.strip() == printed
 
 
+def test_what_cannot_be_reported_is_left_out_and_said_once() -> None:
+    """As under Hermes, which test_host has."""
+    program = """
+import trainer_shim
+report = trainer_shim.attach().report
+for value in (10**400, 10**5000):
+    report(1, loss=value)
+report(2, accuracy=None, **{chr(0xd800): 1.0})
+report(2, accuracy=float("nan"))
+report(1, accuracy=0.5)
+report("three")
+print("over")
+"""
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], cwd=ROOT, capture_output=True, text=True
+    )
+    assert (run.returncode, run.stdout) == (0, "over\n")
+    said = run.stderr.splitlines()
+    assert len(said) == 4
+    assert said[0].startswith("hermes: trial.report: value of 'loss': 1000")
+    assert said[1].startswith(
+        "hermes: trial.report: value of 'accuracy': None: expected one number"
+    )
+    assert "lone surrogates" in said[2]
+    assert "step: 1: expected 2 or more" in said[3]
+
+
 def test_the_package_offers_three_names() -> None:
     assert sorted(trainer_shim.__all__) == ["Resume", "Trial", "attach"]

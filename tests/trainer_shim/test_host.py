@@ -166,6 +166,23 @@ def test_a_missed_deadline_ends_the_run_at_its_last_checkpoint(make_trial: MakeT
     assert "deadline" in ended["cause"]
 
 
+def test_a_program_that_ignores_its_resume_is_told_of_it(make_trial: MakeTrial) -> None:
+    script = """
+import trainer_shim
+trial = trainer_shim.attach()
+for step in range(1, 7):
+    trial.report(step, loss=1.0, save=lambda folder: open(folder + "/state", "w").close())
+"""
+    trial = make_trial(script).launch()
+    trial.start(limit=3)
+    trial.until("parked")
+    trial.suspend("checkpoint")
+    trial.start(restore=trial.until("suspended")["checkpoint"]["path"])
+    told = trial.until("failed")["error_signature"]
+    assert "this trial was resumed at step 3" in told
+    assert "trial.resume" in told
+
+
 OUTCOMES = {
     "print('fine')": ("completed", {"exit_code": 0}),
     "raise SystemExit(0)": ("completed", {"exit_code": 0}),
@@ -182,12 +199,14 @@ OUTCOMES = {
         "failed",
         {"error_kind": "exception", "error_signature": "ZeroDivisionError: division by zero"},
     ),
-    "import trainer_shim as t; r = t.attach().report; r(2, loss=1.0); r(2, loss=1.0)": (
-        "failed",
-        {
-            "error_signature": "ValueError: report of step 2: expected more than 2, the"
-            " steps done so far, and no more than 9007199254740992"
-        },
+    "import trainer_shim as t; r = t.attach().report; r(2, loss=1.0); r(2, acc=0.5); r(1, acc=9)": (
+        "completed",
+        {"step": 2, "metrics": {"loss": 1.0, "acc": 0.5}},
+    ),
+    "import trainer_shim as t; r = t.attach().report; r(1, loss=2.0, a=10**400, b=None, c='x',"
+    " **{chr(0xd800): 1}); r('two'); r(10**400); r(10**5000); r(2, loss=[], save=3)": (
+        "completed",
+        {"step": 2, "metrics": {"loss": 2.0}},
     ),
     "import os, trainer_shim as t; t.attach().report(1, loss=2.0); os._exit(0)": (
         "completed",
