@@ -417,6 +417,18 @@ def test_of_what_was_printed_progress_bars_warnings_and_times_do_not_count() -> 
     assert shown("mask 3, s 4, v1.2s, 1e-3, 7 samples") == ["mask 3, s 4, v1.2s, 1e-3, 7 samples"]
 
 
+def test_a_progress_bar_of_colors_and_padding_differs_in_its_values_alone() -> None:
+    def bar(seconds: int, padding: str, loss: str) -> str:
+        first = f"\x1b[1m 1/80\x1b[0m \x1b[37m---\x1b[0m \x1b[1m{seconds}s\x1b[0m 61ms/step"
+        last = f"\x1b[1m80/80\x1b[0m {seconds}s{padding} 3ms/step - loss: {loss}\n"
+        return f"{first}{chr(8) * 40}\r{last}"
+
+    one = shown(bar(5, "", "0.25"))
+    assert one == shown(bar(12, "  ", "0.25"))
+    assert one == ["80/80 ~ ~ - loss: 0.25"]
+    assert one != shown(bar(5, "", "0.26"))
+
+
 def test_files_count_as_far_as_they_repeat_themselves() -> None:
     one = outcome(0.1, files={"log": "1", "made-1201": "2"})
     two = outcome(0.1, files={"log": "1", "made-1202": "2"})

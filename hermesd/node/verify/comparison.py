@@ -23,6 +23,9 @@ _EVENTS = ".tfevents."
 _NUMBERS = re.compile(r"\d+")
 # With the line of source below it.
 _WARNING = re.compile(r"^\S+:\d+: \w*Warning: .*\n(?:  .*\n)?", re.MULTILINE)
+# Colors and cursor movements of a terminal.
+_ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_BACKSPACES = re.compile(r"[^\n]*\x08")
 # Such as 3ms/step, 12.5 it/s, 1 min 3 s, 00:41.
 _TIME = re.compile(
     r"(?<![\w.:])(?:\d+(?:\.\d+)?\s?(?:h|min|m|s|ms|us|µs|it/s|s/it)(?:/\w+)?|\d+(?::\d\d)+)(?![\w:])"
@@ -82,12 +85,13 @@ def state_of(files: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 
 def shown(text: str) -> list[str]:
-    """The lines of an output as they stay on a screen: without what a progress bar overwrites and
-    Python's warnings, which each process prints once, and with a tilde for each time, which is the
-    same in two runs by chance alone."""
-    printed = _WARNING.sub("", text).split("\n")
+    """The lines of an output as they stay on a screen: without what a progress bar overwrites,
+    colors, padding and Python's warnings, which each process prints once, and with a tilde for each
+    time, which is the same in two runs by chance alone."""
+    plain = _BACKSPACES.sub("", _ESCAPE.sub("", text))
+    printed = _WARNING.sub("", plain).split("\n")
     lines = [line.rstrip("\r").rpartition("\r")[2].rstrip() for line in printed]
-    return [_TIME.sub("~", line) for line in lines if line]
+    return [" ".join(_TIME.sub("~", line).split()) for line in lines if line]
 
 
 def first_difference(before: Outcome, after: Outcome) -> Difference | None:
