@@ -632,6 +632,7 @@ def program(body: str, seeded: bool = True) -> str:
     """The whole script."""
     return _HEAD.format(seed=_SEEDED if seeded else "") + body
 
+
 _COUNTED = """
 model = nn.Linear(6, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
