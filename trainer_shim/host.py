@@ -23,6 +23,8 @@ from trainer_shim.wire import Connection, FrameError, Message
 from trainer_shim.worker import Launch
 
 _FORGOTTEN_SECONDS = 24 * 3600.0
+# Without a program a host is of use only while its daemon is about to ask something of it.
+_EMPTY_SECONDS = 60.0
 
 
 class Host:
@@ -220,9 +222,7 @@ class Host:
     def _timeout(self) -> float | None:
         times = [self.trial.deadline()]
         if not self._attached:
-            resting = self._rested or self.trial.phase in ("idle", "ended")
-            wait = _FORGOTTEN_SECONDS if resting else self.spec.orphan_seconds
-            times.append(self._alone_since + wait)
+            times.append(self._alone_since + self._patience_seconds)
         due = [time for time in times if time is not None]
         return max(0.0, min(due) - boottime()) if due else None
 
@@ -231,13 +231,27 @@ class Host:
         if self._attached:
             return
         alone = now - self._alone_since
-        if alone >= _FORGOTTEN_SECONDS:
+        if alone < self._patience_seconds:
+            return
+        if self._rested or self._is_empty:
             self._quit = True
-        elif alone >= self.spec.orphan_seconds and not self._rested:
+        else:
             # Nobody looks after the trial: a checkpoint if it has one to give, else parked.
             self._rested = True
             if self.trial.phase == "running" or self.trial.can_be_rebuilt:
                 self.trial.suspend("checkpoint", self.trial.lease_grace, "orphan")
+
+    @property
+    def _is_empty(self) -> bool:
+        """Whether there is no program: what it came to is written down for any daemon to read."""
+        return self.trial.phase in ("idle", "ended")
+
+    @property
+    def _patience_seconds(self) -> float:
+        """How long a daemon is waited for."""
+        if self._is_empty:
+            return _EMPTY_SECONDS
+        return _FORGOTTEN_SECONDS if self._rested else self.spec.orphan_seconds
 
     def _leave(self) -> None:
         """In the forked child: close what belongs to the host."""

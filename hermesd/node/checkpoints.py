@@ -31,6 +31,8 @@ MANIFEST = "manifest.json"
 SUM = "sum"  # in a manifest: the hash of all else that it says
 MANIFEST_LIMIT_BYTES = 16 << 20
 KEPT = 2
+# What the system says of a file that is not there; whatever else it says may be over soon.
+_MISSING = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 _REFUSED = ".refused"  # in a checkpoint that a program could not go on from once
 LENT = ".lent"  # in the checkpoint that another node asked for last
 MARKS = (_REFUSED, LENT)  # a node's own notes on a checkpoint, beside what was saved
@@ -77,7 +79,8 @@ def disk_fact(folder: Path) -> str:
 
 
 def verified(path: Path) -> Found:
-    """The checkpoint at `path`, every file hashed. Raises Damaged."""
+    """The checkpoint at `path`, every file hashed. Raises Damaged; OSError where the disk does not
+    let it be read now, which says nothing about it."""
     manifest, digest = _manifest(path)
     files = manifest["files"]
     for name, expected in files.items():
@@ -86,7 +89,7 @@ def verified(path: Path) -> Found:
             raise Damaged(f"{path}: {name} lies outside")
         try:
             found = _measure(file)
-        except OSError as error:
+        except _MISSING as error:
             raise Damaged(f"{path}: {name}: {error.strerror}") from None
         if found != expected:
             raise Damaged(f"{path}: {name} is {found}, its manifest says {expected}")
@@ -237,7 +240,7 @@ def _manifest(path: Path) -> tuple[dict[str, Any], str]:
         with open(path / MANIFEST, "rb") as file:
             body = file.read(MANIFEST_LIMIT_BYTES)
         manifest = json.loads(body)
-    except (OSError, ValueError, RecursionError) as error:
+    except (*_MISSING, ValueError, RecursionError) as error:
         raise Damaged(f"{path}: no readable manifest: {error}") from None
     if not isinstance(manifest, dict) or not _is_sound(manifest):
         raise Damaged(f"{path}: its manifest names no step and files")

@@ -26,10 +26,16 @@ from hermesd.core.node_actions import (
     Tell,
     Watch,
 )
-from hermesd.core.node_messages import Failed
+from hermesd.core.node_messages import Assignment, Failed
+from hermesd.node.burial import BURIAL_SECONDS, end_strays
 from hermesd.node.folder import BadTrial, TrialFolder, Unreadable, journalled, rebuilt
+from hermesd.node.persistence import until_done
 from hermesd.node.site import Site
 from hermesd.node.trainer import Settle, Trainer
+
+# A disk that cannot be read for longer holds up the node's other trials.
+READING_SECONDS = 10.0
+DISMISSAL_SECONDS = 3 * BURIAL_SECONDS
 
 log = structlog.get_logger()
 
@@ -102,12 +108,25 @@ class Crew:
         async with asyncio.TaskGroup() as tasks:
             for folder in journalled(self._trials, self._sockets):
                 tasks.create_task(self._adopt(folder))
+        await until_done(self._end_strays, "leftovers of other trials are not ended")
+
+    async def _end_strays(self) -> None:
+        """End what no run is known of: what a daemon before this one could not end, say."""
+        node, known = self._site.shim.parent, set(self._trainers)
+        if pids := await asyncio.to_thread(end_strays, self._trials, node, known):
+            log.warning("ended what was left of trials that are over", pids=sorted(pids))
 
     async def _adopt(self, folder: TrialFolder) -> None:
         trainer = self._trainer(folder.trial)
+
+        async def read() -> Assignment | None:
+            return await asyncio.to_thread(folder.journalled)
+
         try:
-            assignment = folder.journalled()
-        except Unreadable as error:
+            assignment = await until_done(
+                read, "a run cannot be read", seconds=READING_SECONDS, trial=folder.trial
+            )
+        except (Unreadable, OSError) as error:
             log.error("a run is lost", reason=str(error))
             await trainer.abandon()
             return
@@ -116,9 +135,11 @@ class Crew:
             await trainer.adopt(assignment)
 
     async def dismiss(self) -> None:
-        """Have every host end itself and what it has."""
-        for trainer in list(self._trainers.values()):
-            await trainer.dismiss()
+        """Have every host end itself and what it has, as far as that is possible soon."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DISMISSAL_SECONDS), asyncio.TaskGroup() as tasks:
+                for trainer in self._trainers.values():
+                    tasks.create_task(trainer.dismiss())
 
     def _trainer(self, trial: TrialId) -> Trainer:
         """Who looks after the trial. Raises BadTrial."""

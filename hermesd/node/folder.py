@@ -100,11 +100,12 @@ class TrialFolder:
         self.rebuilt = False
 
     def journalled(self) -> Assignment | None:
-        """The run whose outcome the head may not have; None without one. Raises Unreadable."""
+        """The run whose outcome the head may not have; None without one. Raises Unreadable,
+        OSError."""
         return self._read("run.pb")
 
     def last(self) -> Assignment | None:
-        """The newest run ever journalled here. Raises Unreadable."""
+        """The newest run ever journalled here. Raises Unreadable, OSError."""
         return self._read("run.pb") or self._read("last.pb")
 
     def _read(self, name: str) -> Assignment | None:
@@ -113,14 +114,15 @@ class TrialFolder:
             found = wire.launch_from_proto(pb.Launch.FromString(path.read_bytes()))
         except FileNotFoundError:
             return None
-        except (OSError, DecodeError, wire.Malformed) as error:
+        except (IsADirectoryError, DecodeError, wire.Malformed) as error:
             raise Unreadable(f"{path}: {error}") from None
         if found.run.trial != self.trial:
             raise Unreadable(f"{path}: it speaks of {found.run}")
         return found
 
     def set_aside(self) -> list[Path]:
-        """Rename what cannot be read of the journal, for people to look at; the new names."""
+        """Rename what is read of the journal and makes no sense, for people to look at; the new
+        names. Raises OSError for what the disk does not let us read: that may be whole."""
         renamed = []
         for name in ("run.pb", "last.pb"):
             try:
@@ -161,7 +163,8 @@ class TrialFolder:
         return last[0] if last and last[0]["kind"] in _TERMINAL else None
 
     def last_words(self, attempt: int) -> list[Frame]:
-        """What the host wrote down of this attempt: its reports, then its outcome if it has one."""
+        """What the host wrote down of this attempt: its reports, then its outcome if it has one.
+        Raises OSError."""
         written = [event for event in self._written() if event.get("attempt") == attempt]
         outcomes = [event for event in written if event.get("kind") in _TERMINAL]
         return [event for event in written if event.get("kind") == "reported"] + outcomes[-1:]
@@ -178,7 +181,7 @@ class TrialFolder:
         """What the hosts of the trial wrote down, oldest first."""
         try:
             lines = (self.path / "events.jsonl").read_bytes().splitlines()
-        except OSError:
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return
         for line in lines:
             with suppress(ValueError, RecursionError):  # the last line, torn by a crash

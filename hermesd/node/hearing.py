@@ -108,15 +108,16 @@ class Hearing:
         """The host is no more: what it wrote down of the end, or else that the run is lost; before
         that, what it wrote down of the run's reports.
 
-        Raises Nonsense.
+        Raises Nonsense; OSError, with nothing said yet, while it cannot be read.
         """
         run = self.assignment.run
         words = await asyncio.to_thread(self._folder.last_words, run.attempt)
+        has_ended = bool(words) and words[-1]["kind"] in _OUTCOMES
+        newest = None if has_ended else await asyncio.to_thread(self._newest_backed)
         for frame in words:  # all at once: nothing leaves for the head while a daemon takes over
             await self._pass_on(frame)
-        if words and words[-1]["kind"] in _OUTCOMES:
+        if has_ended:
             return
-        newest = await asyncio.to_thread(self._newest_backed)
         if newest is not None:
             self._site.say(Saved(run, checkpoint_of(newest.frame, run, self._site.node)))
         await self._site.release(self.assignment.launch.devices, self.worker_pids)

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+# What the system says of a process that has ended.
+_GONE = (FileNotFoundError, ProcessLookupError)
 _OWN_MEMORY = ("RssAnon:", "RssShmem:")
 
 
@@ -40,7 +42,7 @@ def _birth(pid: int) -> int:
     """When a process was started; 0 if there is none of that number."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
+    except _GONE:
         return 0
     return int(text[text.rindex(")") + 2 :].split()[19])
 
@@ -68,19 +70,20 @@ def kill(pids: Iterable[int]) -> None:
 
 
 def kill_those(are_meant: Callable[[int], bool]) -> set[int]:
-    """SIGKILL to every process but this one of which that is so; their ids."""
+    """SIGKILL to every process but this one of which that is so; their ids. Raises OSError if the
+    system does not let all be looked at."""
     killed = set()
     for pid in _table().keys() - {os.getpid()}:
         try:
             fd = os.pidfd_open(pid)
-        except OSError:
+        except _GONE:
             continue
         try:
             # Opened first: if the number has passed to another since, the signal reaches nobody.
             if are_meant(pid):
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
                 killed.add(pid)
-        except OSError:
+        except (*_GONE, PermissionError):
             continue  # it is gone, or somebody else's
         finally:
             os.close(fd)
@@ -120,7 +123,7 @@ def parent(pid: int) -> int | None:
     """Who started a process, or took it over; None if it has ended."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
+    except _GONE:
         return None
     return int(text[text.rindex(")") + 2 :].split()[1])
 
@@ -152,7 +155,7 @@ def _table() -> dict[int, tuple[int, int]]:
             continue
         try:
             text = (entry / "stat").read_text()
-        except OSError:
+        except (*_GONE, PermissionError):
             continue
         state, parent, _, sid = text[text.rindex(")") + 2 :].split()[:4]
         if state not in "ZX":

@@ -32,6 +32,7 @@ from hermesd.node.burial import BURIAL_SECONDS, bury
 from hermesd.node.folder import TrialFolder
 from hermesd.node.hearing import Hearing
 from hermesd.node.hostlink import HostLink
+from hermesd.node.persistence import until_done
 from hermesd.node.prepare import NotStarted, Superseded, cores_of
 from hermesd.node.reasons import FORESEEN, words_of
 from hermesd.node.site import Site
@@ -198,11 +199,11 @@ class Trainer:
 
     async def _adopt(self, assignment: Assignment, hearing: Hearing) -> None:
         run, say = assignment.run, self._site.say
-        link = await hostlink.attach(self._folder.socket, 0)
+        link = await self._reach_host(0)
         if link is None:
             say(Found(assignment, "parked" if self._folder.parked else "ended", 0))
             await self._bury(None)
-            await hearing.hear_death()
+            await self._hear_death(hearing)
             return
         self._link, said = link, link.attached
         self._hold(link, assignment)
@@ -229,7 +230,7 @@ class Trainer:
     async def abandon(self) -> None:
         """End what is left of a run that its journal no longer names: for the head it is lost."""
         try:
-            self._link = await hostlink.attach(self._folder.socket, 0)
+            self._link = await self._reach_host(0)
             await self.dismiss()
             await self._bury(None)
             for kept in self._folder.set_aside():
@@ -255,14 +256,25 @@ class Trainer:
         self._link = None
         if self._dismissed:
             return
-        again = await hostlink.attach(self._folder.socket, hearing.seen)
+        again = await self._reach_host(hearing.seen)
         if again is not None:
             self._listen_to(again, hearing)
             if self._dismissed:
                 again.send("quit")
             return
         await self._bury(None)
-        await hearing.hear_death()
+        await self._hear_death(hearing)
+
+    async def _reach_host(self, after: int) -> HostLink | None:
+        """The link to the trial's host; None where there is none, as far as the system can say."""
+
+        async def attach() -> HostLink | None:
+            return await hostlink.attach(self._folder.socket, after)
+
+        return await until_done(attach, "its host cannot be asked", trial=self._folder.trial)
+
+    async def _hear_death(self, hearing: Hearing) -> None:
+        await until_done(hearing.hear_death, "its end cannot be read", trial=self._folder.trial)
 
     # -- ending ----------------------------------------------------------------------------------
 
@@ -274,7 +286,7 @@ class Trainer:
             try:
                 async with asyncio.timeout(BURIAL_SECONDS):
                     await processes.exited(link.host_pid)
-            except TimeoutError:
+            except OSError:  # in time it has not ended, or it cannot be seen whether it has
                 await self._bury(link)
         await self._heard_all()
 
@@ -307,10 +319,7 @@ class Trainer:
         kind = (isinstance(error, NotStarted) and error.kind) or kind
         log.error("given up", run=str(run), error=words_of(error), exc_info=unforeseen)
         self._dismissed = True
-        try:
-            await self._bury(self._link)
-        except OSError as another:
-            log.error("not ended", run=str(run), error=words_of(another))
+        await self._bury(self._link)
         if self._link is not None:
             self._link.close()
         await self._heard_all()
