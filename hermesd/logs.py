@@ -60,9 +60,10 @@ class LossyFile(io.RawIOBase):
 def configure() -> None:
     """Set structlog and stderr up; lines carry the time only where nobody else adds it."""
     _hold_standard_descriptors()
-    sys.stderr = io.TextIOWrapper(
-        LossyFile(STDERR), encoding="utf-8", errors="backslashreplace", write_through=True
-    )
+    if sys.stderr is sys.__stderr__:  # else somebody has put another in its place
+        sys.stderr = io.TextIOWrapper(
+            LossyFile(STDERR), encoding="utf-8", errors="backslashreplace", write_through=True
+        )
     times = [] if "JOURNAL_STREAM" in os.environ else [structlog.processors.TimeStamper("iso")]
     structlog.configure(
         processors=[

@@ -284,5 +284,5 @@ class World:
 
 
 def tables(state: State) -> dict[str, object]:
-    """All that a replay must give back; `dirty` is what the scheduler has not looked at yet."""
-    return {name: value for name, value in vars(state).items() if name != "dirty"}
+    """All that a replay must give back; `dirty` and `ended` are the scheduler's own notes."""
+    return {name: value for name, value in vars(state).items() if name not in ("dirty", "ended")}

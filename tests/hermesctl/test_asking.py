@@ -41,7 +41,7 @@ MISUSES: dict[str, tuple[Callable[[Any], object], str]] = {
     "half a name": (lambda c: c.submit({"name": "\ud800"}), "name: .*: expected characters"),
     "half a key": (
         lambda c: c.submit({"parameters": {"\ud800": {"value": 1}}}),
-        "parameters: .*: expected keys of characters",
+        "parameters: .*: expected keys that are characters",
     ),
     "half a script": (lambda c: c.submit("\udcff.py"), "program: .*: expected characters"),
     "a number in the environment": (

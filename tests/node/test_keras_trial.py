@@ -64,7 +64,11 @@ async def test_suspended_in_both_tiers_it_ends_as_if_nothing_had_happened(
     )
     done = await head.hears(RunCompleted, third)
     assert done.step == 1200
-    assert losses(head, "moved/1") == losses(head, "plain/1")
+    moved, plain_losses = losses(head, "moved/1"), losses(head, "plain/1")
+    # A report has so many points at the most: on a fast machine not of every step.
+    both = moved.keys() & plain_losses.keys()
+    assert len(both) > 100
+    assert {step: moved[step] for step in both} == {step: plain_losses[step] for step in both}
     assert weights(node, "moved/1") == weights(node, "plain/1")
 
 
@@ -93,13 +97,13 @@ async def test_what_cannot_be_restored_twice_is_set_aside(
     assert [path.name for path in unusable.iterdir()] == [kept.id.rpartition("@")[2]]
 
 
-def losses(head: Head, trial: str) -> list[tuple[int, float]]:
-    """Every iteration's own loss."""
-    return [
-        point
+def losses(head: Head, trial: str) -> dict[int, float]:
+    """The own loss of each iteration that was reported."""
+    return {
+        step: value
         for report, points in head.points
         if report.run.trial == trial
         for series in points
         if series.metric == "loss"
-        for point in zip(series.steps, series.values, strict=True)
-    ]
+        for step, value in zip(series.steps, series.values, strict=True)
+    }
