@@ -82,7 +82,7 @@ class Agent:
         # there it could be asked for more. Raises CannotCapture.
         self.end: Callable[[], tuple[int, Capture]] | None = None
         self.ends_otherwise = False  # the end is more than its last step, so it is saved anyway
-        self.framework = "none"
+        self.framework, self.trains = "none", False
         self.level, self.reason = "park-only", "no boundaries seen yet"
         # Run again from its first line, the program has not come to its checkpoint's place yet:
         # the adapter that knows the checkpoint says so.
@@ -100,9 +100,10 @@ class Agent:
 
     # -- what adapters call --------------------------------------------------------------------
 
-    def hello(self, framework: str) -> None:
-        """Tell the host that this program has boundaries, or will have."""
-        self.framework = framework
+    def hello(self, framework: str, trains: bool = True) -> None:
+        """Tell the host that this program has boundaries, or will have. A framework may have been
+        imported for something else than to train (`trains` is False): another may follow it."""
+        self.framework, self.trains = framework, trains
         self._mailbox.send({"kind": "hello", "framework": framework})
 
     def fidelity(self, level: str, reason: str) -> None:

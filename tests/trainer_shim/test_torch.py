@@ -124,6 +124,16 @@ def test_a_loop_with_a_running_sum_is_never_called_exact(zygote: Zygote, tmp_pat
     assert manifest["fidelity"] == "parameters-exact"
 
 
+def test_the_framework_that_trains_is_the_one_that_is_named(zygote: Zygote, tmp_path: Path) -> None:
+    """What is imported besides trains nothing, as by PyTorch's writer for TensorBoard."""
+    runs = runs_of(zygote, tmp_path, "import tensorflow, keras\n" + programs.USUAL)
+    with runs.trial("named") as trial:
+        trial.start(limit=2)
+        trial.until("parked")
+        named = [event["framework"] for event in trial.events if event["kind"] == "fidelity"]
+    assert named[-1].startswith("torch ")
+
+
 def test_what_functions_under_execution_and_the_script_count_comes_back(
     zygote: Zygote, tmp_path: Path
 ) -> None:

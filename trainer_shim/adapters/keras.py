@@ -30,7 +30,7 @@ def install(agent: Agent) -> None:
             agent.hello(private.name())
             keras_plain.install(agent)
         return
-    agent.hello(private.framework())
+    agent.hello(private.framework(), trains=False)
     seeds.seed_keras()
     session = Session(agent)
     sown.leave_out(lambda: session.fit is not None)
@@ -51,6 +51,7 @@ def _hook_fit(session: Session) -> None:
             return original(model, *args, **kwargs)
         arguments = signature.bind(model, *args, **kwargs)
         arguments.apply_defaults()
+        session.agent.trains = True
         under_way = session.open(model, arguments)
         try:
             with torch_fits.aside(session.obstacle):

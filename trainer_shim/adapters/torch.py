@@ -201,7 +201,7 @@ class Session:
         self.objects.add(kind, one)
         if kind == "loader" and self.is_left_out():
             self.objects.inside.add(one)
-        if kind == "optimizer" and self.agent.framework == "none":
+        if kind == "optimizer" and not (self.agent.trains or self.is_left_out()):
             self.agent.hello(private.framework())
         if kind == "module" and isinstance(one, torch.nn.modules.lazy.LazyModuleMixin):
             self.obstacle(f"{type(one).__name__} has no parameters before its first batch")

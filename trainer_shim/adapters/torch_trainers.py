@@ -24,7 +24,7 @@ def install(package: str) -> None:
     if session is None:
         return
     agent = session.agent
-    if agent.framework == "none":
+    if not agent.trains:
         agent.hello(private.framework())  # it takes long from here to the first step
     reason = private.missing_of(package)
     if reason is not None:
