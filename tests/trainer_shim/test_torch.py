@@ -107,6 +107,28 @@ def test_several_suspends_in_one_run(
     assert runs.suspended(*steps) == undisturbed
 
 
+def test_what_training_has_come_to_is_a_file_of_its_own(zygote: Zygote, tmp_path: Path) -> None:
+    """Two programs that train the same differ in nothing there, whatever else they hold."""
+
+    def sums(held: float) -> dict[str, str]:
+        holding = f"running = 0.0; held = torch.full((9,), {held})"
+        body = programs.USUAL.replace("running = 0.0", holding)
+        folder = tmp_path / str(held)
+        folder.mkdir()
+        runs = runs_of(zygote, folder, body)
+        with runs.trial("held") as trial:
+            trial.start(limit=3)
+            trial.until("parked")
+            trial.suspend("checkpoint")
+            saved = trial.until("suspended")["checkpoint"]["path"]
+        files = json.loads((Path(saved) / "manifest.json").read_text())["files"]
+        return {name: str(entry["sha256"]) for name, entry in files.items()}
+
+    one, other = sums(7.0), sums(8.0)
+    assert one["torch.arrays"] == other["torch.arrays"]
+    assert one["torch.beside"] != other["torch.beside"]
+
+
 def test_a_loop_with_a_running_sum_is_never_called_exact(zygote: Zygote, tmp_path: Path) -> None:
     """Plain variables come back, but what else a loop keeps in Python is not known."""
     runs = runs_of(zygote, tmp_path, programs.USUAL)

@@ -1,7 +1,9 @@
 """The files of a checkpoint of PyTorch's state.
 
-Rule: one file of JSON and one of raw bytes, so reading a checkpoint from elsewhere runs none
-of its contents. What a Snapshot is given was copied already; it only writes.
+Rule: JSON and raw bytes, so reading a checkpoint from elsewhere runs none of its contents. What
+training has come to, the values of modules and optimizers, is a file of its own: two trainings are
+the same if that is, whatever else their programs had in hand. What a Snapshot is given was copied
+already; it only writes.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from trainer_shim.adapters.torch_pack import Tree
 
 _VERSION = 3
-_STATE, _ARRAYS = "torch.json", "torch.arrays"
+_STATE, _ARRAYS, _BESIDE = "torch.json", "torch.arrays", "torch.beside"
 _ALIGNED = 64
 
 State = dict[str, Any]
@@ -35,6 +37,10 @@ class Snapshot:
     def __init__(self, state: State) -> None:
         self._raws: list[Raw] = []
         self._numbers: dict[int, int] = {}
+        objects = state.get("objects", {})
+        for raw in _raws_of([objects.get("values"), objects.get("optimizers")]):
+            self._refer(raw)
+        self._trained = len(self._raws)
         whole = {"version": _VERSION, "state": state}
         self._text = json.dumps(whole, default=self._refer).encode()
 
@@ -51,17 +57,28 @@ class Snapshot:
         """Nothing: all was copied when this was made."""
 
     def write(self, builder: Builder) -> None:
-        """Write both files."""
+        """Write all files."""
         sizes = json.dumps([_size(raw) for raw in self._raws]).encode()
         builder.add(_STATE, [len(sizes).to_bytes(8, "big"), sizes, self._text])
-        builder.add(_ARRAYS, self._parts())
+        builder.add(_ARRAYS, _parts(self._raws[: self._trained]))
+        builder.add(_BESIDE, _parts(self._raws[self._trained :]))
 
-    def _parts(self) -> Iterator[memoryview | bytes]:
-        for raw in self._raws:
-            size = _size(raw)
-            if size:
-                yield memoryview((ctypes.c_char * size).from_address(raw.data.data_ptr()))
-            yield bytes(-size % _ALIGNED)
+
+def _raws_of(found: Any) -> Iterator[Raw]:
+    """Every Raw in a tree, in its order."""
+    if isinstance(found, Raw):
+        yield found
+    elif isinstance(found, (dict, list, tuple)):
+        for each in found.values() if isinstance(found, dict) else found:
+            yield from _raws_of(each)
+
+
+def _parts(raws: list[Raw]) -> Iterator[memoryview | bytes]:
+    for raw in raws:
+        size = _size(raw)
+        if size:
+            yield memoryview((ctypes.c_char * size).from_address(raw.data.data_ptr()))
+        yield bytes(-size % _ALIGNED)
 
 
 def _size(raw: Raw) -> int:
@@ -79,9 +96,11 @@ def load(folder: str) -> State | None:
     with open(path, "rb") as file:
         sizes = json.loads(file.read(int.from_bytes(file.read(8), "big")))
         text = file.read()
-    content = bytearray(os.path.getsize(os.path.join(folder, _ARRAYS)))
-    with open(os.path.join(folder, _ARRAYS), "rb") as file:
-        file.readinto(content)
+    content = bytearray()
+    for name in (_ARRAYS, _BESIDE):  # of earlier checkpoints all is in the first
+        if os.path.exists(os.path.join(folder, name)):
+            with open(os.path.join(folder, name), "rb") as file:
+                content += file.read()
     starts, position = [], 0
     for size in sizes:
         starts.append(position)
