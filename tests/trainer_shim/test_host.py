@@ -17,10 +17,8 @@ import pytest
 
 from tests.trainer_shim.conftest import MakeTrial
 from tests.trainer_shim.driving import Trial, Zygote, environment
-from trainer_shim import wire
+from trainer_shim import host, wire
 from trainer_shim.events import boottime
-from trainer_shim.host import Host
-from trainer_shim.spec import Spec
 
 # Every step multiplies the state: one lost or repeated shows in every later loss.
 LOOP = """
@@ -322,14 +320,14 @@ def test_a_trial_that_nobody_looks_after_rests_at_a_checkpoint(
 
 def test_a_host_without_a_program_waits_for_no_daemon_for_long(make_trial: MakeTrial) -> None:
     """What its program came to is written down; nobody else would ever end the host."""
-    trial = make_trial("")
-    host = Host(Spec.load(str(trial.spec)))
-    alone_since = boottime()
-    host._tick(alone_since + 50)
-    assert not host._quit
-    host._tick(alone_since + 70)
-    assert host._quit
-    host.trial.close()
+    impatient = "import sys; from trainer_shim import host; host._EMPTY_SECONDS = 0.1"
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"{impatient}; host.main(sys.argv[1:])", str(make_trial("").spec)],
+        env={**os.environ, "PYTHONHASHSEED": "0"},
+        cwd=Path(host.__file__).parents[1],
+        start_new_session=True,
+    )
+    assert process.wait() == 0
 
 
 def test_a_lease_says_how_long_its_last_checkpoint_may_take(make_trial: MakeTrial) -> None:
