@@ -27,6 +27,7 @@ from hermesctl.text import count, printable, size
 
 SIZE_BYTES_MAX = 256 << 20
 FILES_MAX = 20_000
+DEPTH_MAX = 200  # directories within each other: a node unpacks no more
 IGNORE_FILE = ".hermesignore"
 _LARGEST_SHOWN = 5
 # What the state directory of a head, of a node, or of both holds.
@@ -134,6 +135,7 @@ def _members(directory: Path, data: tuple[str, ...]) -> Iterator[_Member]:
                 continue
             if is_folder:
                 if not _holds(entry.path, _ENVIRONMENT_MARK, *_STATE_MARKS):
+                    _check_depth(name)
                     pending.append(name)
                 continue
             member = _member(directory, Path(entry.path), name)
@@ -174,6 +176,16 @@ def _member(root: Path, path: Path, name: str) -> _Member | None:
         )
     # What the program would read through the link is what travels.
     return _Member(path, name, path.stat(), None) if path.is_file() else None
+
+
+def _check_depth(name: str) -> None:
+    if name.count("/") >= DEPTH_MAX:
+        outermost = printable(name.partition("/")[0] + "/")
+        raise SnapshotError(
+            f"{outermost} holds more than {DEPTH_MAX} directories within each other, expected at "
+            f"most {DEPTH_MAX}; name {outermost} in {IGNORE_FILE}, or under `data:` if the program "
+            "reads it (it is then linked, not copied)"
+        )
 
 
 def _check_limits(directory: Path, members: list[_Member], size_bytes_max: int) -> None:

@@ -91,7 +91,7 @@ class Files:
         """Before the program, and what it is started by: have the folder look as at its beginning,
         if it is not `is_anew` that it begins."""
         if is_anew:
-            shutil.rmtree(self._aside, ignore_errors=True)
+            moving.remove_tree(self._aside)
         else:
             self.return_all()  # of a re-run that came to nothing
         self._elsewhere.clear()
@@ -189,11 +189,12 @@ class Files:
     ) -> None:
         """Put back each file that was set aside; into the same file, where that is `opened`, and
         beside one that another process is writing to."""
-        for folder, folders, names in os.walk(self._aside):
+        for folder, folders, names in moving.walk(self._aside):
             inside = os.path.normpath(
                 os.path.join(self._folder, os.path.relpath(folder, self._aside))
             )
-            os.makedirs(inside, exist_ok=True)
+            if not os.path.isdir(inside):  # seldom, for the program has usually made it again
+                os.makedirs(inside, exist_ok=True)
             links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
             for file_name in sorted((*names, *links), reverse=True):  # what is beside it first
                 kept, path = os.path.join(folder, file_name), os.path.join(inside, file_name)
@@ -217,7 +218,7 @@ class Files:
                 else:
                     moving.move(kept, path)
         if not missing_only:
-            shutil.rmtree(self._aside, ignore_errors=True)
+            moving.remove_tree(self._aside)
 
     # -- what a re-run does ------------------------------------------------------------------------
 

@@ -11,9 +11,11 @@ import errno
 import io
 import os
 import shutil
+from collections.abc import Iterator
 from typing import Any
 
 _replace, _make_link, _remove, opening = os.replace, os.link, os.remove, io.open
+_scan, _remove_shallow = os.scandir, shutil.rmtree
 
 
 def move(source: str, target: str) -> None:
@@ -55,7 +57,36 @@ def cut(path: str, size: int) -> None:
 
 def below(path: Any) -> list[str]:
     """The files of a folder."""
-    return [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
+    return [os.path.join(folder, name) for folder, _, names in walk(path) for name in names]
+
+
+def walk(root: Any) -> Iterator[tuple[str, list[str], list[str]]]:
+    """As `os.walk`, which before Python 3.12 can't go deeper than the stack."""
+    pending = [os.fsdecode(root)]
+    while pending:
+        path = pending.pop()
+        folders: list[str] = []
+        names: list[str] = []
+        try:
+            with _scan(path) as entries:
+                for entry in entries:
+                    (folders if entry.is_dir() else names).append(entry.name)
+        except OSError:
+            continue  # it went meanwhile, or nobody can look into it
+        yield path, folders, names
+        inside = (os.path.join(path, name) for name in reversed(folders))
+        pending += (each for each in inside if not os.path.islink(each))
+
+
+def remove_tree(path: str) -> None:
+    """Remove a folder, however deep it is, as far as that is possible."""
+    with contextlib.suppress(RecursionError):
+        _remove_shallow(path, ignore_errors=True)
+    if os.path.isdir(path):  # too deep for the stack, or for a descriptor for each level
+        quiet = [(os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)]
+        with contextlib.suppress(OSError):
+            command = ["rm", "-rf", "--", path]
+            os.waitpid(os.posix_spawnp("rm", command, os.environ, file_actions=quiet), 0)
 
 
 def free(path: str) -> str:

@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Union
 
-from trainer_shim import straight
+from trainer_shim import moving, straight
 
 VERSION = 1
 MANIFEST = "manifest.json"
@@ -25,6 +25,7 @@ _SUM = "sum"  # in a manifest: the hash of all else that it says
 _PARTIAL = ".partial"
 _FETCHED = ".fetched.partial"  # a node daemon brings it from another machine, and may go on with it
 _CHUNK = 1 << 20
+_DEPTH_MAX = 200  # folders within each other: what copies a checkpoint calls itself for each
 
 Buffer = Union[bytes, bytearray, memoryview]
 Fields = dict[str, Any]
@@ -55,7 +56,7 @@ class Builder:
         self._is_superseded = False
         self._sums: dict[str, Fields] = {}
         self._linked: dict[str, Fields] = {}  # the files of the checkpoints that some come from
-        shutil.rmtree(self.partial, ignore_errors=True)
+        moving.remove_tree(self.partial)
         os.makedirs(self.partial)
 
     @contextlib.contextmanager
@@ -64,7 +65,7 @@ class Builder:
         try:
             yield
         except BaseException:
-            shutil.rmtree(self.partial, ignore_errors=True)
+            moving.remove_tree(self.partial)
             raise
 
     def supersede(self) -> None:
@@ -116,6 +117,12 @@ class Builder:
         afterwards.
         """
         for folder, _, names in os.walk(self.partial):
+            inside = os.path.relpath(folder, self.partial)
+            if inside.count(os.sep) >= _DEPTH_MAX:
+                raise SnapshotError(
+                    f"the program saves folders within each other, {inside[:40]}..., more than the"
+                    f" {_DEPTH_MAX} that a checkpoint may hold"
+                )
             for file_name in names:
                 path = os.path.join(folder, file_name)
                 name = os.path.relpath(path, self.partial)
@@ -168,7 +175,7 @@ def sweep(parent: str) -> None:
     """Remove the checkpoints that nobody writes any more: those who did were killed."""
     for name in os.listdir(parent):
         if name.endswith(_PARTIAL) and not name.endswith(_FETCHED):
-            shutil.rmtree(os.path.join(parent, name), ignore_errors=True)
+            moving.remove_tree(os.path.join(parent, name))
 
 
 def verify(path: str) -> Fields:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from hermesd.core.history import USAGE, Ending, Failure
+from hermesd.core.history import WRONG_EVERYWHERE, Ending, Failure
 from hermesd.core.model import Phase, StudyId, Time
 from hermesd.core.placement import untried_beyond
 from hermesd.core.retrying import OnSameFailure, RetryAction
@@ -21,7 +21,7 @@ from hermesd.core.trial import Trial
 ENOUGH = 3
 STOPPED = "retry.on_same_failure: study"
 # How a program ends by itself: what a machine did to it, or its memory, may be another elsewhere.
-_OWN_ENDS = frozenset({"exception", "exit", "signal", USAGE})
+_OWN_ENDS = frozenset({"exception", "exit", "signal", *WRONG_EVERYWHERE})
 _ABOUT_THE_PLACE = (RetryAction.NOT_HERE, RetryAction.MORE_MEMORY, RetryAction.EXCLUDE_NODE)
 
 
@@ -79,9 +79,10 @@ def endings(state: Tables, trial: Trial, now: Time) -> Iterator[tuple[Trial, End
     """The end of each trial of the study, if the failure that this one just had stops that.
 
     It does once three trials have failed alike, where there is nowhere left that would tell more
-    of whose fault it is: one device, or one node, stops no study that another could run. What the
-    command line says wrongly is wrong everywhere. Nor does it while another trial has run for twice
-    as long as any of these: it may have come past that place, in a program that shows no steps.
+    of whose fault it is: one device, or one node, stops no study that another could run. A wrong
+    command line, or code that can't be unpacked, is wrong everywhere. Nor does it while another
+    trial has run for twice as long as any of these: it may have come past that place, in a program
+    that shows no steps.
     """
     study = state.studies[trial.spec.study]
     failure = trial.failures[-1] if trial.failures else None
@@ -93,7 +94,7 @@ def endings(state: Tables, trial: Trial, now: Time) -> Iterator[tuple[Trial, End
     if len(alike) < ENOUGH:
         return
     places = {old.device for each in alike for old in each.failures if old.programs}
-    if failure.error_kind != USAGE and untried_beyond(state, trial, places):
+    if failure.error_kind not in WRONG_EVERYWHERE and untried_beyond(state, trial, places):
         return
     longest = max(each.served_seconds for each in alike)
     active = [state.trials[name] for name in state.active[study.id]]

@@ -6,7 +6,14 @@ from typing import NamedTuple
 
 from hermesd.core.change import replace
 from hermesd.core.events import RunCompleted, RunEvent, RunFailed
-from hermesd.core.history import RESTORE, STALLED, TAKEN_AWAY, USAGE, Ending, Failure
+from hermesd.core.history import (
+    RESTORE,
+    STALLED,
+    TAKEN_AWAY,
+    WRONG_EVERYWHERE,
+    Ending,
+    Failure,
+)
 from hermesd.core.model import Phase, Study, Time
 from hermesd.core.retrying import OUT_OF_DEVICE_MEMORY, OnStall, RetryAction, ruled
 from hermesd.core.strikes import one_line
@@ -80,7 +87,8 @@ def blamed(trial: Trial, event: RunFailed, study: Study, left: Prospects, now: T
     failure does not end while a place is untried: no single device ends it, and no single node.
     The study's rules come before all that, and one of ours after them: what found a device's own
     memory full is tried again where there is more, as long as there is such a device. Arguments
-    that the program refused are wrong on every device, and end the trial at once. But the same
+    that the program refused, and code that can't be unpacked, are wrong on every device, and end
+    the trial at once. But the same
     error again, on another node than one that a rule has excluded for it, is the program's own. A
     trial that has its result, and was only to go on from there, ends at the first failure that is
     not the machine's.
@@ -109,7 +117,7 @@ def blamed(trial: Trial, event: RunFailed, study: Study, left: Prospects, now: T
         return _ended_if(trial, True, event.detail)
     if failure.ruled is RetryAction.NO_RETRY:
         return _ended_if(trial, True, event.detail, "retry.rules: no_retry")
-    if failure.error_kind == USAGE and failure.ruled is None:
+    if failure.error_kind in WRONG_EVERYWHERE and failure.ruled is None:
         return _ended_if(trial, True, event.detail)
     if failure.ruled is RetryAction.NOT_HERE and not left.elsewhere:
         words = "retry.rules: not_here, and there is no other device for it"

@@ -39,6 +39,10 @@ TAKEN_AWAY = MACHINES_FAULT | {OUT_OF_MEMORY, "signal"}
 NOT_WRITTEN = "it could not be written down"
 # The program refused its arguments, which are the same wherever it runs.
 USAGE = "usage"
+# Its code cannot be unpacked, on whichever machine.
+CODE = "code"
+# What is wrong with the study itself, and would go wrong on any device.
+WRONG_EVERYWHERE = frozenset({USAGE, CODE})
 # It came to no further step, and its study wants it ended then.
 STALLED = "stalled"
 # A checkpoint's: the trial goes on from the one before.

@@ -14,7 +14,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import TypeAlias
 
-from hermesd.core.history import LOST, NOT_FETCHED, UNMET, USAGE, Failure, Strike
+from hermesd.core.history import LOST, NOT_FETCHED, UNMET, WRONG_EVERYWHERE, Failure, Strike
 from hermesd.core.model import DeviceId, Phase, Place, StudyId, Time, TrialId
 from hermesd.core.retrying import RetryAction
 from hermesd.core.tables import Tables
@@ -38,12 +38,12 @@ def note(state: Tables, trial: Trial) -> None:
     for another reason nothing can be told, nor of an error for which its study has a rule that is
     about the trial, nor of a checkpoint that could not be had from elsewhere: which of two machines
     broke the way between them is not known. Nor of what its study needs of a node and does not find
-    there, nor of arguments that its program does not take.
+    there, nor of code or arguments that are wrong everywhere.
     """
     failure = trial.failures[-1]
     if failure.ruled in _ABOUT_THE_TRIAL or failure.restores:
         return
-    if failure.error_kind in (NOT_FETCHED, UNMET, USAGE):
+    if failure.error_kind in {NOT_FETCHED, UNMET, *WRONG_EVERYWHERE}:
         return
     if trial.phase.final and trial.phase is not Phase.FAILED:
         return

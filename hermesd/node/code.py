@@ -18,9 +18,14 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
+from hermesd.core.history import CODE
+from hermesd.node import trees
+
 # What the packer of a client allows, in bytes and in files.
 SIZE_BYTES_MAX = 256 << 20
 FILES_MAX = 20_000
+# Directories within each other: copying calls itself for each, and has an end there.
+DEPTH_MAX = 200
 # What an archive holds beside: headers and padding of each entry, and its end.
 _ENTRY_BYTES = 4096
 PARTIAL = "partial-"
@@ -41,6 +46,12 @@ _SCAN_LIMIT_BYTES = 4 << 20
 
 class CodeError(Exception):
     """A snapshot that cannot be used; says why."""
+
+
+class BadCode(CodeError):
+    """One that cannot be used on any machine."""
+
+    kind = CODE
 
 
 def is_snapshot(path: Path) -> bool:
@@ -92,7 +103,7 @@ def _unpack(file: IO[bytes], target: Path, sha256: str) -> None:
         with tarfile.open(fileobj=file, mode="r:") as archive:
             archive.extractall(target, members=_bounded(archive), filter="data")
     except (tarfile.TarError, EOFError, OverflowError, ValueError) as error:
-        raise CodeError(f"code snapshot {sha256}: {error}") from None
+        raise BadCode(f"code snapshot {sha256}: {error}") from None
 
 
 def _bounded(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
@@ -100,6 +111,11 @@ def _bounded(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     size = 0
     for count, member in enumerate(archive, 1):
         size += max(0, member.size)
+        if (depth := member.name.count("/")) > DEPTH_MAX:
+            where = f"{member.name[:40]}..."
+            raise tarfile.TarError(
+                f"{where!r} lies {depth} directories deep, expected at most {DEPTH_MAX}"
+            )
         if count > FILES_MAX:
             raise tarfile.TarError(f"more than {FILES_MAX} files")
         if size > SIZE_BYTES_MAX:
@@ -133,16 +149,17 @@ def working_copy(snapshot: Path | None, target: Path, origin: str, data: Iterabl
         link.parent.mkdir(parents=True, exist_ok=True)
         if not link.is_symlink() and not link.exists():
             link.symlink_to(source)
-    shutil.rmtree(target, ignore_errors=True)
+    trees.remove(target)
     os.rename(partial, target)
 
 
 def framework_of(folder: Path) -> str | None:
     """The framework whose name the Python files of a program mention, `keras` first."""
     text = b""
-    for path in sorted(folder.rglob("*.py")):
+    for path in sorted(entry.path for entry in trees.walk(folder) if entry.name.endswith(".py")):
         if len(text) > _SCAN_LIMIT_BYTES:
             break
-        if path.is_file():
-            text += path.read_bytes()[:_SCAN_LIMIT_BYTES]
+        if os.path.isfile(path):
+            with open(path, "rb") as file:
+                text += file.read(_SCAN_LIMIT_BYTES)
     return next((name for name, word in _FRAMEWORKS.items() if word.search(text)), None)

@@ -8,11 +8,11 @@ tells which attempt was the newest. A journal that cannot be read is set aside, 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import re
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,6 +23,7 @@ from google.protobuf.message import DecodeError
 from hermesd import wire
 from hermesd.core.model import TrialId
 from hermesd.core.node_messages import Assignment
+from hermesd.node import trees
 from hermesd.node.frames import Frame
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 
@@ -71,8 +72,9 @@ class TrialFolder:
         for a checkpoint or an outcome of this one.
         """
         if self.identity != identity:
+            trees.remove(self.path)
             if self.path.exists():
-                shutil.rmtree(self.path)
+                raise OSError(errno.ENOTEMPTY, "it cannot be removed", str(self.path))
             self._store("identity", identity.encode())
 
     @property
@@ -200,7 +202,7 @@ class TrialFolder:
 
     def forget(self) -> None:
         """Remove everything of the trial."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        trees.remove(self.path)
         self.socket.unlink(missing_ok=True)
 
 

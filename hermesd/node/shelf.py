@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import grpc
 import structlog
 
-from hermesd.node import code, venvs
+from hermesd.node import code, trees, venvs
 from hermesd.node.clock import boottime
 from hermesd.node.folder import Unreadable, folders
 
@@ -51,7 +49,7 @@ class Shelf:
         self._fetching: dict[str, asyncio.Lock] = {}
         self._looked = 0.0
         for left in self.code.glob(f"{code.PARTIAL}*"):
-            shutil.rmtree(left, ignore_errors=True)
+            trees.remove(left)
 
     async def snapshot(self, sha256: str) -> Path | None:
         """The unpacked snapshot of this name, None for the empty name; fetched from the head,
@@ -116,19 +114,16 @@ def _whole(folder: Path, is_whole: Callable[[Path], bool]) -> Iterator[Path]:
 def _remove(path: Path) -> None:
     """Under another name, as what is left of it if we are killed is not what the name says."""
     aside = path.with_name(f"{code.PARTIAL}{path.name}")
-    shutil.rmtree(aside, ignore_errors=True)
+    trees.remove(aside)
     with contextlib.suppress(OSError):
         path.rename(aside)
-    shutil.rmtree(aside, ignore_errors=True)
+    trees.remove(aside)
 
 
 def _size(path: Path) -> int:
     """Bytes that the files below take on disk."""
     total = 0
-    for folder, _, names in os.walk(path):
-        for name in names:
-            try:
-                total += os.lstat(os.path.join(folder, name)).st_blocks * 512
-            except OSError:
-                continue  # it went meanwhile, or nobody can tell
+    for entry in trees.walk(path):
+        with contextlib.suppress(OSError):  # it went meanwhile, or nobody can tell
+            total += entry.stat(follow_symlinks=False).st_blocks * 512
     return total

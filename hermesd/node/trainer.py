@@ -29,6 +29,7 @@ from hermesd.core.node_actions import (
 from hermesd.core.node_messages import Assignment, Failed, Found, Gone, Left
 from hermesd.node import hostlink, processes, starting
 from hermesd.node.burial import BURIAL_SECONDS, bury
+from hermesd.node.code import BadCode
 from hermesd.node.folder import TrialFolder
 from hermesd.node.hearing import Hearing
 from hermesd.node.hostlink import HostLink
@@ -316,7 +317,7 @@ class Trainer:
         """End the trial's run here and say why; whatever it is costs nobody else."""
         run, devices = hearing.assignment.run, hearing.assignment.launch.devices
         unforeseen = None if isinstance(error, FORESEEN) else error
-        kind = (isinstance(error, NotStarted) and error.kind) or kind
+        kind = (isinstance(error, NotStarted | BadCode) and error.kind) or kind
         log.error("given up", run=str(run), error=words_of(error), exc_info=unforeseen)
         self._dismissed = True
         await self._bury(self._link)

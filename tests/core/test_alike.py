@@ -9,7 +9,7 @@ import pytest
 
 from hermesd.core.change import replace
 from hermesd.core.events import Retried, RunFailed, Submitted
-from hermesd.core.history import USAGE
+from hermesd.core.history import CODE, USAGE
 from hermesd.core.model import Phase, Plugin, Scalar, Stage
 from hermesd.core.retrying import OnSameFailure, RetryAction, RetryRule
 from tests.core.playbook import (
@@ -82,6 +82,14 @@ def test_arguments_that_a_program_refuses_end_the_trial_at_its_first_try() -> No
     book.tell(failed("s/0#1", ARGUMENTS.format(1), USAGE))
     assert book.trial("s/0").phase is Phase.FAILED
     assert not book.state.strikes, "no device is held to account for it"
+
+
+def test_code_that_cannot_be_unpacked_is_fetched_by_three_trials_once_each() -> None:
+    book = play(5, devices=1, on_same_failure=STUDY)
+    for number in range(3):
+        book.tell(failed(f"s/{number}#1", "code snapshot 12ab: too deep", CODE))
+    assert phases(book) == [Phase.FAILED] * 3 + [Phase.STOPPED] * 2
+    assert not book.state.strikes
 
 
 def test_values_that_the_error_quotes_do_not_make_it_another_error() -> None:

@@ -13,6 +13,7 @@ from hermesctl.errors import SnapshotError
 from hermesctl.ignore_rules import IgnoreRules
 from hermesctl.regular_files import open_regular
 from hermesctl.snapshot import snapshot
+from tests.deep_trees import dig
 
 
 def names(directory: Path, *data: str) -> list[str]:
@@ -137,6 +138,16 @@ def test_a_snapshot_that_is_too_large_names_its_largest_entries(tmp_path: Path) 
     assert "Largest: video.mp4 (8.8 KiB), weights/ (4.9 KiB), train.py (8 B)" in str(caught.value)
     with snapshot(tmp_path, ("weights",), size_bytes_max=10_000) as packed:
         assert packed.files == 2
+
+
+def test_directories_without_end_are_refused_by_name_and_can_be_left_out(tmp_path: Path) -> None:
+    write(tmp_path, "train.py")
+    dig(tmp_path / "data", 600)
+    with pytest.raises(SnapshotError, match=r"data/ holds more than 200 .*\.hermesignore"):
+        names(tmp_path)
+    assert names(tmp_path, "data") == ["train.py"]
+    write(tmp_path, "d/" * 200 + "deep.py")
+    assert len(names(tmp_path, "data")) == 2
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")

@@ -288,8 +288,9 @@ def launch(head: Head, tmp_path: Path) -> Callable[..., RunId]:
         sources: tuple[Source, ...] = (),
         result: str = "",
         stalled: OnStall = OnStall.TELL,
+        beside: tuple[str, ...] = (),
     ) -> RunId:
-        code = blob({"train.py": program})
+        code = blob({"train.py": program, **dict.fromkeys(beside, "")})
         name = hashlib.sha256(code).hexdigest()
         head.blobs[name] = code
         run = RunId(trial, attempt)

@@ -10,6 +10,7 @@ import pytest
 
 from hermesctl import snapshot
 from hermesd.node import code
+from tests.deep_trees import TOO_DEEP, dig
 
 
 def archive(*members: tarfile.TarInfo, content: bytes = b"print(1)\n") -> bytes:
@@ -86,6 +87,7 @@ async def test_a_path_from_the_root_stays_inside(tmp_path: Path) -> None:
 def test_a_node_takes_what_a_client_packs_and_no_more() -> None:
     assert code.SIZE_BYTES_MAX == snapshot.SIZE_BYTES_MAX
     assert code.FILES_MAX == snapshot.FILES_MAX
+    assert code.DEPTH_MAX == snapshot.DEPTH_MAX
 
 
 async def test_an_archive_that_grows_too_large_is_refused(tmp_path: Path) -> None:
@@ -106,6 +108,29 @@ async def test_an_archive_of_too_many_files_is_refused(
         await fetch(archive(*files), tmp_path)
     assert list(tmp_path.iterdir()) == []
     assert (await fetch(archive(*files[:20]), tmp_path)).is_dir()
+
+
+async def test_the_deepest_tree_that_is_taken_can_be_worked_with(tmp_path: Path) -> None:
+    deepest = tarfile.TarInfo("d/" * code.DEPTH_MAX + "train.py")
+    unpacked = await fetch(archive(deepest, content=b"import keras"), tmp_path / "code")
+    code.working_copy(unpacked, tmp_path / "work", "/", ())
+    assert code.framework_of(tmp_path / "work") == "keras"
+
+
+async def test_a_deeper_tree_is_refused_for_good(tmp_path: Path) -> None:
+    deeper = tarfile.TarInfo("d/" * (code.DEPTH_MAX + 1) + "train.py")
+    with pytest.raises(code.BadCode, match="lies 201 directories deep, expected at most 200"):
+        await fetch(archive(deeper), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_what_a_program_has_dug_is_looked_through_and_replaced(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    dig(work, TOO_DEEP)
+    (work / "train.py").write_text("import torch")
+    assert code.framework_of(work) == "torch"
+    code.working_copy(None, work, "/", ())
+    assert list(work.iterdir()) == []
 
 
 async def test_a_download_without_end_is_cut_short(

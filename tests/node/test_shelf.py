@@ -12,6 +12,7 @@ from hermesd.core.node_messages import Assignment, Work
 from hermesd.node.code import CodeError
 from hermesd.node.folder import TrialFolder
 from hermesd.node.shelf import Shelf
+from tests.deep_trees import TOO_DEEP, dig
 
 NEEDED, STALE = "a" * 64, "b" * 64
 
@@ -70,6 +71,21 @@ async def test_beyond_that_nothing_is_started(root: Path) -> None:
     with pytest.raises(CodeError, match="disk_budget_bytes = 1000"):
         await Shelf(root, root / "run", 1000, nothing).snapshot(NEEDED)
     assert there(root) == {"needed", "work 2"}
+
+
+async def test_a_tree_that_a_program_has_dug_is_counted_and_goes(root: Path) -> None:
+    """However deep it is: the budget is looked at before any trial starts."""
+    dig(TrialFolder(root / "trials", root / "run", "digits/1").work, TOO_DEEP)
+    shelf = Shelf(root, root / "run", 250_000, nothing)
+    assert await shelf.snapshot(NEEDED) == root / "code" / NEEDED
+    assert there(root) == {"needed", "work 2"}
+
+
+def test_a_trial_with_such_a_tree_can_be_forgotten(root: Path) -> None:
+    folder = TrialFolder(root / "trials", root / "run", "digits/2")
+    dig(folder.work, TOO_DEEP)
+    folder.forget()
+    assert not folder.path.exists()
 
 
 async def test_what_is_being_made_is_left_alone(root: Path) -> None:

@@ -1,6 +1,7 @@
 """What goes wrong with one trial, on the disk or in what its host says, costs that trial alone."""
 
 import asyncio
+import inspect
 import json
 import os
 import signal
@@ -20,12 +21,22 @@ from hermesd.core.events import (
     RunStarted,
     RunSuspended,
 )
+from hermesd.core.history import CODE
 from hermesd.core.model import RunId, Tier
 from hermesd.node import hostlink, processes
 from hermesd.node.outbox import ROOM
+from hermesd.pb.hermes.v1 import node_pb2 as pb
+from tests.deep_trees import TOO_DEEP, dig
 
 from .conftest import CPU1, PROGRAM, SHORT, Head, Node, becomes, daemon_process, worker_of
 
+DIGGING = f"""
+import os
+from pathlib import Path
+{inspect.getsource(dig)}
+if not os.path.exists("data"):
+    dig(Path("data"), {TOO_DEEP})
+"""
 Launch = Callable[..., RunId]
 Running = Callable[..., Awaitable[RunId]]
 Suspended = Callable[..., Awaitable[RunSuspended]]
@@ -62,6 +73,28 @@ async def test_an_interpreter_that_is_not_there_is_said_in_a_line(
     failed = await head.hears(RunFailed, launch(python="/no/such/python3"))
     assert failed.error_kind == "unmet"
     assert failed.detail == "/no/such/python3: No such file or directory"
+
+
+async def test_code_that_no_machine_can_unpack_is_said_to_be_that(
+    head: Head, node: Node, launch: Launch
+) -> None:
+    failed = await head.hears(RunFailed, launch(beside=("d/" * 600 + "leaf.py",)))
+    assert failed.error_kind == CODE
+    assert "lies 600 directories deep, expected at most 200" in failed.detail
+
+
+async def test_a_tree_that_a_program_digs_costs_neither_it_nor_another_trial(
+    head: Head, node: Node, launch: Launch, running: Running, suspended: Suspended
+) -> None:
+    run = await running(program=DIGGING + PROGRAM)
+    checkpoint = (await suspended(run, Tier.CHECKPOINT)).checkpoint
+    await head.hears(RunCompleted, launch(trial="digits/2", argv=SHORT, device=CPU1))
+    after = len(head.events)
+    second = launch(attempt=2, checkpoint=checkpoint, program=DIGGING + PROGRAM)
+    await head.hears(Reported, second, after)
+    await suspended(second, Tier.CHECKPOINT)
+    head.send(pb.Forget(trials=[run.trial]))
+    await becomes(lambda: not folder_of(node.config).exists())
 
 
 async def test_a_full_disk_when_a_parked_trial_goes_on_costs_that_trial_alone(

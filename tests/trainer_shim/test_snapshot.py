@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermesd.node import checkpoints
+from tests.deep_trees import TOO_DEEP, dig
 from trainer_shim import snapshot
 
 FIELDS = {"trial": "t/1", "attempt": 1, "framework": "none", "fidelity": "author", "reason": ""}
@@ -125,6 +126,18 @@ def test_what_would_not_be_the_same_afterwards_is_not_taken_over(
         path.write_text("mine")
     with pytest.raises(snapshot.SnapshotError, match=name):
         builder.adopt()
+
+
+@pytest.mark.parametrize("depth", [250, TOO_DEEP])
+def test_folders_without_end_are_refused_and_removed(tmp_path: Path, depth: int) -> None:
+    builder = snapshot.Builder(str(tmp_path), "c")
+    dig(Path(builder.partial), depth)
+    with pytest.raises(snapshot.SnapshotError, match="the 200 that"), builder.or_nothing():
+        builder.adopt()
+    assert not list(tmp_path.iterdir())
+    dig(Path(builder.partial), depth)  # as one who was killed has left it
+    snapshot.sweep(str(tmp_path))
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_link_within_a_checkpoint_is_taken_over(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import json
 import re
-import shutil
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hermesd.core.node_messages import Work
-from hermesd.node import checkpoints, code, hostlink, processes
+from hermesd.node import checkpoints, code, hostlink, processes, trees
 from hermesd.node.environment import program_environment
 from hermesd.node.folder import TrialFolder
 from hermesd.node.frames import Frame
@@ -155,7 +154,7 @@ class Arm:
         folder = self._bench.folder
         with contextlib.suppress(OSError):
             self.outcome.output = shown(folder.output.read_bytes().decode(errors="replace"))
-        for path in folder.work.rglob("*"):
+        for path in (Path(entry.path) for entry in trees.walk(folder.work)):
             if path.is_file() and not path.is_symlink() and "__pycache__" not in path.parts:
                 with path.open("rb") as file:
                     digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -178,7 +177,7 @@ async def arm(bench: Bench, heard: Callable[[int], None]) -> AsyncIterator[Arm]:
     """
     folder, work = bench.folder, bench.work
     program = work.program
-    shutil.rmtree(folder.path, ignore_errors=True)
+    trees.remove(folder.path)
     folder.path.mkdir(parents=True)
     code.working_copy(bench.snapshot, folder.work, program.submit_directory, program.data)
     environment = program_environment(bench.environ, work, {}, (), folder.path)
