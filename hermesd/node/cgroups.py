@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -44,7 +45,11 @@ class Cgroups(Protocol):
         ...
 
     def remove(self, name: str) -> None:
-        """Take away the trial's empty groups."""
+        """Take away the trial's groups, if they are empty."""
+        ...
+
+    def sweep(self, kept: Collection[str] = ()) -> None:
+        """Take away the empty groups of all trials but those that are `kept`."""
         ...
 
 
@@ -64,6 +69,9 @@ class NoCgroups:
         return set()
 
     def remove(self, name: str) -> None:
+        pass
+
+    def sweep(self, kept: Collection[str] = ()) -> None:
         pass
 
 
@@ -119,6 +127,13 @@ class Hierarchy:
                 (self.root / name / path).rmdir()
         with contextlib.suppress(OSError):
             self.root.rmdir()  # the last trial's
+
+    def sweep(self, kept: Collection[str] = ()) -> None:
+        inside = list(self.root.iterdir()) if self.root.is_dir() else []
+        for name in (path.name for path in inside if path.is_dir()):
+            # A host may be there whose program is yet to enter its own group.
+            if name not in kept and not self.members(name):
+                self.remove(name)
 
 
 def detect(name: str) -> Cgroups:

@@ -58,6 +58,11 @@ class Crew:
         """Whether no trial is looked after."""
         return not self._trainers
 
+    @property
+    def cgroups(self) -> set[str]:
+        """The names of the groups of the trials that are looked after."""
+        return {self.folder(trial).cgroup for trial in self._trainers}
+
     def folder(self, trial: TrialId) -> TrialFolder:
         """Where a trial's files are. Raises BadTrial."""
         return TrialFolder(self._trials, self._sockets, trial)

@@ -125,6 +125,7 @@ class NodeLoop:
             )  # fmt: skip
             await self._giving.start(self._config)
             await self._crew.adopt()
+            self._given.sweep(self._crew.cgroups)
             # Twice: who is on a GPU is believed when seen again.
             for _ in range(2):
                 await self._manners.look()
@@ -217,6 +218,7 @@ class NodeLoop:
             lambda: self._crew.empty and not self._machine.live(), ACKNOWLEDGE_SECONDS
         )
         await self._crew.dismiss()
+        self._given.sweep()
 
     async def _comes(self, is_there: Callable[[], bool], seconds: float) -> bool:
         """Whether something comes true within some time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from hermesd.node.cgroups import Cgroups
@@ -22,6 +23,11 @@ class Provisions:
         """For people."""
         shared = (self.shared.fact,) if self.shared else ()
         return (self.cgroups.fact, *self.quotas.facts, *shared)
+
+    def sweep(self, kept: Collection[str] = ()) -> None:
+        """Take away what is left of groups of trials, but of those whose groups are `kept`."""
+        self.cgroups.sweep(kept)
+        self.quotas.sweep()
 
     @property
     def shared_name(self) -> str:

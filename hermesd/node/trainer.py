@@ -141,6 +141,7 @@ class Trainer:
                 self._folder.settle()
             case Forget():
                 await self.dismiss()
+                self._site.cgroups.remove(self._folder.cgroup)
                 self._site.unshare(self._folder.trial, self._folder.identity)
                 await asyncio.to_thread(self._folder.forget)
 

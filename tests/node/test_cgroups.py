@@ -82,6 +82,23 @@ def test_a_group_that_was_left_frozen_thaws(groups: Cgroups) -> None:
     assert switch.read_text().strip() == off
 
 
+async def test_groups_that_hold_nothing_go_but_for_those_that_are_kept(groups: Cgroups) -> None:
+    busy, kept, left = (groups.create(name) for name in ("t@1", "t@2", "t@3"))
+    assert busy
+    assert kept
+    assert left
+    sleeper = await asyncio.create_subprocess_exec("sleep", "1000")
+    (busy.host / "cgroup.procs").write_text(str(sleeper.pid))
+    groups.sweep({"t@2"})
+    assert busy.work.exists(), "the program of its host is to enter it"
+    assert kept.work.exists()
+    assert not left.host.parents[1].exists()
+    sleeper.kill()
+    await sleeper.wait()
+    groups.sweep()
+    assert not busy.host.parents[2].exists(), "the node's own group is the last to go"
+
+
 def test_a_trial_that_never_was_has_no_members(groups: Cgroups) -> None:
     groups.kill("none@1")
     groups.remove("none@1")

@@ -18,7 +18,8 @@ from hermesd.core.events import (
     RunSuspended,
 )
 from hermesd.core.model import RunId, Tier
-from hermesd.node import outbox
+from hermesd.node import cgroups, outbox
+from hermesd.node.daemon import group_name
 
 from .conftest import CPU0, CPU1, SHORT, Head, Node, becomes, daemon_process, host_of, worker_of
 
@@ -95,6 +96,41 @@ async def test_kill_9_of_everything_is_a_lost_run_with_its_checkpoint(
         assert kept is not None
         assert saved.checkpoint.id == kept.id
         assert (await head.hears(RunFailed, run)).error_kind == "lost"
+
+
+def groups_of(config: NodeConfig) -> Path:
+    """The cgroup that holds those of a node's trials; skips the test where there can be none."""
+    groups = cgroups.detect(group_name(config))
+    if not isinstance(groups, cgroups.Hierarchy):
+        pytest.skip(groups.fact)
+    return groups.root
+
+
+async def test_no_cgroup_stays_when_a_node_ends_whose_head_is_deaf(
+    head: Head, config: NodeConfig, running: Running, no_survivors: None
+) -> None:
+    groups = groups_of(config)
+    async with Node(config.model_copy(update={"at_stop": "end"})):
+        await head.hears(NodeJoined)
+        await running()
+        assert [path.name for path in groups.glob("*@*")] == ["digits@1"]
+        head.deaf = True
+    assert not groups.exists()
+
+
+async def test_a_cgroup_that_a_killed_node_has_left_goes_and_a_live_trial_s_stays(
+    head: Head, config: NodeConfig, running: Running, no_survivors: None
+) -> None:
+    groups = groups_of(config)
+    daemon = await daemon_process(config)
+    await head.hears(NodeJoined)
+    run = await running()
+    daemon.kill()
+    await daemon.wait()
+    (groups / "digits@2" / "run" / "work").mkdir(parents=True)
+    async with Node(config):
+        assert [live.run for live in (await head.hears(NodeJoined, count=2)).live] == [run]
+        assert [path.name for path in groups.glob("*@*")] == ["digits@1"]
 
 
 async def test_an_outcome_survives_the_death_of_all_who_knew_it(
