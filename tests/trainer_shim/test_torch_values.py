@@ -379,12 +379,14 @@ def test_a_checkpoint_holds_no_pickle(tmp_path: Path) -> None:
     assert sorted(path.name for path in saved.iterdir()) == [
         "manifest.json",
         "torch.arrays",
+        "torch.beside",
         "torch.json",
     ]
     content = (saved / "torch.json").read_bytes()
     length = int.from_bytes(content[:8], "big")
     assert json.loads(content[8 : 8 + length]) == [24]
     assert json.loads(content[8 + length :])["state"]["tree"]["dict"][0][0] == "a"
-    assert (saved / "torch.arrays").read_bytes()[:24] == bytes.fromhex(
+    assert (saved / "torch.arrays").read_bytes() == b"", "no module has a value in it"
+    assert (saved / "torch.beside").read_bytes()[:24] == bytes.fromhex(
         "000000000000000001000000000000000200000000000000"
     )
