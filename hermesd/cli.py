@@ -202,6 +202,10 @@ def local(
         asyncio.run(serve((state or state_home()).absolute(), slots))
     except LocalRefused as error:
         _refuse(str(error), IN_THE_WAY)
+    except PermissionError as error:
+        _refuse(not_permitted(error))
+    except OSError as error:
+        _refuse(str(error), PASSING)
 
 
 app.command()(answers.simulate)

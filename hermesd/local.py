@@ -15,7 +15,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -170,8 +170,8 @@ class Local:
         self.head = Child("head", (*head, "--embedded"), HEAD_STOP_SECONDS)
         self.node = Child("node", (*node, "--name", "local", "--embedded", *cpu), NODE_STOP_SECONDS)
 
-    async def run(self, stop: Awaitable[object]) -> None:
-        """Keep both running until `stop` is done. Raises LocalRefused."""
+    async def run(self, stop: asyncio.Event) -> None:
+        """Keep both running until `stop` is set. Raises LocalRefused, OSError."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with _alone(self._folder):
             try:
@@ -180,7 +180,7 @@ class Local:
                         tasks.create_task(self.head.keep(self._folder, self._tell)),
                         tasks.create_task(self._node_after_head()),
                     ]
-                    await stop
+                    await stop.wait()
                     await self._end()
                     for keeper in keepers:
                         keeper.cancel()
@@ -223,9 +223,9 @@ class Local:
 
 
 async def serve(folder: Path, slots: str | None) -> None:
-    """Run until SIGTERM or SIGINT. Raises LocalRefused."""
+    """Run until SIGTERM or SIGINT. Raises LocalRefused, OSError."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await Local(folder, slots).run(stop.wait())
+    await Local(folder, slots).run(stop)

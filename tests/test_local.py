@@ -110,6 +110,29 @@ async def test_a_log_that_cannot_be_written_ends_nobody(folder: Path) -> None:
         assert local.process.returncode is None
 
 
+async def refused(state: Path) -> str:
+    """What a local head says that ends at once; Python's own warnings are told, too."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-X", "dev", "-m", "hermesd.cli", "local", "--state", str(state)),
+        cwd=ROOT,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, said = await process.communicate()
+    assert process.returncode
+    return said.decode()
+
+
+async def test_a_second_one_and_a_file_in_its_place_are_refused_in_one_line(folder: Path) -> None:
+    (folder / "state").mkdir()
+    with (folder / "state" / "running.lock").open("w") as running:
+        fcntl.flock(running, fcntl.LOCK_EX)
+        said = await refused(folder / "state")
+    assert said == f"hermesd: {folder}/state: a local head runs here already\n"
+    (folder / "file").touch()
+    said = await refused(folder / "file")
+    assert said == f"hermesd: [Errno 17] File exists: '{folder}/file'\n"
+
+
 @contextmanager
 def small_disk(folder: Path) -> Iterator[None]:
     """A file system of a few megabytes at `folder`; skips the test where none can be mounted."""

@@ -7,8 +7,9 @@ full disk among others, costs this one trial: it is ended, and the head is told 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
+from functools import partial
 
 import structlog
 
@@ -154,7 +155,9 @@ class Trainer:
     async def _spawn(self, order: Spawn | Rebuild) -> None:
         run = order.assignment.run
         self._hearing = Hearing(self._site, self._folder, order.assignment)
-        start = self._guarded(self._hearing, self._start(order, self._hearing), "not_started")
+        start = self._guarded(
+            self._hearing, partial(self._start, order, self._hearing), "not_started"
+        )
         self._starting = self._site.tasks.create_task(start)
         await asyncio.wait({self._starting})
         ended, self._starting = self._starting.cancelled(), None
@@ -245,7 +248,7 @@ class Trainer:
 
     def _listen_to(self, link: HostLink, hearing: Hearing) -> None:
         self._link = link
-        listening = self._guarded(hearing, self._listen(link, hearing), "lost")
+        listening = self._guarded(hearing, partial(self._listen, link, hearing), "lost")
         self._listening = self._site.tasks.create_task(listening)
 
     async def _listen(self, link: HostLink, hearing: Hearing) -> None:
@@ -307,10 +310,10 @@ class Trainer:
     # -- when it goes wrong ----------------------------------------------------------------------
 
     async def _guarded(
-        self, hearing: Hearing, work: Coroutine[None, None, None], kind: str
+        self, hearing: Hearing, work: Callable[[], Coroutine[None, None, None]], kind: str
     ) -> None:
         try:
-            await work
+            await work()
         except Exception as error:
             await self._give_up(hearing, error, kind)
 
