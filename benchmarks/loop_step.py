@@ -115,7 +115,7 @@ class TorchStep:
     def __init__(self, agent: Agent) -> None:
         import torch
 
-        from trainer_shim.adapters import torch as adapter
+        from trainer_shim.adapters import torch_hooks as adapter
 
         self._batches: Iterator[int] = iter(())
         self._steps = private_torch.find("torch.optim.optimizer", "_global_optimizer_post_hooks")

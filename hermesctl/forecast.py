@@ -7,33 +7,36 @@ time, the words say so, and the preview is shown without it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
-
-from rich.console import Group, RenderableType
+from typing import Any, Protocol
 
 from hermesctl.errors import HermesError
 from hermesctl.likeness import Wanted, nearest
 from hermesctl.node_records import DEFAULT_POOL
 from hermesctl.policy_check import distrust
-from hermesctl.records import Submission
-from hermesctl.replay_views import WITHIN
+from hermesctl.records import Study, Submission
 from hermesctl.simulation import simulated
 from hermesctl.study_writer import plugin_label, study_data
 from hermesctl.submission import Prepared, program_sha256
-from hermesctl.tables import cell, grid
-from hermesctl.text import count, duration, one_line, printable
+from hermesctl.text import count, one_line
 from hermesctl.waiting import progress
 from hermesd.pb.hermes.v1.types_pb2 import Plugin
-
-if TYPE_CHECKING:
-    from hermesctl.async_client import AsyncClient
 
 PATIENCE_SECONDS = 20.0
 # Draws of the earlier study's trials: ten, or fewer where a study has many trials.
 MOST_DRAWS, MOST_TRIALS = 10, 160
 NAMED = 5
+
+
+class Studies(Protocol):
+    """The head's studies: what a forecast asks an `AsyncClient` for."""
+
+    def studies(self) -> AsyncGenerator[Study, None]:
+        """All that may be seen, in the head's order."""
+
+    def export(self, study: Study) -> AsyncGenerator[bytes, None]:
+        """One of them as JSON Lines: itself, its trials, its journal and its points."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ class Forecast:
 
 
 async def forecast(
-    client: AsyncClient, prepared: Prepared, policy: str, checked: Submission
+    client: Studies, prepared: Prepared, policy: str, checked: Submission
 ) -> Forecast:
     """What the curves of earlier studies say of a study that was checked, run by a policy with its
     settings as `plugin_label` writes them."""
@@ -79,7 +82,7 @@ async def forecast(
 
 
 async def _forecast(
-    client: AsyncClient, prepared: Prepared, policy: str, checked: Submission
+    client: Studies, prepared: Prepared, policy: str, checked: Submission
 ) -> Forecast:
     spec = prepared.spec
     studies = [study async for study in client.studies()]
@@ -118,33 +121,3 @@ def policy_of(prepared: Prepared, submission: Submission) -> str:
     by_default = "asha" if prepared.spec.HasField("early_terminate") else "best_first"
     policy = schedule.policy if schedule.policy.name else Plugin(name=by_default)
     return plugin_label(policy, schedule.placement)
-
-
-def forecast_view(forecast: Forecast) -> RenderableType:
-    """The forecast for people, or why there is none."""
-    expected = forecast.expected
-    if expected is None:
-        return cell(forecast.reason, "dim")
-    devices = count(expected["devices"], "device")
-    if not forecast.attached:
-        devices += " (none that fits is there now)"
-    earlier = f"{expected['study']} ({count(expected['trained'], 'trial')}, {forecast.likeness})"
-    table = grid("expected", "first good", "best within 2 %", "best trained", "all done")
-    for policy in expected["policies"]:
-        spans = [policy[key] for key in ("first_good", "near_best", "best", "all_done")]
-        table.add_row(cell(printable(policy["policy"])), *(cell(_span(span)) for span in spans))
-    lines: list[RenderableType] = [cell(f"on {devices}, going by {earlier}:"), table]
-    good = f"the {expected['good']} best of {expected['trials']} trials"
-    lines.append(cell(f"first good: the first comes to what only {good} ever come to", "dim"))
-    sooner = "where trials end close together that is sooner than the first good"
-    lines.append(cell(f"within 2 %: {WITHIN}; {sooner}", "dim"))
-    if forecast.busy:
-        unfinished = count(forecast.busy, "unfinished study")
-        lines.append(cell(f"later, as {unfinished} will share the devices", "yellow"))
-    return Group(*lines)
-
-
-def _span(span: Mapping[str, float]) -> str:
-    """The usual time, and the least and the most where they are others."""
-    usual, least, most = (duration(span[key]) for key in ("median", "least", "most"))
-    return usual if least == most else f"{usual} ({least} … {most})"

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from hermesctl.forecast import Forecast
 from hermesctl.records import Study
 from hermesctl.tables import best_value, cell, grid
 from hermesctl.text import count, duration, number, one_line, percent, printable
@@ -164,3 +165,33 @@ def _ended(replay: Said, policy: Said, wide: bool) -> list[RenderableType]:
             cell(number(trial["final_loss"])),
         )
     return [cell(after, "dim"), table]
+
+
+def forecast_view(forecast: Forecast) -> RenderableType:
+    """The forecast for people, or why there is none."""
+    expected = forecast.expected
+    if expected is None:
+        return cell(forecast.reason, "dim")
+    devices = count(expected["devices"], "device")
+    if not forecast.attached:
+        devices += " (none that fits is there now)"
+    earlier = f"{expected['study']} ({count(expected['trained'], 'trial')}, {forecast.likeness})"
+    table = grid("expected", "first good", "best within 2 %", "best trained", "all done")
+    for policy in expected["policies"]:
+        spans = [policy[key] for key in ("first_good", "near_best", "best", "all_done")]
+        table.add_row(cell(printable(policy["policy"])), *(cell(_span(span)) for span in spans))
+    lines: list[RenderableType] = [cell(f"on {devices}, going by {earlier}:"), table]
+    good = f"the {expected['good']} best of {expected['trials']} trials"
+    lines.append(cell(f"first good: the first comes to what only {good} ever come to", "dim"))
+    sooner = "where trials end close together that is sooner than the first good"
+    lines.append(cell(f"within 2 %: {WITHIN}; {sooner}", "dim"))
+    if forecast.busy:
+        unfinished = count(forecast.busy, "unfinished study")
+        lines.append(cell(f"later, as {unfinished} will share the devices", "yellow"))
+    return Group(*lines)
+
+
+def _span(span: Mapping[str, float]) -> str:
+    """The usual time, and the least and the most where they are others."""
+    usual, least, most = (duration(span[key]) for key in ("median", "least", "most"))
+    return usual if least == most else f"{usual} ({least} … {most})"

@@ -60,9 +60,9 @@ def _legacy_keras_imported(agent: Agent) -> None:
 
 
 def _torch_imported(agent: Agent) -> None:
-    import trainer_shim.adapters.torch as torch
+    import trainer_shim.adapters.torch_hooks as torch_hooks
 
-    torch.install(agent)
+    torch_hooks.install(agent)
     seeds.seed_torch()
     writers.freeze()
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from hermesctl.async_client import AsyncClient
 from hermesctl.documents import submission_document
-from hermesctl.forecast import Forecast, forecast_view, policy_of
+from hermesctl.forecast import Forecast, policy_of
 from hermesctl.grid import PARAMETERS
 from hermesctl.node_records import DEFAULT_POOL
 from hermesctl.options import (
@@ -27,6 +27,7 @@ from hermesctl.options import (
 )
 from hermesctl.output import Format, emit, row
 from hermesctl.records import Submission
+from hermesctl.replay_views import forecast_view
 from hermesctl.running import run
 from hermesctl.study_file import Document, Table
 from hermesctl.submission import Prepared, from_file, open_study

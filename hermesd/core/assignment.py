@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from hermesd.core.commands import Bind, Command, Launch, Renew, Suspend
+from hermesd.core.commands import Bind, Issue, Launch, Renew, Suspend
 from hermesd.core.fold_copies import to_restore
 from hermesd.core.model import DeviceId, Phase, Study, StudyId, Tier, Time, TrialId
 from hermesd.core.moves import Moves
@@ -24,7 +24,6 @@ from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.core.turns import merged
 
-Issue: TypeAlias = Callable[[Command], None]
 # In order; a plain dict takes the longer to find its first key the more of them were deleted.
 Free: TypeAlias = OrderedDict[DeviceId, None]
 

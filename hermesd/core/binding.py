@@ -8,8 +8,7 @@ give waiting trials other homes.
 
 from __future__ import annotations
 
-from hermesd.core.assignment import Issue
-from hermesd.core.commands import Bind
+from hermesd.core.commands import Bind, Issue
 from hermesd.core.homes import Homesteads
 from hermesd.core.model import DeviceId, Phase, StudyId
 from hermesd.core.nodes import Slot

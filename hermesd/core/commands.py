@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -167,3 +168,6 @@ Command: TypeAlias = (
     | Trust
     | Release
 )
+
+# Where a decision goes: the scheduler folds and collects it.
+Issue: TypeAlias = Callable[[Command], None]

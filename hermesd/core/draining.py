@@ -9,8 +9,7 @@ given back at once, in whatever way frees it.
 
 from __future__ import annotations
 
-from hermesd.core.assignment import Issue
-from hermesd.core.commands import Suspend, WriteDown
+from hermesd.core.commands import Issue, Suspend, WriteDown
 from hermesd.core.model import NodeId, Phase, Tier
 from hermesd.core.state import State
 from hermesd.core.trial import Trial

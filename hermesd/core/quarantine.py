@@ -6,8 +6,7 @@ has changed or a time is up. A quarantine is no more than a preference: see `pla
 
 from __future__ import annotations
 
-from hermesd.core.assignment import Issue
-from hermesd.core.commands import Quarantine, Trust
+from hermesd.core.commands import Issue, Quarantine, Trust
 from hermesd.core.history import Strike
 from hermesd.core.model import Time, TrialId
 from hermesd.core.state import State

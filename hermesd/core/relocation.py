@@ -20,7 +20,7 @@ from hermesd.core.state import State
 from hermesd.core.trial import Trial
 
 if TYPE_CHECKING:
-    from hermesd.core.assignment import Issue
+    from hermesd.core.commands import Issue
 
 # The most that going on from a checkpoint may take of what a process trains, for a trial to move
 # where no device would idle.

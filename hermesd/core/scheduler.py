@@ -12,13 +12,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hermesd.core.assignment import Assignment, Issue
+from hermesd.core.assignment import Assignment
 from hermesd.core.binding import bind
 from hermesd.core.commands import (
     Bind,
     Command,
     Copy,
     Drop,
+    Issue,
     Kill,
     Launch,
     Look,

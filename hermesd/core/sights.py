@@ -19,7 +19,7 @@ from hermesd.core.program import conda_need
 from hermesd.core.tables import Tables
 
 if TYPE_CHECKING:
-    from hermesd.core.assignment import Issue
+    from hermesd.core.commands import Issue
 
 UNSEEN = "not looked at yet"
 # Previews ask for paths, too: of more than so many those are forgotten that no study requires.

@@ -10,8 +10,7 @@ ever.
 
 from __future__ import annotations
 
-from hermesd.core.assignment import Issue
-from hermesd.core.commands import Copy, Drop
+from hermesd.core.commands import Copy, Drop, Issue
 from hermesd.core.fold_copies import dispensable, sharing
 from hermesd.core.model import NodeId, Time
 from hermesd.core.state import State

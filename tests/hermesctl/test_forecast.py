@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 from hermesctl import forecast as forecasting
 from hermesctl.cli import app
 from hermesctl.errors import ExitCode
-from hermesctl.forecast import Forecast, forecast_view
+from hermesctl.forecast import Forecast
 from hermesctl.likeness import NONE_EARLIER
+from hermesctl.replay_views import forecast_view
 from hermesctl.study_writer import plugin_label
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types

@@ -9,11 +9,12 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from hermesctl.failure_views import failed_trials
-from hermesctl.forecast import Forecast, forecast_view
+from hermesctl.forecast import Forecast
 from hermesctl.grid import PARAMETERS, Grid
 from hermesctl.node_records import Device, Node, Usage
 from hermesctl.node_views import devices_table, nodes_table
 from hermesctl.records import StudyDetail, Trial
+from hermesctl.replay_views import forecast_view
 from hermesctl.tables import leaderboard, studies_table, trials_table
 from hermesctl.views import final_view, status_view
 from hermesd.pb.hermes.v1 import types_pb2 as types

@@ -8,17 +8,41 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from trainer_shim.adapters.keras_session import Session
-    from trainer_shim.adapters.keras_state import State
+from trainer_shim.agent import Agent
 
 _MODULES = {
     "tensorflow": "trainer_shim.adapters.keras_on_tensorflow",
     "torch": "trainer_shim.adapters.keras_on_torch",
     "jax": "trainer_shim.adapters.keras_on_jax",
 }
+
+
+class FitSession(Protocol):
+    """The session of this process' fits, as far as backends speak to it: see `keras_session`."""
+
+    agent: Agent
+
+    @property
+    def fit(self) -> Any:
+        """The fit under way; None between two."""
+
+    @property
+    def is_obstructed(self) -> bool:
+        """Whether checkpoints are out of the question."""
+
+    def obstacle(self, reason: str) -> None:
+        """From here on this program can only be parked."""
+
+    def doubt(self, reason: str) -> None:
+        """A resume is exact under a condition that cannot be checked."""
+
+    def seen(self, model: Any, watched: Watched, spec: Any) -> None:
+        """A function of `model` was traced for data of `spec`."""
+
+    def begins_pipeline(self, dataset: Any) -> None:
+        """An iterator over a tf.data pipeline is made."""
 
 
 class Source(Protocol):
@@ -45,19 +69,19 @@ class Source(Protocol):
     def reads(self, data: Any) -> None:
         """The next batch comes from this iterator."""
 
-    def copy(self) -> State:
+    def copy(self) -> dict[str, Any]:
         """Where it is, at a boundary."""
 
-    def copy_read(self) -> State:
+    def copy_read(self) -> dict[str, Any]:
         """What it has given so far."""
 
-    def check(self, position: State) -> None:
+    def check(self, position: dict[str, Any]) -> None:
         """Raises OtherProgram if these are not the data of then."""
 
-    def all_again(self, ended: State) -> None:
+    def all_again(self, ended: dict[str, Any]) -> None:
         """Read what this fit has read, which had ended."""
 
-    def go_on(self, source: Iterator[Any], position: State, batches: int) -> Any:
+    def go_on(self, source: Iterator[Any], position: dict[str, Any], batches: int) -> Any:
         """Move to where it was: Keras' own `source` of this epoch, and the data behind it.
 
         The last that the source gave.
@@ -87,16 +111,16 @@ class Backend(Protocol):
 
     needs_a_step: bool  # Keras fails in an epoch that does none, as there may be after a restore
 
-    def hook(self, session: Session) -> None:
+    def hook(self, session: FitSession) -> None:
         """Watch the functions that models make for their steps, and what only it has."""
 
     def is_seeded(self) -> bool:
         """Whether the program has given it a seed."""
 
-    def look_at(self, session: Session, model: Any) -> None:
+    def look_at(self, session: FitSession, model: Any) -> None:
         """Tell the session what stands in the way of bringing this model back."""
 
-    def source(self, session: Session, number: int) -> Source:
+    def source(self, session: FitSession, number: int) -> Source:
         """What the `number`-th fit reads its batches from."""
 
     def settle(self, model: Any) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from trainer_shim.adapters import keras_private as private
-from trainer_shim.adapters import torch_generators, torch_loop, torch_private
+from trainer_shim.adapters import torch_generators, torch_loaders, torch_private
 from trainer_shim.adapters.keras_data import fingerprint
 from trainer_shim.adapters.keras_random import copy_random, set_random
 from trainer_shim.adapters.keras_reading import PROMISE, Reading, is_python
@@ -21,7 +21,7 @@ from trainer_shim.adapters.torch_loaders import copy_loader, put_back_loader
 from trainer_shim.adapters.torch_unpack import Unpacker
 
 if TYPE_CHECKING:
-    from trainer_shim.adapters.keras_session import Session
+    from trainer_shim.adapters.keras_backend import FitSession
 
 _LOADER_PROMISE = "a DataLoader must give the same batches when it is read again"
 _TWO_KINDS = "of training and validation data one is a DataLoader, one a generator or PyDataset"
@@ -63,7 +63,7 @@ class Batches:
         for number in range(count):
             try:
                 if is_loaders and not by_reading:
-                    torch_loop.skip(self._batches, next)
+                    torch_loaders.skip(self._batches, next)
                 else:
                     next(self._batches)
             except StopIteration:
@@ -73,7 +73,7 @@ class Batches:
 class Iterated:
     """What the `number`-th fit reads its batches from."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: FitSession) -> None:
         self.iterator: Any = None
         self.is_read_on = False
         self._session = session
@@ -101,7 +101,7 @@ class Iterated:
         elif isinstance(adapter, private.find(private.LOADERS, "TorchDataLoaderAdapter")):
             session.doubt(_LOADER_PROMISE)
             self._loader = adapter._dataloader
-            obstacle = torch_private.missing() or torch_loop.obstacle(self._loader)
+            obstacle = torch_private.missing() or torch_loaders.obstacle(self._loader)
             if obstacle is not None:
                 session.obstacle(obstacle)
         elif is_python(adapter):

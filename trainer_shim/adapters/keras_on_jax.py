@@ -18,7 +18,7 @@ from trainer_shim.adapters.keras_iterated import Iterated
 from trainer_shim.adapters.keras_variables import KerasVariables
 
 if TYPE_CHECKING:
-    from trainer_shim.adapters.keras_session import Session
+    from trainer_shim.adapters.keras_backend import FitSession
 
 _NAN = float("nan")
 
@@ -26,7 +26,7 @@ _NAN = float("nan")
 class _Jax(KerasVariables):
     needs_a_step = True  # it looks at the logs of an epoch that has no step left
 
-    def hook(self, session: Session) -> None:
+    def hook(self, session: FitSession) -> None:
         trainer = private.trainer()
         around(trainer, "make_train_function", _make_train_function)
         around(trainer, "_update_metrics_variables", _update_metrics_variables)
@@ -36,7 +36,7 @@ class _Jax(KerasVariables):
 
         return keras.utils.get_random_seed() is not None
 
-    def look_at(self, session: Session, model: Any) -> None:
+    def look_at(self, session: FitSession, model: Any) -> None:
         import jax
         import keras
 
@@ -49,7 +49,7 @@ class _Jax(KerasVariables):
         if jax.default_backend() != "cpu":
             session.doubt("operations on a GPU may not be deterministic")
 
-    def source(self, session: Session, number: int) -> Iterated:
+    def source(self, session: FitSession, number: int) -> Iterated:
         return Iterated(session)
 
     def settle(self, model: Any) -> None:

@@ -12,13 +12,13 @@ from trainer_shim.adapters.around import around
 from trainer_shim.adapters.keras_source import Source
 
 if TYPE_CHECKING:
-    from trainer_shim.adapters.keras_session import Session
+    from trainer_shim.adapters.keras_backend import FitSession
 
 
 class _TensorFlow:
     needs_a_step = False
 
-    def hook(self, session: Session) -> None:
+    def hook(self, session: FitSession) -> None:
         import tensorflow as tf
 
         def begin_pipeline(original: Any, dataset: Any) -> Any:
@@ -48,7 +48,7 @@ class _TensorFlow:
     def is_seeded(self) -> bool:
         return private.find(private.CONTEXT, "global_seed")() is not None
 
-    def look_at(self, session: Session, model: Any) -> None:
+    def look_at(self, session: FitSession, model: Any) -> None:
         import tensorflow as tf
 
         if model._distribute_strategy is not None:
@@ -58,7 +58,7 @@ class _TensorFlow:
         if devices != {"CPU"} and not determinism:
             session.doubt("operations on a GPU may not be deterministic")
 
-    def source(self, session: Session, number: int) -> Source:
+    def source(self, session: FitSession, number: int) -> Source:
         return Source(session, number)
 
     def settle(self, model: Any) -> None:

@@ -13,7 +13,7 @@ from trainer_shim.adapters.keras_iterated import Iterated
 from trainer_shim.adapters.keras_variables import KerasVariables
 
 if TYPE_CHECKING:
-    from trainer_shim.adapters.keras_session import Session
+    from trainer_shim.adapters.keras_backend import FitSession
 
 _NAN = float("nan")
 
@@ -21,7 +21,7 @@ _NAN = float("nan")
 class _Torch(KerasVariables):
     needs_a_step = False
 
-    def hook(self, session: Session) -> None:
+    def hook(self, session: FitSession) -> None:
         def make_train_function(original: Any, model: Any, force: bool = False) -> Any:
             before = model.train_function
             made = original(model, force)
@@ -37,7 +37,7 @@ class _Torch(KerasVariables):
 
         return keras.utils.get_random_seed() is not None
 
-    def look_at(self, session: Session, model: Any) -> None:
+    def look_at(self, session: FitSession, model: Any) -> None:
         import torch
 
         if model.jit_compile:
@@ -47,7 +47,7 @@ class _Torch(KerasVariables):
         if torch.cuda.is_available() and not torch.are_deterministic_algorithms_enabled():
             session.doubt("operations on a GPU may not be deterministic")
 
-    def source(self, session: Session, number: int) -> Iterated:
+    def source(self, session: FitSession, number: int) -> Iterated:
         return Iterated(session)
 
     def settle(self, model: Any) -> None:

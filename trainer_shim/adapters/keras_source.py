@@ -25,7 +25,7 @@ from trainer_shim.adapters.keras_pipeline import Order, draw_again, order_of
 from trainer_shim.adapters.keras_reading import PROMISE, Reading, is_python
 
 if TYPE_CHECKING:
-    from trainer_shim.adapters.keras_session import Session
+    from trainer_shim.adapters.keras_backend import FitSession
 
 
 _AGAIN = "how often the tf.data pipeline was shuffled before cannot be known"
@@ -35,7 +35,7 @@ _SHARED = "the training and validation data are drawn from one shuffle"
 class Source:
     """What the `number`-th fit reads its batches from; `iterator` is Keras' own, over epochs."""
 
-    def __init__(self, session: Session, number: int) -> None:
+    def __init__(self, session: FitSession, number: int) -> None:
         self.iterator: Any = None
         self._session = session
         self._number = number

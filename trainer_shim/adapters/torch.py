@@ -12,7 +12,7 @@ from __future__ import annotations
 import types
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable, Protocol
 
 from trainer_shim.adapters import changes as changed
 from trainer_shim.adapters import torch_generators
@@ -24,16 +24,14 @@ from trainer_shim.adapters.torch_beside import Beside
 from trainer_shim.adapters.torch_between import Between
 from trainer_shim.adapters.torch_iteration import Iteration
 from trainer_shim.adapters.torch_left import Left
-from trainer_shim.adapters.torch_loop import LEFT_UNSEEN, Ended, Pass, begin_again, expected
+from trainer_shim.adapters.torch_loaders import begin_again
+from trainer_shim.adapters.torch_loop import LEFT_UNSEEN, Ended, Pass, expected
 from trainer_shim.adapters.torch_objects import ALL, Objects
 from trainer_shim.adapters.torch_program import place
 from trainer_shim.adapters.torch_standing import Standing, refusing
 from trainer_shim.adapters.torch_state import Snapshot, State, load
 from trainer_shim.adapters.torch_unpack import Unpacker
 from trainer_shim.agent import Agent, CannotCapture
-
-if TYPE_CHECKING:
-    from trainer_shim.adapters.torch_run import Run
 
 _MOST_PASSES = 10_000
 _MADE_INSIDE = "a model, optimizer or scheduler was made inside of a loop over a DataLoader"
@@ -47,21 +45,30 @@ def session() -> Session | None:
     return _session
 
 
-def install(agent: Agent) -> None:
-    """Hook PyTorch, which has just been imported."""
-    import torch
-
-    from trainer_shim.adapters import torch_hooks
-
-    reason = private.missing()
-    if reason is not None:
-        agent.fidelity("park-only", reason)
-        return
-    if agent.seed is not None:
-        torch.manual_seed(agent.seed % 2**63)
+def open_session(agent: Agent) -> Session:
+    """Begin that of this process."""
     global _session
     _session = Session(agent)
-    torch_hooks.install(_session)
+    return _session
+
+
+class OtherLoop(Protocol):
+    """A framework's own training loop under way: see `torch_run`."""
+
+    stepped: bool
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it has asked for its first batch."""
+
+    def open(self, loader: Any, make: Any) -> Any:
+        """An iterator over `loader`, where `make` would make one."""
+
+    def examples(self) -> int:
+        """How many examples the latest iteration trained on."""
+
+    def copy(self, with_gradients: bool) -> Snapshot:
+        """The whole program, at a boundary. Raises CannotCapture."""
 
 
 class Session:
@@ -75,7 +82,7 @@ class Session:
         self.other_way: str | None = None
         self.steps = 0
         self.is_returning = False
-        self.run: Run | None = None  # a framework trains, by a loop of its own
+        self.run: OtherLoop | None = None  # a framework trains, by a loop of its own
         self.in_fit: Callable[[str], None] | None = None  # Keras trains; is told why it only parks
         self.ran = False
         self._records: list[State] = []
@@ -236,7 +243,7 @@ class Session:
 
     # -- boundaries
 
-    def count(self, current: Pass | Run | None) -> None:
+    def count(self, current: Pass | OtherLoop | None) -> None:
         """An iteration is done."""
         self.steps += 1
         if self.beside.new:

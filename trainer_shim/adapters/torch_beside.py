@@ -10,20 +10,15 @@ from __future__ import annotations
 
 import types
 import weakref
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable, Protocol
 
 from trainer_shim.adapters import torch_private as private
 from trainer_shim.adapters import torch_statement as statements
-from trainer_shim.adapters.torch_loaders import begun_with
-from trainer_shim.adapters.torch_loop import begin_again, obstacle, skip
+from trainer_shim.adapters.torch_loaders import begin_again, begun_with, obstacle, skip
 from trainer_shim.adapters.torch_objects import Objects
 from trainer_shim.adapters.torch_random import copy_random, set_random
 from trainer_shim.adapters.torch_state import OtherProgram, State
 from trainer_shim.sources import is_programs_own
-
-if TYPE_CHECKING:
-    from trainer_shim.adapters.torch_loop import Pass
-    from trainer_shim.adapters.torch_run import Read
 
 _READERS = ("torch", "accelerate")
 _SAID = "batches of a DataLoader are also read beside the loop that trains, {}"
@@ -31,6 +26,28 @@ _HELD_NOWHERE = _SAID.format(
     "by next(), and no variable of the functions that train holds that iterator and its loader, "
     "both made outside of the loop or by iter()"
 )
+
+
+class Reading(Protocol):
+    """What reads an iterator over a loader: a loop of the program, a framework, or `next`."""
+
+    taken: int  # batches so far
+    has_ended: bool
+    before: State  # what its first batch depends on
+    loader: weakref.ref[Any]
+
+    @property
+    def is_beside(self) -> bool:
+        """Whether it is read by `next`, beside the loop that trains."""
+
+    def asked(self, iterator: Any, frame: types.FrameType) -> None:
+        """A batch is asked for."""
+
+    def read(self, iterator: Any) -> Any:
+        """The next batch. Raises StopIteration."""
+
+    def ended(self, iterator: Any, frame: types.FrameType) -> None:
+        """There is no batch left."""
 
 
 class Taken:
@@ -56,7 +73,7 @@ class Taken:
             statements.statement(frame, iterator)
         except statements.OtherWay as way:
             self.is_beside = True
-            self._beside.begins(iterator, self, way)
+            self._beside.begins(iterator, self, self.obstacle, way)
 
     def read(self, iterator: Any) -> Any:
         """The next batch. Raises StopIteration."""
@@ -78,7 +95,7 @@ class Beside:
         next_batch: Callable[[Any], Any],
         tell: Callable[[str], None],
     ) -> None:
-        self.passes: dict[int, Pass | Read | Taken] = {}
+        self.passes: dict[int, Reading] = {}
         self.next_batch = next_batch
         self.new: list[tuple[weakref.ref[Any], str | None]] = []
         self.objects = objects
@@ -88,7 +105,7 @@ class Beside:
         self._packed: set[int] = set()
         self._put: dict[int, Any] = {}
 
-    def add(self, iterator: Any, one: Pass | Read | Taken) -> None:
+    def add(self, iterator: Any, one: Reading) -> None:
         """There is another one, or one that was there begins another pass."""
         key = id(iterator)
 
@@ -99,10 +116,15 @@ class Beside:
 
     # -- what the program reads
 
-    def begins(self, iterator: Any, one: Pass | Taken, way: statements.OtherWay) -> None:
-        """The first batch of this iterator is asked for in another way than by a `for`."""
+    def begins(
+        self, iterator: Any, one: Reading, obstacle: str | None, way: statements.OtherWay
+    ) -> None:
+        """The first batch of this iterator is asked for in another way than by a `for`.
+
+        `obstacle` is why it could not be moved to its place again.
+        """
         one.before = {**one.before, "first": copy_random()}
-        reason = one.obstacle if isinstance(way, statements.ByHand) else str(way)
+        reason = obstacle if isinstance(way, statements.ByHand) else str(way)
         self.new.append((weakref.ref(iterator), reason))
 
     def ended(self, iterator: Any) -> None:

@@ -6,20 +6,28 @@ Rule: a hook does what it replaces and tells the session; an iteration costs mic
 from __future__ import annotations
 
 import functools
+import os
 import sys
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
 from trainer_shim import sown
 from trainer_shim.adapters import torch_generators
 from trainer_shim.adapters import torch_private as private
-from trainer_shim.adapters.torch_loop import exists_already
-
-if TYPE_CHECKING:
-    from trainer_shim.adapters.torch import Session
+from trainer_shim.adapters.torch import Session, open_session
+from trainer_shim.agent import Agent
 
 
-def install(session: Session) -> None:
-    """Hook everything that the session is told of."""
+def install(agent: Agent) -> None:
+    """Hook PyTorch, which has just been imported."""
+    import torch
+
+    reason = private.missing()
+    if reason is not None:
+        agent.fidelity("park-only", reason)
+        return
+    if agent.seed is not None:
+        torch.manual_seed(agent.seed % 2**63)
+    session = open_session(agent)
     _hook_constructors(session)
     _hook_steps(session)
     _hook_losses(session)
@@ -141,3 +149,8 @@ def _hook_files(session: Session) -> None:
             original(obj, f, *args, **kwargs)
 
     torch.save = save
+
+
+def exists_already(file: Any) -> bool:
+    """Whether a file was written by the process that took the checkpoint, or before."""
+    return isinstance(file, (str, os.PathLike)) and os.path.exists(file)

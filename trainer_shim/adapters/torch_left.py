@@ -11,10 +11,10 @@ from collections import deque
 from typing import Any
 
 from trainer_shim.adapters.torch_large import Large
-from trainer_shim.adapters.torch_pack import PLAIN, Packer, Tree
+from trainer_shim.adapters.torch_pack import PLAIN, Packer
 from trainer_shim.adapters.torch_program import Copies
 from trainer_shim.adapters.torch_raw import Raw, Unplain
-from trainer_shim.adapters.torch_state import State
+from trainer_shim.adapters.torch_state import State, Tree
 
 # What is larger than this and was there before the first pass is left alone. An item of a
 # collection counts as so many bytes.

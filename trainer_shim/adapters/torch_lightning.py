@@ -160,7 +160,11 @@ def install(session: Session, package: str) -> None:
 
 def _of(session: Session, epoch_loop: Any) -> tuple[Run, Lightning] | None:
     run = session.run
-    if run is None or not isinstance(run.driver, Lightning) or not run.driver.is_of(epoch_loop):
+    if (
+        not isinstance(run, Run)
+        or not isinstance(run.driver, Lightning)
+        or not run.driver.is_of(epoch_loop)
+    ):
         return None
     return run, run.driver
 
@@ -210,7 +214,11 @@ def _hook_loops(session: Session, package: str) -> None:
     @functools.wraps(read)
     def iterator(self: Any) -> Any:
         run = session.run
-        if run is not None and isinstance(run.driver, Lightning) and run.driver.is_read_by(self):
+        if (
+            isinstance(run, Run)
+            and isinstance(run.driver, Lightning)
+            and run.driver.is_read_by(self)
+        ):
             run.begin_reading()
         return read(self)
 

@@ -7,16 +7,15 @@ since: the others it makes again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
-from trainer_shim.adapters.torch_pack import Packer, TooMuch, Tree
-from trainer_shim.adapters.torch_random import copy_random
+from trainer_shim.adapters import torch_private as private
+from trainer_shim.adapters.torch_large import Large
+from trainer_shim.adapters.torch_pack import Packer, TooMuch
+from trainer_shim.adapters.torch_random import copy_random, set_random
 from trainer_shim.adapters.torch_raw import Unplain
+from trainer_shim.adapters.torch_state import State, Tree
 from trainer_shim.adapters.torch_unpack import Unpacker
-
-if TYPE_CHECKING:
-    from trainer_shim.adapters.torch_large import Large
-    from trainer_shim.adapters.torch_state import State
 
 _SAMPLERS, _DATA = ("sampler", "batch_sampler"), ("dataset", "collate_fn")
 _LARGE = 1 << 20
@@ -74,3 +73,32 @@ class _OfData(Packer):
         if super()._is_large(value) and not self._found.is_another(value):
             raise Unplain("what the program makes again")
         return False
+
+
+def skip(iterator: Any, next_batch: Callable[[Any], Any]) -> None:
+    """Move an iterator over a DataLoader past a batch. Raises StopIteration at its end."""
+    if isinstance(iterator, private.find(private.LOADER, "_SingleProcessDataLoaderIter")):
+        iterator._next_index()
+        iterator._num_yielded += 1
+    else:
+        # What the workers draw must be drawn again, by the same workers.
+        next_batch(iterator)
+
+
+def obstacle(loader: Any) -> str | None:
+    """Why a pass over this loader cannot be gone on with."""
+    from torch.utils.data import IterableDataset, MapDataPipe
+
+    if isinstance(loader.dataset, (IterableDataset, MapDataPipe)):
+        return f"the position of the {type(loader.dataset).__name__} cannot be saved"
+    if loader.num_workers and loader.persistent_workers:
+        return "persistent_workers: what workers drew in earlier passes is not known"
+    if loader.num_workers and not getattr(loader, "in_order", True):
+        return "in_order=False: the order of the batches is not repeatable"
+    return None
+
+
+def begin_again(loader: Any, before: State) -> None:
+    """Set what the pass under way was begun with."""
+    put_back_loader(loader, before["loader"], Unpacker([]))
+    set_random(before["random"])

@@ -9,21 +9,24 @@ and moved to its batch without running the body.
 
 from __future__ import annotations
 
-import os
 import sys
 import types
 import weakref
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Callable, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from trainer_shim.adapters import torch_private as private
 from trainer_shim.adapters import torch_statement as statements
-from trainer_shim.adapters.torch_loaders import begun_with, copy_loader, put_back_loader
+from trainer_shim.adapters.torch_loaders import (
+    begun_with,
+    copy_loader,
+    obstacle,
+    put_back_loader,
+    skip,
+)
 from trainer_shim.adapters.torch_pack import TooMuch
-from trainer_shim.adapters.torch_program import copy_variables, fit, put_back_variables
 from trainer_shim.adapters.torch_random import copy_random, set_random
 from trainer_shim.adapters.torch_state import OtherProgram, State
-from trainer_shim.adapters.torch_unpack import Unpacker
+from trainer_shim.adapters.torch_whole import copy_variables, fit, put_back_variables
 
 if TYPE_CHECKING:
     from trainer_shim.adapters.torch import Session
@@ -117,7 +120,7 @@ class Pass:
         except statements.OtherWay as error:
             self.is_statement = False
             self._session.other_way = str(error)
-            self._session.beside.begins(iterator, self, error)
+            self._session.beside.begins(iterator, self, self.obstacle, error)
             return
         self._code, self._at = where.f_code, where.f_lasti
         self.is_statement = True
@@ -173,29 +176,6 @@ class Pass:
             self._session.may_end(self, frame)
 
 
-def skip(iterator: Any, next_batch: Callable[[Any], Any]) -> None:
-    """Move an iterator over a DataLoader past a batch. Raises StopIteration at its end."""
-    if isinstance(iterator, private.find(private.LOADER, "_SingleProcessDataLoaderIter")):
-        iterator._next_index()
-        iterator._num_yielded += 1
-    else:
-        # What the workers draw must be drawn again, by the same workers.
-        next_batch(iterator)
-
-
-def obstacle(loader: Any) -> str | None:
-    """Why a pass over this loader cannot be gone on with."""
-    from torch.utils.data import IterableDataset, MapDataPipe
-
-    if isinstance(loader.dataset, (IterableDataset, MapDataPipe)):
-        return f"the position of the {type(loader.dataset).__name__} cannot be saved"
-    if loader.num_workers and loader.persistent_workers:
-        return "persistent_workers: what workers drew in earlier passes is not known"
-    if loader.num_workers and not getattr(loader, "in_order", True):
-        return "in_order=False: the order of the batches is not repeatable"
-    return None
-
-
 class Ended:
     """In place of the iterator of a pass that had ended before the checkpoint."""
 
@@ -240,14 +220,3 @@ def expected(records: list[State], number: int, site: str) -> State:
     if records[number]["site"] != site:
         raise OtherProgram(f"a pass in {site}, at the checkpoint in {records[number]['site']}")
     return records[number]
-
-
-def begin_again(loader: Any, before: State) -> None:
-    """Set what the pass under way was begun with."""
-    put_back_loader(loader, before["loader"], Unpacker([]))
-    set_random(before["random"])
-
-
-def exists_already(file: Any) -> bool:
-    """Whether a file was written by the process that took the checkpoint, or before."""
-    return isinstance(file, (str, os.PathLike)) and os.path.exists(file)

@@ -10,19 +10,16 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainer_shim.adapters.torch_classes import class_name
 from trainer_shim.adapters.torch_large import Large
 from trainer_shim.adapters.torch_loaders import copy_loader, put_back_loader
-from trainer_shim.adapters.torch_pack import Packer, TooMuch, Tree
+from trainer_shim.adapters.torch_pack import Packer, Places, TooMuch
 from trainer_shim.adapters.torch_raw import Raw, Unplain
-from trainer_shim.adapters.torch_state import OtherProgram, State
+from trainer_shim.adapters.torch_state import OtherProgram, State, Tree
 from trainer_shim.adapters.torch_unpack import Unpacker
 from trainer_shim.agent import CannotCapture
-
-if TYPE_CHECKING:
-    from trainer_shim.adapters.torch_beside import Beside
 
 ALL = 1 << 62
 _ATTRIBUTE_BYTES = 1 << 20
@@ -42,7 +39,7 @@ class Objects:
         self.made = 0
         self.loaders = 0  # that were made, those among them that are gone
         self.large = Large()
-        self.beside: Beside | None = None
+        self.beside: Places | None = None
         self.inside: weakref.WeakSet[Any] = weakref.WeakSet()  # loaders that a re-run does not make
         self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._made: dict[str, dict[int, tuple[weakref.ref[Any], int]]] = {k: {} for k in KINDS}

@@ -13,17 +13,13 @@ import random
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from trainer_shim.adapters.torch_classes import HOLDING, class_name, is_walked, slots_of
 from trainer_shim.adapters.torch_iterators import is_iterator, place_of
+from trainer_shim.adapters.torch_large import Large
 from trainer_shim.adapters.torch_raw import Raw, Unplain, check
-
-if TYPE_CHECKING:
-    from trainer_shim.adapters.torch_beside import Beside
-    from trainer_shim.adapters.torch_large import Large
-
-Tree = Any
+from trainer_shim.adapters.torch_state import State, Tree
 
 _DEPTH = 16
 _NAMES = 3  # that lead to a value are said: those it begins with, and its own
@@ -59,6 +55,22 @@ class TooMuch(Unplain):
         return TooMuch(self._said, name, *self._names)
 
 
+class Places(Protocol):
+    """Iterators over loaders that a checkpoint holds by their place: see `torch_beside`."""
+
+    def begin(self) -> None:
+        """All that is packed from here on is one checkpoint's, or put back from one."""
+
+    def pack(self, value: Any) -> State | None:
+        """The place of such an iterator; None for any other value."""
+
+    def lost(self) -> str | None:
+        """Why what was packed is not enough to go on from; None if it is."""
+
+    def unpack(self, tree: State, current: Any) -> Any:
+        """An iterator in that place. Raises OtherProgram."""
+
+
 class Packer:
     """Packs values; tensors that `known` lists by id are packed as references to them.
 
@@ -78,7 +90,7 @@ class Packer:
         longest: int = 1 << 62,
         walked: tuple[type, ...] = (),
         large: Large | None = None,
-        beside: Beside | None = None,
+        beside: Places | None = None,
     ) -> None:
         self._known = known
         self._beside = beside

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Callable, Protocol
 
 from trainer_shim.adapters import torch_ahead as ahead_of
 from trainer_shim.adapters.torch_beside import Taken
-from trainer_shim.adapters.torch_loaders import begun_with
-from trainer_shim.adapters.torch_loop import begin_again, obstacle, skip
+from trainer_shim.adapters.torch_loaders import begin_again, begun_with, obstacle, skip
 from trainer_shim.adapters.torch_objects import Inventory
 from trainer_shim.adapters.torch_pack import Packer
 from trainer_shim.adapters.torch_random import copy_random, set_random

@@ -12,19 +12,17 @@ import ctypes
 import json
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainer_shim.adapters.torch_raw import Raw
 from trainer_shim.snapshot import Builder
-
-if TYPE_CHECKING:
-    from trainer_shim.adapters.torch_pack import Tree
 
 _VERSION = 3
 _STATE, _ARRAYS, _BESIDE = "torch.json", "torch.arrays", "torch.beside"
 _ALIGNED = 64
 
 State = dict[str, Any]
+Tree = Any  # plain JSON, with a reference to each `Raw`
 
 
 class OtherProgram(Exception):

@@ -153,7 +153,11 @@ def install(session: Session) -> None:
 
 def _of(session: Session, trainer: Any) -> tuple[Run, HuggingFace] | None:
     run = session.run
-    if run is None or not isinstance(run.driver, HuggingFace) or run.driver.trainer is not trainer:
+    if (
+        not isinstance(run, Run)
+        or not isinstance(run.driver, HuggingFace)
+        or run.driver.trainer is not trainer
+    ):
         return None
     return run, run.driver
 

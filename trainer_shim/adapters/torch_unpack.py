@@ -11,17 +11,14 @@ from __future__ import annotations
 import sys
 from collections import defaultdict, deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
 from trainer_shim.adapters.torch_classes import HOLDING, class_name, class_of, slots_of
 from trainer_shim.adapters.torch_iterators import moved
 from trainer_shim.adapters.torch_large import digest
-from trainer_shim.adapters.torch_pack import DICTS, LISTS, PLAIN, PLAINS, Tree
+from trainer_shim.adapters.torch_pack import DICTS, LISTS, PLAIN, PLAINS, Places
 from trainer_shim.adapters.torch_raw import Raw, Unplain
-from trainer_shim.adapters.torch_state import OtherProgram
-
-if TYPE_CHECKING:
-    from trainer_shim.adapters.torch_beside import Beside
+from trainer_shim.adapters.torch_state import OtherProgram, Tree
 
 
 class Unpacker:
@@ -35,7 +32,7 @@ class Unpacker:
         self,
         known: list[Any],
         raised: Sequence[tuple[Any, Any]] = (),
-        beside: Beside | None = None,
+        beside: Places | None = None,
     ) -> None:
         self._tensors = known
         self._raised = raised

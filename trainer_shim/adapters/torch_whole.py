@@ -13,7 +13,7 @@ from trainer_shim.adapters.torch_left import LARGE
 from trainer_shim.adapters.torch_loaders import copy_loader
 from trainer_shim.adapters.torch_objects import ALL, Inventory, Objects
 from trainer_shim.adapters.torch_pack import Packer, TooMuch
-from trainer_shim.adapters.torch_program import copy_variables, fit, put_back_variables
+from trainer_shim.adapters.torch_program import Copies, keep_locals, of_program
 from trainer_shim.adapters.torch_random import copy_random, set_random
 from trainer_shim.adapters.torch_state import OtherProgram, Snapshot, State
 from trainer_shim.adapters.torch_unpack import Unpacker
@@ -102,3 +102,26 @@ def put_back(
         put(unpacker)
     inventory.put_back_loaders(past["objects"], unpacker)
     set_random(past["random"])
+
+
+def copy_variables(frame: types.FrameType, packer: Packer) -> Copies:
+    """Those variables of the program's frames that are plain values."""
+    copies: Copies = []
+    for own in of_program(frame):
+        values = [(name, value) for name, value in own.f_locals.items() if name[:2] != "__"]
+        copies.append({"frame": own.f_code.co_name, "values": packer.pack_some(values)})
+    return copies
+
+
+def fit(frame: types.FrameType, copies: Copies) -> bool:
+    """Whether the same functions are being executed as when the copies were made."""
+    return [own.f_code.co_name for own in of_program(frame)] == [one["frame"] for one in copies]
+
+
+def put_back_variables(frame: types.FrameType, copies: Copies, unpacker: Unpacker) -> None:
+    """Set what `copy_variables` copied, for frames that `fit` it."""
+    for own, copy in zip(of_program(frame), copies):
+        values = own.f_locals
+        unpacker.put_some(copy["values"], values)
+        if values is not own.f_globals:
+            keep_locals(own)
