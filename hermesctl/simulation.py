@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from hermesctl.errors import HermesError, UsageError
-from hermesctl.export import write_file
 from hermesctl.text import printable
+from hermesctl.transfer import write_file
 
 COMMAND = (sys.executable, "-m", "hermesd.cli")
 _REFUSED = 2

@@ -1,4 +1,4 @@
-"""Bulk content to and from the head: code snapshots up, checkpoints down.
+"""Bulk content to and from the head: code snapshots up, checkpoints and exports down.
 
 Rule: what arrives is written beside its destination and renamed when it is complete; a name that
 would leave the destination is refused.
@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import aclosing, suppress
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 
@@ -129,3 +129,29 @@ def _chunks(code: Snapshot) -> Iterator[pb.PutBlobRequest]:
     code.tar.seek(0)
     while data := code.tar.read(_CHUNK_BYTES):
         yield pb.PutBlobRequest(data=data)
+
+
+async def write_file(content: AsyncIterator[bytes], to: Path, *, force: bool) -> None:
+    """Write the file `to`, which appears when it is whole.
+
+    Raises UsageError if it can't be written, or is there already, unless `force`.
+    """
+    name = printable(str(to))
+    if to.is_dir() or not to.name:
+        raise UsageError(f"{name}: expected a file's name, this is a directory")
+    if to.exists() and not force:
+        raise UsageError(f"{name}: it exists; add --force to replace it")
+    partial = to.with_name(f".{to.name}.partial")
+    try:
+        with partial.open("wb") as stream:
+            async for data in content:
+                stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        partial.replace(to)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{name}: {reason}") from None
+    finally:
+        with suppress(OSError):
+            partial.unlink()

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from hermesctl.async_client import AsyncClient
 from hermesctl.documents import study_document
-from hermesctl.export import points_as_csv, wants_csv, write_file
+from hermesctl.export import points_as_csv, wants_csv
 from hermesctl.live import said_last
 from hermesctl.options import (
     ByOption,
@@ -36,6 +36,7 @@ from hermesctl.submission import from_changed_spec
 from hermesctl.tables import ranking_text, studies_table, trials_table
 from hermesctl.terminal import say, stdout, write_bytes
 from hermesctl.text import changed, count, printable, size
+from hermesctl.transfer import write_file
 from hermesctl.trees import parse_assignments, tree_of, with_flags
 from hermesctl.views import next_commands, status_view
 from hermesctl.waiting import progress
