@@ -22,9 +22,8 @@ from hermesctl.connection import PATIENCE_SECONDS, Connection, new_request_id
 from hermesctl.errors import StudyFileError, Unreachable, UsageError
 from hermesctl.forecast import Forecast, Preview, forecast, policy_of, with_doubts
 from hermesctl.headless import expanded
-from hermesctl.likeness import program
+from hermesctl.likeness import program, ran_meanwhile
 from hermesctl.records import MetricChoice, Stopped, Study, Submission
-from hermesctl.replay_views import ran_meanwhile
 from hermesctl.simulation import simulated
 from hermesctl.snapshot import snapshot
 from hermesctl.study_file import NO_NUL, Document

@@ -6,6 +6,7 @@ them, since everybody's is called train.py.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -205,3 +206,12 @@ def _of_other_signals(signals: Mapping[str, str], wanted: Wanted) -> str:
 def _listed(found: Sequence[str]) -> str:
     more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
     return f"{', '.join(found[:NAMED])}{more}"
+
+
+def ran_meanwhile(study: Study, other: Study) -> bool:
+    """Whether another study of the pool used devices while this one was not over."""
+    if other.id == study.id or other.pool != study.pool or not other.busy_seconds:
+        return False
+    begun = other.submitted_unix_seconds, study.submitted_unix_seconds
+    over = other.finished_unix_seconds or math.inf, study.finished_unix_seconds or math.inf
+    return begun[0] < over[1] and begun[1] < over[0]

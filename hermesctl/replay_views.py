@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
@@ -47,15 +46,6 @@ def replay_rows(replay: Said) -> list[dict[str, Any]]:
         for policy in replay["policies"]
         for trial in policy["given_up"]["trials"]
     ]
-
-
-def ran_meanwhile(study: Study, other: Study) -> bool:
-    """Whether another study of the pool used devices while this one was not over."""
-    if other.id == study.id or other.pool != study.pool or not other.busy_seconds:
-        return False
-    begun = other.submitted_unix_seconds, study.submitted_unix_seconds
-    over = other.finished_unix_seconds or math.inf, study.finished_unix_seconds or math.inf
-    return begun[0] < over[1] and begun[1] < over[0]
 
 
 def verdict(replay: Said, policy: Said) -> str:
