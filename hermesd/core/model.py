@@ -272,3 +272,8 @@ class LiveRun:
     devices: tuple[DeviceId, ...]
     step: int = 0
     identity: str = ""
+
+
+def study_of(trial: TrialId) -> StudyId:
+    """The study of a trial, by the trial's id."""
+    return trial.rpartition("/")[0]

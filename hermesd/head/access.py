@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hermesd.core.model import StudyId, TrialId
+from hermesd.core.model import StudyId, TrialId, study_of
 from hermesd.core.sights import lacks
 from hermesd.core.state import State
 from hermesd.head.guard import caller
-from hermesd.head.public import study_of
 from hermesd.identity import Role
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 

@@ -14,9 +14,8 @@ from hermesd import wire
 from hermesd.core.events import Checkpointed, DeviceFailed, FidelityKnown
 from hermesd.core.file_events import CopyEvent, Looked
 from hermesd.core.machine_events import Reclaimed, Yielded
-from hermesd.core.model import NodeId, StudyId, TrialId
+from hermesd.core.model import NodeId, StudyId, TrialId, study_of
 from hermesd.core.state import State
-from hermesd.head.public import study_of
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 
 log = structlog.get_logger()

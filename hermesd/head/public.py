@@ -60,7 +60,7 @@ from hermesd.core.machine_events import (
     TermsSet,
     Yielded,
 )
-from hermesd.core.model import Phase, RunId, Study, StudyId, TrialId
+from hermesd.core.model import Phase, RunId, Study, study_of
 from hermesd.core.state import State
 from hermesd.head import outcomes
 from hermesd.head.schema import Line
@@ -98,11 +98,6 @@ def public_events(line: Line, state: State) -> list[pb.PublicEvent]:
         if event.trial and not event.study:
             event.study = study_of(event.trial)
     return events
-
-
-def study_of(trial: TrialId) -> StudyId:
-    """The study of a trial, by the trial's id."""
-    return trial.rpartition("/")[0]
 
 
 def _of(run: RunId, kind: pb.PublicEventKind) -> pb.PublicEvent:

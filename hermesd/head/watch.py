@@ -17,13 +17,13 @@ from typing import Any
 from hermesd import record
 from hermesd.core.commands import Launch, Quarantine, Suspend
 from hermesd.core.events import NodeJoined, PolicyFailed, Submitted
-from hermesd.core.model import Device, Study, StudyId, Time
+from hermesd.core.model import Device, Study, StudyId, Time, study_of
 from hermesd.core.trial import Trial
 from hermesd.head import names, outcomes
 from hermesd.head.access import FAILED_THERE, Asker, asker, event_for
 from hermesd.head.loop import Head
 from hermesd.head.points import counting
-from hermesd.head.public import public_events, study_of
+from hermesd.head.public import public_events
 from hermesd.head.schema import Line, Row, from_row
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.refusal import FieldError, Refused

@@ -28,7 +28,6 @@ FILES_MAX = 20_000
 DEPTH_MAX = 200
 # What an archive holds beside: headers and padding of each entry, and its end.
 _ENTRY_BYTES = 4096
-PARTIAL = "partial-"
 ARCHIVE_BYTES_MAX = SIZE_BYTES_MAX + (FILES_MAX + 1) * _ENTRY_BYTES
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -84,7 +83,7 @@ async def fetch(sha256: str, parts: AsyncIterator[bytes], folder: Path) -> Path:
         if digest.hexdigest() != sha256:
             raise CodeError(f"code snapshot {sha256}: what came is {digest.hexdigest()}")
         file.seek(0)
-        partial = Path(tempfile.mkdtemp(prefix=PARTIAL, dir=folder))
+        partial = Path(tempfile.mkdtemp(prefix=trees.PARTIAL, dir=folder))
         try:
             await asyncio.to_thread(_unpack, file, partial, sha256)
             os.chmod(partial, 0o755)

@@ -48,7 +48,7 @@ class Shelf:
         self._fetch = fetch
         self._fetching: dict[str, asyncio.Lock] = {}
         self._looked = 0.0
-        for left in self.code.glob(f"{code.PARTIAL}*"):
+        for left in self.code.glob(f"{trees.PARTIAL}*"):
             trees.remove(left)
 
     async def snapshot(self, sha256: str) -> Path | None:
@@ -113,7 +113,7 @@ def _whole(folder: Path, is_whole: Callable[[Path], bool]) -> Iterator[Path]:
 
 def _remove(path: Path) -> None:
     """Under another name, as what is left of it if we are killed is not what the name says."""
-    aside = path.with_name(f"{code.PARTIAL}{path.name}")
+    aside = path.with_name(f"{trees.PARTIAL}{path.name}")
     trees.remove(aside)
     with contextlib.suppress(OSError):
         path.rename(aside)

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+PARTIAL = "partial-"  # begins the name of a tree that is not whole yet, or no more
+
 
 def walk(root: str | Path) -> Iterator[os.DirEntry[str]]:
     """Everything below `root` but the directories themselves; links are not followed, and what

@@ -21,8 +21,8 @@ from hermesd.core.file_events import Looked
 from hermesd.core.model import NodeId, Venv
 from hermesd.node import processes
 from hermesd.node.clock import boottime
-from hermesd.node.code import PARTIAL
 from hermesd.node.environment import OWNER, passed
+from hermesd.node.trees import PARTIAL
 
 AGAIN_SECONDS = 300.0
 MAKE_SECONDS = 1800.0
