@@ -10,7 +10,6 @@ from trainer_shim.events import boottime
 from trainer_shim.freeze import WorkGroup
 from trainer_shim.output import Output
 
-HUNG_SECONDS = 900.0  # unless the study says another time
 LOOK_SECONDS = 5.0
 IDLE_CORES = 0.01
 _IDLE_BYTES_A_SECOND = 1 << 16

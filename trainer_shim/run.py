@@ -13,10 +13,11 @@ from typing import Any, Callable
 from trainer_shim.agent import NOT_RETURNED
 from trainer_shim.events import boottime
 from trainer_shim.freeze import WorkGroup
-from trainer_shim.life import HUNG_SECONDS, IDLE_CORES, Life
+from trainer_shim.life import IDLE_CORES, Life
 from trainer_shim.meter import Meter
 from trainer_shim.output import Output
 from trainer_shim.report import summarise
+from trainer_shim.spec import HUNG_SECONDS
 from trainer_shim.wire import Message
 from trainer_shim.worker import Worker, outcome_of_status
 

@@ -20,6 +20,7 @@ from typing import IO
 
 from hermesd.core.history import CODE
 from hermesd.node import trees
+from hermesd.node.reasons import Foreseen
 
 # What the packer of a client allows, in bytes and in files.
 SIZE_BYTES_MAX = 256 << 20
@@ -43,7 +44,7 @@ _FRAMEWORKS = {
 _SCAN_LIMIT_BYTES = 4 << 20
 
 
-class CodeError(Exception):
+class CodeError(Foreseen):
     """A snapshot that cannot be used; says why."""
 
 

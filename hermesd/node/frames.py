@@ -7,13 +7,15 @@ import json
 import struct
 from typing import Any
 
+from hermesd.node.reasons import Foreseen
+
 MAX_FRAME_BYTES = 64 * 1024
 _LENGTH = struct.Struct(">I")
 
 Frame = dict[str, Any]
 
 
-class FrameError(Exception):
+class FrameError(Foreseen):
     """What came is no frame; the connection is of no more use."""
 
 

@@ -19,6 +19,7 @@ from hermesd.node.folder import TrialFolder
 from hermesd.node.frames import Frame
 from hermesd.node.hostlink import HostLink
 from hermesd.node.patience import Patience
+from hermesd.node.reasons import Foreseen
 from hermesd.node.reports import checkpoint_of, fact_of
 from hermesd.node.site import Site
 
@@ -28,7 +29,7 @@ _STANDING = ("fidelity", "planned")
 log = structlog.get_logger()
 
 
-class Nonsense(Exception):
+class Nonsense(Foreseen):
     """An outcome that says nothing, or a host that says nothing else."""
 
 

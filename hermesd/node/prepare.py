@@ -16,6 +16,7 @@ from hermesd.node import checkpoints, code
 from hermesd.node.environment import program_environment
 from hermesd.node.folder import TrialFolder
 from hermesd.node.frames import Frame
+from hermesd.node.reasons import Foreseen
 from hermesd.node.site import Site
 from hermesd.study.lengths import is_length
 
@@ -25,7 +26,7 @@ ORPHAN_SECONDS = 900
 log = structlog.get_logger()
 
 
-class NotStarted(Exception):
+class NotStarted(Foreseen):
     """A run that can't be started here; says why, and what `kind` of failure it is, if known."""
 
     kind = ""

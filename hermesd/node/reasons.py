@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from hermesd.node.code import CodeError
-from hermesd.node.frames import FrameError
-from hermesd.node.hearing import Nonsense
-from hermesd.node.prepare import NotStarted
 
-# What may happen on any machine; anything else is a fault of ours.
-FORESEEN = (NotStarted, CodeError, FrameError, Nonsense, OSError)
+class Foreseen(Exception):
+    """What may happen on any machine; anything else but an OSError is a fault of ours."""
+
+
+def is_foreseen(error: Exception) -> bool:
+    """Whether it is no fault of ours."""
+    return isinstance(error, Foreseen | OSError)
 
 
 def words_of(error: Exception) -> str:
@@ -16,7 +17,7 @@ def words_of(error: Exception) -> str:
     match error:
         case OSError(strerror=str(what), filename=file) if file:
             return f"{what}: {file}"
-        case _ if isinstance(error, FORESEEN):
+        case _ if is_foreseen(error):
             return str(error)
         case _:
             return f"{type(error).__name__}: {error}"

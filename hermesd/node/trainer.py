@@ -36,7 +36,7 @@ from hermesd.node.hearing import Hearing
 from hermesd.node.hostlink import HostLink
 from hermesd.node.persistence import until_done
 from hermesd.node.prepare import NotStarted, Superseded, cores_of
-from hermesd.node.reasons import FORESEEN, words_of
+from hermesd.node.reasons import is_foreseen, words_of
 from hermesd.node.site import Site
 
 log = structlog.get_logger()
@@ -320,7 +320,7 @@ class Trainer:
     async def _give_up(self, hearing: Hearing, error: Exception, kind: str) -> None:
         """End the trial's run here and say why; whatever it is costs nobody else."""
         run, devices = hearing.assignment.run, hearing.assignment.launch.devices
-        unforeseen = None if isinstance(error, FORESEEN) else error
+        unforeseen = None if is_foreseen(error) else error
         kind = (isinstance(error, NotStarted | BadCode) and error.kind) or kind
         log.error("given up", run=str(run), error=words_of(error), exc_info=unforeseen)
         self._dismissed = True
