@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -32,6 +32,51 @@ def machine() -> dict[str, str | int]:
         "python": platform.python_version(),
         "kernel": platform.release().split("-")[0],
     }
+
+
+class Figures:
+    """Figures of a long benchmark, each on the disk at once, so that what was cut short can go on.
+
+    A file of another machine, of other settings or of other versions is not gone on with.
+    """
+
+    def __init__(
+        self, name: str, settings: Mapping[str, str | int], resume: bool, out: Path | None = None
+    ) -> None:
+        """Raises SystemExit if `resume` is asked for and what is kept was measured otherwise."""
+        self._path = (out or RESULTS) / f"{name}.figures.json"
+        self._about = {**machine(), **settings}
+        self._found: dict[str, dict[str, float]] = {}
+        if not resume or not self._path.exists():
+            return
+        kept = json.loads(self._path.read_text())
+        others = sorted(
+            key
+            for key in kept["about"].keys() | self._about.keys()
+            if kept["about"].get(key) != self._about.get(key)
+        )
+        if others:
+            was, now = (
+                ", ".join(f"{key}={about.get(key)}" for key in others)
+                for about in (kept["about"], self._about)
+            )
+            raise SystemExit(f"{self._path}: measured with {was}, now {now}; leave --resume out")
+        self._found = kept["figures"]
+
+    def get(self, key: str) -> dict[str, float] | None:
+        """What was measured before under this key."""
+        return self._found.get(key)
+
+    def keep(self, key: str, figures: dict[str, float]) -> None:
+        """Write down what was measured."""
+        self._found[key] = figures
+        beside = self._path.with_suffix(".new")
+        beside.parent.mkdir(exist_ok=True)
+        with beside.open("w") as file:
+            json.dump({"about": self._about, "figures": self._found}, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(self._path)
 
 
 def quantile(values: Sequence[float], share: float) -> float:

@@ -7,7 +7,9 @@ restores it); `2021`: save the model, end the process, start Python, import, loa
 Hermes did. The share is of the time with one pair in 40 iterations; that for 1,000 iterations is
 computed from it, unless `--iterations 1000` measures it. Networks have the sizes of their papers,
 random weights, random images and plain SGD (Adam would treble the state of VGG19).
-`python -m benchmarks.table2 [--models googlenet ...] [--pairs N] [--quick]`.
+`python -m benchmarks.table2 [--models googlenet ...] [--pairs N] [--quick] [--resume]`. Table 2 as
+printed takes a night on two cores, `--pairs 1 --iterations 1000`; what `--resume` finds measured in
+benchmarks/results/ is not measured again, so it may be cut short at any time.
 """
 
 from __future__ import annotations
@@ -19,14 +21,17 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 
-from benchmarks.report import median, publish
+from benchmarks.report import Figures, median, publish
 from benchmarks.turns import Hosted, Plain, Program, end_well_when_told_to, warm
 
 MODELS = ("googlenet", "resnet50", "vgg16", "vgg19")
 # What must be free of memory for a network and its copies, in bytes.
 MEMORY = {"googlenet": 2 << 30, "resnet50": 3 << 30, "vgg16": 6 << 30, "vgg19": 6 << 30}
+TIERS = ("park", "checkpoint", "2021")
 ITERATIONS = 40  # of H1, between two suspends
 
 PROGRAM = """
@@ -80,71 +85,75 @@ train(model, images, random.integers(0, 1000, 40), batch_size=2)
 
 
 class Tier:
-    """One way to suspend and resume a network, and what it cost so far in seconds."""
+    """One way to suspend and resume a network."""
 
     def __init__(
         self, program: Program, enter: Callable[[], None], leave: Callable[[], None]
     ) -> None:
         self.program = program
-        self.suspends: list[float] = []
-        self.resumes: list[float] = []
-        self.usual: list[float] = []
         self._enter, self._leave = enter, leave
 
-    def pair(self, iterations: int) -> None:
-        """Train for so many iterations, suspend, and resume."""
+    def pair(self, iterations: int) -> dict[str, float]:
+        """Train for so many iterations, suspend, and resume: what each took, in seconds."""
         program = self.program
+        self._enter()
         begun, first = time.monotonic(), program.steps
         program.until(first + iterations)
-        self.usual.append((time.monotonic() - begun) / iterations)
+        usual = (time.monotonic() - begun) / iterations
         asked = time.monotonic()
         self._leave()
         # What was left of the iteration under way is training.
-        self.suspends.append(time.monotonic() - max(asked, program.ended))
+        suspend = time.monotonic() - max(asked, program.ended)
         asked = time.monotonic()
         self._enter()
-        self.resumes.append(program.ended - asked - self.usual[-1])
-
-    def stand(self) -> None:
-        """Make room for another tier: a process that is parked takes no time."""
-        self._leave()
-
-    def go(self) -> None:
-        self._enter()
+        resume = program.ended - asked - usual
+        self._leave()  # makes room for another tier: a process that is parked takes no time
+        return {"usual": usual, "suspend": suspend, "resume": resume}
 
 
-def rows(model: str, pairs: int, iterations: int) -> list[list[str | float]]:
+def tiers_of(model: str, stack: ExitStack) -> dict[str, Tier]:
+    """The ways that are compared, each with a process of the network that stands still."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    zygote = stack.enter_context(warm(folder))
+    hosted = Hosted(folder / "hosted", zygote, stack, PROGRAM, model)
+    old = Plain(folder / "old", PROGRAM, model)
+    stack.callback(old.end)
+    return {
+        "park": Tier(hosted, hosted.enter, lambda: hosted.leave("park")),
+        "checkpoint": Tier(hosted, hosted.enter, lambda: hosted.leave("checkpoint")),
+        "2021": Tier(old, old.enter, old.leave),
+    }
+
+
+def rows(model: str, pairs: int, iterations: int, kept: Figures) -> list[list[str | float]]:
     """A row for each tier of one network."""
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in TIERS}
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        zygote = stack.enter_context(warm(folder))
-        hosted = Hosted(folder / "hosted", zygote, stack, PROGRAM, model)
-        old = Plain(folder / "old", PROGRAM, model)
-        stack.callback(old.end)
-        tiers = {
-            "park": Tier(hosted, hosted.enter, lambda: hosted.leave("park")),
-            "checkpoint": Tier(hosted, hosted.enter, lambda: hosted.leave("checkpoint")),
-            "2021": Tier(old, old.enter, old.leave),
-        }
-        for _ in range(pairs):
-            for name, tier in tiers.items():
-                tier.go()
-                tier.pair(iterations)
-                tier.stand()
-                print(f"{model}, {name}: suspend {tier.suspends[-1]:.3f} s,"
-                      f" resume {tier.resumes[-1]:.3f} s", file=sys.stderr, flush=True)  # fmt: skip
-    return [row(model, name, tier, iterations) for name, tier in tiers.items()]
+        tiers: dict[str, Tier] = {}
+        for number, name in product(range(pairs), TIERS):
+            key = f"{model}/{name}/{number}"
+            pair = kept.get(key)
+            if pair is None:
+                tiers = tiers or tiers_of(model, stack)
+                pair = tiers[name].pair(iterations)
+                kept.keep(key, pair)
+            found[name].append(pair)
+            print(f"{model}, {name}: suspend {pair['suspend']:.3f} s,"
+                  f" resume {pair['resume']:.3f} s", file=sys.stderr, flush=True)  # fmt: skip
+    return [row(model, name, figures, iterations) for name, figures in found.items()]
 
 
-def row(model: str, name: str, tier: Tier, iterations: int) -> list[str | float]:
-    suspend, resume, usual = median(tier.suspends), median(tier.resumes), median(tier.usual)
+def row(model: str, name: str, pairs: list[dict[str, float]], iterations: int) -> list[str | float]:
+    suspend, resume, usual = (
+        median([pair[what] for pair in pairs]) for what in ("suspend", "resume", "usual")
+    )
     cost = suspend + max(0.0, resume)
 
     def share(count: int) -> float:
         return cost / (cost + count * usual) * 100
 
     return [
-        model, name, len(tier.suspends), usual, suspend, resume, share(iterations), share(1000),
+        model, name, len(pairs), usual, suspend, resume, share(iterations), share(1000),
     ]  # fmt: skip
 
 
@@ -156,6 +165,7 @@ def main() -> None:
         "--iterations", type=int, default=ITERATIONS, help="between two suspends (40)"
     )
     parser.add_argument("--quick", action="store_true", help="one pair of GoogLeNet, 5 iterations")
+    parser.add_argument("--resume", action="store_true", help="go on where it was cut short")
     options = parser.parse_args()
     if options.quick:
         options.models, options.pairs, options.iterations = ["googlenet"], 1, 5
@@ -164,14 +174,15 @@ def main() -> None:
     columns = ["network", "tier", "pairs", "iteration_s", "suspend_s", "resume_s", share]
     columns.append("share_1000_percent_computed")
     name = "table2" if options.iterations == ITERATIONS else f"table2_{options.iterations}"
+    settings = {"iterations": options.iterations, "keras": version("keras")}
+    kept = Figures(name, settings, options.resume)
     found: list[list[str | float]] = []
     for model in options.models:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         if free < MEMORY[model]:
             print(f"{model} left out: {free >> 20} MiB are free", file=sys.stderr)
             continue
-        found += rows(model, options.pairs, options.iterations)
-        # A network takes tens of minutes: what is measured outlives what comes after it.
+        found += rows(model, options.pairs, options.iterations, kept)
         publish(name, columns, found)
 
 
