@@ -262,6 +262,8 @@ def device(message: pb.DeviceStatus) -> node_records.Device:
             for s in message.strikes
         ),
         others=message.others,
+        speed=message.speed or 1.0,
+        comparisons=message.comparisons,
     )
 
 

@@ -49,8 +49,11 @@ class Strike:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device of a node, and who is on it: a trial of `others` is not named. `yielded` says to
-    whom its machine left it for now."""
+    """A device of a node, and who is on it: a trial of `others` is not named.
+
+    `yielded` says to whom its machine left it for now. `speed` is its speed beside that of its
+    kind, by `comparisons` of what trials took on it and on another device of the kind.
+    """
 
     id: str
     node: str
@@ -67,6 +70,8 @@ class Device:
     strikes: tuple[Strike, ...] = ()
     others: bool = False
     yielded: str = ""
+    speed: float = 1.0
+    comparisons: int = 0
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -67,7 +67,8 @@ def devices_text(devices: Sequence[Device]) -> str:
 
 
 def devices_table(devices: Sequence[Device], *, live: bool = False) -> Grid:
-    """Devices, and who is on them; `live`, each is one line, however narrow the terminal."""
+    """Devices, and who is on them, with their speeds beside their kind's once they were compared;
+    `live`, each is one line, however narrow the terminal."""
     columns = {
         "device": [cell(device.id) for device in devices],
         "kind": [cell(device.kind) for device in devices],
@@ -83,7 +84,11 @@ def devices_table(devices: Sequence[Device], *, live: bool = False) -> Grid:
         ],
         "health": [health_cell(device) for device in devices],
     }
-    spared = ("reserved for", "kind", "memory", "use", "health")
+    if any(device.comparisons for device in devices):
+        columns[">speed"] = [
+            cell(percent(device.speed) if device.comparisons else "-") for device in devices
+        ]
+    spared = ("reserved for", "kind", "memory", "use", "health", "speed")
     headers = [f"|{name}" if live and name[0] != ">" else name for name in columns]
     table = grid(*headers, spared=spared, silently=live)
     for cells in zip(*columns.values(), strict=True):

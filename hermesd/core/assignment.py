@@ -220,10 +220,11 @@ class Assignment:
         """The first of the cheapest free devices that the trial fits on; None if there is none."""
         study, slots = trial.spec.study, self.state.slots
         cost_of, facts = self.queues.placement(study).cost, self.state.facts[study]
+        speeds = self.state.speeds(study)
         best: tuple[tuple[float, ...], DeviceId] | None = None
         for device in free:
             if self.queues.fits(trial, device):
-                cost = cost_of(trial, slots[device].device, facts)
+                cost = cost_of(trial, slots[device].device, facts, speeds)
                 if best is None or cost < best[0]:
                     best = cost, device
                 if not any(cost):

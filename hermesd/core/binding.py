@@ -71,7 +71,7 @@ def _rebind(
             if trial.phase is Phase.WAITING and not trial.paused and trial.id not in state.reserved:
                 waiting.setdefault(trial.home, []).append(trial)
     if load:
-        speeds = state.facts[study].speeds
+        speeds = state.speeds(study)
         homes = Homesteads(devices, load, waiting, queues.takes, speeds, stirred)
         for trial, device in list(placement.rebound(homes)):
             issue(Bind(trial.id, device))

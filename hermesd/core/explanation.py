@@ -8,12 +8,13 @@ from typing import NamedTuple
 from hermesd.core.draining import stuck
 from hermesd.core.model import Device, NodeId, Phase, Place, StudyId, Time, TrialId, UserId
 from hermesd.core.obstacles import crowded, no_devices, silence, stalled
-from hermesd.core.placement import avoided, cramped, starved
+from hermesd.core.placement import asked_for, avoided, cramped, starved
 from hermesd.core.queue import Standing
 from hermesd.core.queues import Queues, Unanswered
 from hermesd.core.quotas import Quotas
 from hermesd.core.relocation import arriving
 from hermesd.core.sights import lacking
+from hermesd.core.speeds import rate
 from hermesd.core.state import State
 from hermesd.core.strikes import one_line
 from hermesd.core.trial import Trial
@@ -86,6 +87,7 @@ def explain(state: State, queues: Queues, asked: Question) -> Explanation:
             summary += f"; {policy} ranks it {place} of {len(ranking)}: {words}"
         elif not trouble:
             summary += f"; {policy} does not rank it"
+        summary += _speed(state, trial)
         if trial.phase is Phase.WAITING and Quotas(state).full(trial):
             summary += f"; it waits: {_quota(state, trial, asked.asker)} is in use"
         elif trial.phase is Phase.WAITING:
@@ -114,6 +116,27 @@ def _turns(state: State, trial: Trial, asked: Question) -> str:
         return ""  # it is their turn
     whose = "you" if asked.asker == owner else owner
     return f"; users take turns: {ahead} of {len(owners)} used less for their weight than {whose}"
+
+
+def _speed(state: State, trial: Trial) -> str:
+    """How fast it is on its device, and on the fastest, where it matters on which it is."""
+    study = state.studies[trial.spec.study]
+    speeds = state.speeds(study.id)
+    if trial.run is None or not speeds.unequal:
+        return ""
+    here = state.slots[trial.run.devices[0]].device
+    others = (slot.device for slot in state.slots.values() if slot.sound)
+    others = (each for each in others if state.serves(each, study) and asked_for(study, each))
+    rates = {each.id: known for each in others if (known := rate(speeds, trial, each))}
+    if here.id not in rates:
+        return ""
+    words = f"; {here.id} does {rates[here.id]:.3g} of its steps a second"
+    if (correction := speeds.correction(here.id)) != 1.0:
+        words += f", {correction:.0%} of what its kind does"
+    fastest = min(rates, key=lambda device: (-rates[device], device))
+    if rates[fastest] <= rates[here.id]:
+        return words
+    return f"{words}, and {fastest}, the fastest, {rates[fastest]:.3g}"
 
 
 def _where_parked(state: State, queues: Queues, trial: Trial) -> str:

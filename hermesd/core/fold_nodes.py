@@ -59,6 +59,7 @@ def _left(state: Tables, node_id: NodeId) -> None:
     disk_lost(state, node_id)
     state.sights.pop(node_id, None)
     state.strikes = {d: each for d, each in state.strikes.items() if d not in node.devices}
+    state.forget_paces(node.devices)
     # Should it come all the same, it says what it has, and is told what of that is not needed.
     for key in [key for key in state.releases if key[1] == node_id]:
         del state.releases[key]
@@ -95,6 +96,8 @@ def _joined(state: Tables, event: NodeJoined, now: Time) -> None:
     _forget_runs(state, event.node, own, f"node {event.node} does not know the run", now)
     for device in event.devices:
         slot = state.slots.get(device.id, Slot(device))
+        if slot.device.kind != device.kind:
+            state.forget_paces([device.id])
         state.put_slot(replace(slot, device=device, healthy=True, reason=""))
     for gone in before.devices if before else ():
         if gone not in names:

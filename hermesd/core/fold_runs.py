@@ -28,7 +28,7 @@ from hermesd.core.history import NOT_WRITTEN, Ending, Kept
 from hermesd.core.model import Phase, RunId, Tier, Time
 from hermesd.core.placement import prospects
 from hermesd.core.recovery import heard_late, may_return, recovered
-from hermesd.core.speeds import learned
+from hermesd.core.speeds import compared, learned
 from hermesd.core.tables import Rejected, Tables
 from hermesd.core.trial import Trial
 
@@ -73,10 +73,12 @@ def fold_run_event(state: Tables, event: RunEvent, now: Time) -> None:
         case QuantumEnded() | MilestonePassed():
             _quantum_event(state, trial, event)
         case RunSuspended():
+            _compare(state, trial)
             state.free_slots(trial, now)
             _measure(state, trial, suspend_seconds=event.release_seconds)
             state.put(progress.suspended(trial, event, now))
         case RunCompleted():
+            _compare(state, trial)
             state.free_slots(trial, now)
             _completed(state, trial, event, now)
         case RunFailed(newest_attempt=newest) if newest:
@@ -145,8 +147,9 @@ def _reported_while_kept(state: Tables, trial: Trial, event: Reported) -> None:
     _refuse_known(trial, event)
     there = progress.on_its_place(trial, trial.rested)
     assert there.run is not None
-    kind = state.slots[there.run.devices[0]].device.kind
-    state.put(replace(progress.reported(there, event, kind), run=None))
+    device = state.slots[there.run.devices[0]].device
+    there = progress.reported(there, event, device, state.corrections)
+    state.put(replace(there, run=None))
 
 
 def _refuse_known(trial: Trial, event: Reported) -> None:
@@ -244,19 +247,30 @@ def _reported(state: Tables, trial: Trial, event: Reported) -> None:
     if 0 < event.number <= run.heard:
         raise Rejected(f"report {event.number} of {run.id} was heard before")
     _refuse_known(trial, event)
-    kind = state.slots[run.devices[0]].device.kind
-    trial = progress.reported(trial, event, kind)
+    device = state.slots[run.devices[0]].device
+    trial = progress.reported(trial, event, device, state.corrections)
     reason = progress.stop_reason(trial, state.studies[trial.spec.study])
     if reason and not trial.ending:
         trial = replace(trial, ending=Ending(Phase.STOPPED, reason))
-    if run.warm and (seconds := trial.step_seconds.get(kind)):
+    if run.warm and (seconds := trial.step_seconds.get(device.kind)):
         _measure(state, trial, step_seconds=seconds)
         facts = state.facts[trial.spec.study]
-        speeds = learned(facts.speeds, trial, kind)
+        speeds = learned(facts.speeds, state.corrections, trial, device.kind)
         state.facts[trial.spec.study] = replace(facts, speeds=speeds)
     if trial.failures:
         strikes.got_further(state, trial, run.devices[0], trial.step)
     state.put(trial)
+
+
+def _compare(state: Tables, trial: Trial) -> None:
+    """At the end of a quantum or a run: what its pace says of the device, beside the one before."""
+    if trial.run is None or not trial.run.paced:
+        return
+    device = state.slots[trial.run.devices[0]].device
+    if (seen := compared(trial, device, state.corrections)) is not None:
+        other, mine, theirs = seen
+        state.note_pace(device.id, mine)
+        state.note_pace(other, theirs)
 
 
 def _quantum_event(state: Tables, trial: Trial, event: QuantumEnded | MilestonePassed) -> None:
@@ -266,7 +280,9 @@ def _quantum_event(state: Tables, trial: Trial, event: QuantumEnded | MilestoneP
         case QuantumEnded(_, grant):
             if trial.phase is not Phase.RUNNING or run.expired or grant != run.grant:
                 raise Rejected(f"grant {grant} of {run.id} is over already")
-            trial = progress.close_quantum(replace(trial, run=replace(run, expired=True)))
+            _compare(state, trial)
+            run = replace(run, expired=True, paced=False)
+            trial = progress.close_quantum(replace(trial, run=run))
         case MilestonePassed(_, percent):
             if percent <= trial.milestone_percent:
                 raise Rejected(f"{run.id} passed {percent:g} % before")

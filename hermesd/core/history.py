@@ -137,6 +137,14 @@ class Exclusion(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Pace:
+    """What an iteration of a trial took, in the quickest report of its last quantum on a device."""
+
+    device: DeviceId
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class SwitchCost:
     """Measured seconds of the last suspend and resume in one tier."""
 

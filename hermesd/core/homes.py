@@ -54,10 +54,18 @@ class Homes:
     def __post_init__(self) -> None:
         require(self.G_thres >= 1, "G_thres", self.G_thres, "1 or more")
 
-    def gain(self, trial: Trial, here: Device, there: Device, facts: Facts, wanted: bool) -> float:
+    def gain(
+        self,
+        trial: Trial,
+        here: Device,
+        there: Device,
+        facts: Facts,
+        speeds: Speeds,
+        wanted: bool,
+    ) -> float:
         return 0.0
 
-    def cost(self, trial: Trial, device: Device, facts: Facts) -> tuple[float, ...]:
+    def cost(self, trial: Trial, device: Device, facts: Facts, speeds: Speeds) -> tuple[float, ...]:
         return (float(trial.home != device.id),)
 
     def home(self, load: Mapping[DeviceId, int]) -> DeviceId | None:
@@ -174,9 +182,9 @@ def _swapped(homes: Homesteads) -> Iterator[Rebinding]:
 
 def _gain(homes: Homesteads, a: Trial, at_a: DeviceId, b: Trial, at_b: DeviceId) -> float:
     """Equation (2): (P_Gb(a) + P_Ga(b)) - (P_Ga(a) + P_Gb(b)); 0 while a kind is unmeasured."""
-    kind_a, kind_b = homes.devices[at_a].kind, homes.devices[at_b].kind
-    crossed = performance(homes.speeds, a, kind_b), performance(homes.speeds, b, kind_a)
-    straight = performance(homes.speeds, a, kind_a), performance(homes.speeds, b, kind_b)
+    on_a, on_b = homes.devices[at_a], homes.devices[at_b]
+    crossed = performance(homes.speeds, a, on_b), performance(homes.speeds, b, on_a)
+    straight = performance(homes.speeds, a, on_a), performance(homes.speeds, b, on_b)
     if None in crossed or None in straight:
         return 0.0
     return sum(filter(None, crossed)) - sum(filter(None, straight))

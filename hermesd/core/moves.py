@@ -10,20 +10,21 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 
-from hermesd.core.model import DeviceId, StudyId, TrialId
+from hermesd.core.model import Device, DeviceId, StudyId, TrialId
 from hermesd.core.placement import switch_seconds
+from hermesd.core.queue import Sort
 from hermesd.core.queues import Queues
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 
-# A study's most deserving trials on each kind of device that come into question.
+# A study's most deserving trials on each sort of device that come into question.
 IN_QUESTION = 8
 
 
 class Moves:
     """The trials that come into question, and those that have moved.
 
-    `stays` are running trials on kinds slower than one that is open, their quantum not over, with
+    `stays` are running trials on devices slower than one that is open, their quantum not over, with
     their devices. `left` are the trials that leave their devices, with the free device that is
     kept for each; None if one is being freed for it. `displaced` are those that it is freed of.
     """
@@ -43,18 +44,23 @@ class Moves:
         self._studies = [
             study
             for study in studies
-            if len(state.facts[study].speeds) > 1 and not queues.placement(study).binds
+            if state.speeds(study).unequal and not queues.placement(study).binds
         ]
         if self._studies:
-            kinds = {state.slots[device].device.kind for device in open_devices}
             for study in self._studies:
-                self._find(study, kinds)
+                self._find(study, [state.slots[device].device for device in open_devices])
 
-    def _find(self, study: StudyId, kinds: Iterable[str]) -> None:
+    def _find(self, study: StudyId, open_devices: Iterable[Device]) -> None:
         """Note the study's running trials that an open device may suit better."""
-        speeds = self.state.facts[study].speeds
-        fastest = max((speeds[kind].factor for kind in kinds if kind in speeds), default=0.0)
-        slower = [kind for kind, speed in speeds.items() if speed.factor < fastest]
+        speeds = self.state.speeds(study)
+        fastest = max((speeds.factor(device) or 0.0 for device in open_devices), default=0.0)
+        slower: list[Sort] = [
+            (kind, "") for kind, known in speeds.kinds.items() if known.factor < fastest
+        ]
+        for name in speeds.corrections:
+            device = self.state.slots[name].device
+            if 0.0 < (speeds.factor(device) or 0.0) < fastest:
+                slower.append((device.kind, name))
         for trial_id in self.queues.staying(study, slower, IN_QUESTION) if slower else ():
             run = self.state.trials[trial_id].run
             assert run is not None
@@ -74,6 +80,7 @@ class Moves:
         if trial.spec.study not in self._studies or trial.run is None:
             return None
         slots, facts = self.state.slots, self.state.facts[trial.spec.study]
+        speeds = self.state.speeds(trial.spec.study)
         gain = self.queues.placement(trial.spec.study).gain
         here = slots[trial.run.devices[0]].device
         ranked = sorted(occupants, key=lambda other: -position.get(other, len(position)))
@@ -81,7 +88,8 @@ class Moves:
         all_wanted = self._behind(trial, position) >= len(free) + len(occupants)
         most, found = 0.0, None
         for device, seconds, wanted in chain(((d, 0.0, all_wanted) for d in free), making_room):
-            saved = gain(trial, here, slots[device].device, facts, wanted) - seconds
+            there = slots[device].device
+            saved = gain(trial, here, there, facts, speeds, wanted) - seconds
             if saved > most and self.queues.fits(trial, device):
                 most, found = saved, device
         return found

@@ -18,7 +18,7 @@ from hermesd.core.plugins import build
 from hermesd.core.policy import Facts
 from hermesd.core.retrying import RetryAction
 from hermesd.core.sights import lacking
-from hermesd.core.speeds import lead, rate
+from hermesd.core.speeds import Speeds, best_rate, lead, rate
 from hermesd.core.tables import Tables
 from hermesd.core.trial import Trial
 
@@ -170,14 +170,22 @@ class Placement(Protocol):
     name: ClassVar[str]
     binds: ClassVar[bool]
 
-    def gain(self, trial: Trial, here: Device, there: Device, facts: Facts, wanted: bool) -> float:
+    def gain(
+        self,
+        trial: Trial,
+        here: Device,
+        there: Device,
+        facts: Facts,
+        speeds: Speeds,
+        wanted: bool,
+    ) -> float:
         """Seconds gained if a running trial goes on on another device; 0 or less: none.
 
         `wanted`: another trial would run there, and now takes the device that this one leaves.
         """
         ...
 
-    def cost(self, trial: Trial, device: Device, facts: Facts) -> tuple[float, ...]:
+    def cost(self, trial: Trial, device: Device, facts: Facts, speeds: Speeds) -> tuple[float, ...]:
         """The smallest is chosen; ties go to the smaller device id. No number is below 0."""
         ...
 
@@ -194,10 +202,10 @@ class Placement(Protocol):
 class Free:
     """Any device: the one on which the trial gets furthest, as far as speeds were measured.
 
-    What counts is the seconds that a device costs: for iterations slower than on the fastest kind,
+    What counts is the seconds that a device costs: for iterations slower than on the fastest one,
     as many as the trial has behind it (no more than it has ahead), and for getting there. A kind
     that was not measured yet counts as the fastest, and is so measured soon. With `equal` speeds
-    all kinds are alike.
+    all devices are alike.
 
     A trial that runs may move inside its node. If it takes a device from another, that one loses
     what it gains, as long as both run; what is left is that both have the fast device in turn, the
@@ -208,25 +216,33 @@ class Free:
     binds: ClassVar[bool] = False
     speeds: Literal["measured", "equal"] = "measured"
 
-    def gain(self, trial: Trial, here: Device, there: Device, facts: Facts, wanted: bool) -> float:
+    def gain(
+        self,
+        trial: Trial,
+        here: Device,
+        there: Device,
+        facts: Facts,
+        speeds: Speeds,
+        wanted: bool,
+    ) -> float:
         # It may be parked on its way, and what is parked does not leave its node.
-        if not self._unequal(facts) or failed_on(trial, there.id) or here.node != there.node:
+        if not self._unequal(speeds) or failed_on(trial, there.id) or here.node != there.node:
             return 0.0
-        saved = _delay(trial, here, facts) - _delay(trial, there, facts)
+        saved = _delay(trial, here, speeds) - _delay(trial, there, speeds)
         if wanted:
-            saved *= lead(facts.speeds, trial, here.kind, there.kind)
+            saved *= lead(speeds, trial, here, there)
         return saved - switch_seconds(trial, facts)
 
-    def _unequal(self, facts: Facts) -> bool:
-        return self.speeds == "measured" and len(facts.speeds) > 1
+    def _unequal(self, speeds: Speeds) -> bool:
+        return self.speeds == "measured" and speeds.unequal
 
-    def cost(self, trial: Trial, device: Device, facts: Facts) -> tuple[float, ...]:
+    def cost(self, trial: Trial, device: Device, facts: Facts, speeds: Speeds) -> tuple[float, ...]:
         kept = trial.kept
         elsewhere = kept is not None and kept.tier is Tier.PARK and kept.device != device.id
         failed = failed_near(trial, device)
-        if not self._unequal(facts):
+        if not self._unequal(speeds):
             return (failed, float(elsewhere))
-        return (failed, _delay(trial, device, facts) + _moving(trial, device, facts), elsewhere)
+        return (failed, _delay(trial, device, speeds) + _moving(trial, device, facts), elsewhere)
 
     def home(self, load: Mapping[DeviceId, int]) -> DeviceId | None:
         return None
@@ -235,15 +251,15 @@ class Free:
         return ()
 
 
-def _delay(trial: Trial, device: Device, facts: Facts) -> float:
-    """Seconds that the iterations to come take more than on the fastest kind."""
-    here = rate(facts.speeds, trial, device.kind)
+def _delay(trial: Trial, device: Device, speeds: Speeds) -> float:
+    """Seconds that the iterations to come take more than on the fastest device."""
+    here = rate(speeds, trial, device)
     if here is None:
         return 0.0
     steps = max(trial.step, 1)
     if trial.planned_steps is not None:
         steps = min(steps, max(trial.planned_steps - trial.step, 0))
-    fastest = max(rate(facts.speeds, trial, kind) or here for kind in facts.speeds)
+    fastest = max(best_rate(speeds, trial), here)
     return max(steps / here - steps / fastest, 0.0)
 
 

@@ -9,9 +9,9 @@ from hermesd.core.blame import Prospects, blamed, set_back
 from hermesd.core.change import replace
 from hermesd.core.commands import Suspend
 from hermesd.core.events import Reported, RunFailed, RunStarted, RunSuspended
-from hermesd.core.history import Ending, Kept, MetricSummary, Result, SwitchCost
+from hermesd.core.history import Ending, Kept, MetricSummary, Pace, Result, SwitchCost
 from hermesd.core.losses import QuantumLosses, extend, truncate
-from hermesd.core.model import Checkpoint, Phase, Quantum, Study, Tier, Time
+from hermesd.core.model import Checkpoint, Device, DeviceId, Phase, Quantum, Study, Tier, Time
 from hermesd.core.strikes import one_line
 from hermesd.core.trial import Run, Trial
 
@@ -63,17 +63,17 @@ def started(trial: Trial, event: RunStarted, tier: Tier | None, now: Time) -> Tr
     )
 
 
-def reported(trial: Trial, event: Reported, kind: str) -> Trial:
-    """Progress on a device of `kind`."""
+def reported(
+    trial: Trial, event: Reported, device: Device, corrections: Mapping[DeviceId, float]
+) -> Trial:
+    """Progress on a device; `corrections` are those of devices that differ from their kind."""
     gained = event.step - trial.step
-    step_seconds = trial.step_seconds
-    run = trial.run
+    step_seconds, paces, run = trial.step_seconds, trial.paces, trial.run
     # An iteration may take longer than its host waits before it tells what a silent program uses.
     seconds = event.busy_seconds + (run.silent_seconds if run is not None else 0.0)
-    if gained > 0 and seconds > 0 and run is not None and run.warm:
-        fresh = seconds / gained
-        old = step_seconds.get(kind, fresh)
-        step_seconds = {**step_seconds, kind: old + STEP_SECONDS_WEIGHT * (fresh - old)}
+    paced = gained > 0 and seconds > 0 and run is not None and run.warm
+    if paced:
+        step_seconds, paces = _measured(trial, seconds / gained, device, corrections)
     use = replace(
         trial.use,
         busy_seconds=trial.use.busy_seconds + event.busy_seconds,
@@ -89,6 +89,7 @@ def reported(trial: Trial, event: Reported, kind: str) -> Trial:
             heard=max(run.heard, event.number),
             silent_seconds=0.0 if gained > 0 else seconds,
             stalled_since=None if gained > 0 else run.stalled_since,
+            paced=run.paced or paced,
         )
     return replace(
         trial,
@@ -100,7 +101,26 @@ def reported(trial: Trial, event: Reported, kind: str) -> Trial:
         metrics=with_metrics(trial.metrics, event),
         not_finite=trial.not_finite or event.not_finite,
         step_seconds=step_seconds,
+        paces=paces,
         use=use,
+    )
+
+
+def _measured(
+    trial: Trial, fresh: float, device: Device, corrections: Mapping[DeviceId, float]
+) -> tuple[dict[str, float], dict[str, tuple[Pace, ...]]]:
+    """The seconds an iteration by kind, and the paces, after a report of `fresh` seconds."""
+    before = trial.paces.get(device.kind, ())
+    elsewhere = [each for each in before if each.device != device.id]
+    # What slows single reports down, as a validation does, is not the device's.
+    goes_on = before and before[0].device == device.id and trial.run and trial.run.paced
+    pace = Pace(device.id, min(before[0].seconds, fresh) if goes_on else fresh)
+    old = trial.step_seconds.get(device.kind, fresh)
+    if before:  # it was as fast as the device on which it ran then
+        old *= corrections.get(before[0].device, 1.0) / corrections.get(device.id, 1.0)
+    return (
+        {**trial.step_seconds, device.kind: old + STEP_SECONDS_WEIGHT * (fresh - old)},
+        {**trial.paces, device.kind: (pace, *elsewhere[:1])},
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from hermesd.core.line import Entry, Line
 from hermesd.core.model import DeviceId, Phase, Quantum, StudyId, TrialId
@@ -24,6 +24,8 @@ from hermesd.core.trial import Trial
 MIN_QUANTUM_SECONDS = 0.1
 # How many more than can be served come into question for an adapted ranking, from its front on.
 IN_QUESTION = 32
+# Devices that are equally fast: those of a kind, and by itself each that differs from its kind.
+Sort: TypeAlias = tuple[str, DeviceId]
 
 
 class Choice(NamedTuple):
@@ -68,8 +70,8 @@ class StudyQueue:
         self._ranker = self._current = ranker
         self._scouting = Scouting(state, study, ranker) if isinstance(ranker, Adaptive) else None
         self._lines: dict[DeviceId | None, Line] = {}
-        # Running trials by the kind of their device, from when it first mattered.
-        self._staying: dict[str, Line] | None = None
+        # Running trials by the sort of their device, from when it first mattered.
+        self._staying: dict[Sort, Line] | None = None
         self._line_of: dict[TrialId, Line] = {}
         members = state.members[study]
         self._noted = {trial_id: state.versions[trial_id] for trial_id in members}
@@ -121,16 +123,17 @@ class StudyQueue:
                 self._follow(suited)
             self._suited_to = self._scouting.sample()
 
-    def _stay(self, lines: dict[str, Line], ranker: Ranking, trial: Trial) -> None:
-        """Put a trial that runs, its quantum not over, into the line of its device's kind."""
+    def _stay(self, lines: dict[Sort, Line], ranker: Ranking, trial: Trial) -> None:
+        """Put a trial that runs, its quantum not over, into the line of its device's sort."""
         run = trial.run
         if run is not None and not run.expired and run.asked is None and not trial.ending:
-            kind = self.state.slots[run.devices[0]].device.kind
-            line = self._line_of[trial.id] = lines.setdefault(kind, Line())
+            device = self.state.slots[run.devices[0]].device
+            sort = (device.kind, device.id if device.id in self.state.corrections else "")
+            line = self._line_of[trial.id] = lines.setdefault(sort, Line())
             line.put(self._entry(ranker, trial))
 
-    def staying(self, kinds: Iterable[str], count: int) -> list[TrialId]:
-        """The `count` most deserving running trials on each kind of device, by the plain ranking.
+    def staying(self, sorts: Iterable[Sort], count: int) -> list[TrialId]:
+        """The `count` most deserving running trials on each sort of device, by the plain ranking.
 
         None under a policy that plans: it does not say what running trials deserve.
         """
@@ -142,7 +145,7 @@ class StudyQueue:
                 trial = self.state.trials[trial_id]
                 if trial.phase is Phase.RUNNING:
                     self._stay(self._staying, self._ranker, trial)
-        lines = [self._staying[kind] for kind in kinds if kind in self._staying]
+        lines = [self._staying[sort] for sort in sorts if sort in self._staying]
         return [
             entry.trial
             for line in lines

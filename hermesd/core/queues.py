@@ -11,7 +11,7 @@ from hermesd.core.model import DeviceId, NodeId, Plugin, StudyId, Time, TrialId
 from hermesd.core.placement import Placement, avoided, cramped, fits
 from hermesd.core.plugins import raised_where
 from hermesd.core.policy import Policy
-from hermesd.core.queue import Choice, StudyQueue
+from hermesd.core.queue import Choice, Sort, StudyQueue
 from hermesd.core.sights import lacking
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
@@ -102,9 +102,9 @@ class Queues:
         """See `StudyQueue.order`."""
         return self.ask(study_id, lambda queue: queue.order(count, occupants, eligible, now))
 
-    def staying(self, study_id: StudyId, kinds: Iterable[str], count: int) -> list[TrialId]:
+    def staying(self, study_id: StudyId, sorts: Iterable[Sort], count: int) -> list[TrialId]:
         """See `StudyQueue.staying`."""
-        return self.ask(study_id, lambda queue: queue.staying(kinds, count))
+        return self.ask(study_id, lambda queue: queue.staying(sorts, count))
 
     def note(self, trials: Iterable[Trial]) -> None:
         """Take note of trials that changed."""

@@ -29,6 +29,7 @@ from hermesd.core.nodes import Node, Slot
 from hermesd.core.policy import Facts
 from hermesd.core.pools import Pool, PoolId
 from hermesd.core.sharing import HALF_LIFE_SECONDS, USUAL, Account, Terms
+from hermesd.core.speeds import Evidence, Speeds, differs
 from hermesd.core.trial import Trial
 
 REQUESTS_KEPT = 10_000
@@ -61,7 +62,8 @@ class Tables:
     ways between two nodes that no copy could go, until when that is believed, `leftover` is
     what nodes have of checkpoints to which nothing refers (True: they were told, and have not
     answered), `sights` what each node says of paths (see `sights`). `served` is when a trial of
-    each study was last given a quantum.
+    each study was last given a quantum. `paces` is what is known of each device beside those of
+    its kind, `corrections` the speeds beside their kind's of those that differ from it.
     """
 
     def __init__(self) -> None:
@@ -83,6 +85,8 @@ class Tables:
         self.served: dict[StudyId, Time] = {}
         self.strays: dict[tuple[NodeId, RunId], None] = {}
         self.releases: dict[tuple[TrialId, NodeId], bool] = {}
+        self.paces: dict[DeviceId, Evidence] = {}
+        self.corrections: dict[DeviceId, float] = {}
         self.strikes: dict[DeviceId, tuple[Strike, ...]] = {}
         self.excluded: dict[tuple[StudyId, NodeId], Exclusion] = {}
         self.quarantined: dict[Place, Quarantined] = {}
@@ -124,6 +128,26 @@ class Tables:
         if study not in self.studies:
             raise Rejected(f"no study {study!r}")
         return self.studies[study]
+
+    def speeds(self, study: StudyId) -> Speeds:
+        """How fast devices are, as far as the study may know."""
+        return Speeds(self.facts[study].speeds, self.corrections)
+
+    def note_pace(self, device: DeviceId, log_ratio: float) -> None:
+        """A device was compared with another of its kind."""
+        evidence = self.paces[device] = self.paces.get(device, Evidence()).with_one(log_ratio)
+        before = self.corrections.pop(device, None)
+        if differs(evidence):
+            self.corrections[device] = evidence.correction
+        slot = self.slots[device]
+        if (before is None) != (device not in self.corrections) and slot.run is not None:
+            self.touch_all([slot.run.trial])  # queues have it by the sort of its device
+
+    def forget_paces(self, devices: Iterable[DeviceId]) -> None:
+        """These are no more, or other ones by the same names."""
+        for device in devices:
+            self.paces.pop(device, None)
+            self.corrections.pop(device, None)
 
     def request(self, request_id: str, effect: Iterable[TrialId]) -> None:
         if request_id in self.requests:

@@ -13,6 +13,7 @@ from hermesd.core.history import (
     Failure,
     Kept,
     MetricSummary,
+    Pace,
     Result,
     SwitchCost,
     Use,
@@ -46,7 +47,8 @@ class Run:
     is the number of its last report, `silent_seconds` how long it had come to no step by then,
     `restored_step` that of the checkpoint it was launched from, 0 if from none of its node's;
     `started` says that it was heard to have begun, `stalled_since` since when it has come to no
-    step, if that is far too long.
+    step, if that is far too long. `paced` says that its pace was measured since it was last
+    compared with that on other devices.
     """
 
     id: RunId
@@ -63,6 +65,7 @@ class Run:
     restored_step: int = 0
     started: bool = False
     stalled_since: Time | None = None
+    paced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,8 @@ class Trial:
     `longest_start_seconds` is what any of its starts took, from the launch to the first boundary.
     `overdue` counts the suspends in which it came to no boundary by the deadline and was ended.
     `last_node` is where it was launched last: what it printed lies there when all else is over.
+    `step_seconds` are those of an iteration on each kind of device, as of the device of that kind
+    on which it ran last; `paces` has that device and the one before it, of each kind.
     """
 
     spec: TrialSpec
@@ -108,6 +113,7 @@ class Trial:
     served_seconds: float = 0.0
     use: Use = field(default_factory=Use)
     step_seconds: dict[str, float] = field(default_factory=dict)
+    paces: dict[str, tuple[Pace, ...]] = field(default_factory=dict)
     costs: dict[Tier, SwitchCost] = field(default_factory=dict)
     preemptions: int = 0
     kept: Kept | None = None

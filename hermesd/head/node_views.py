@@ -8,6 +8,7 @@ from hermesd import wire
 from hermesd.core.model import Place
 from hermesd.core.nodes import Node
 from hermesd.core.sights import lacks
+from hermesd.core.speeds import Evidence
 from hermesd.core.state import State
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
@@ -53,6 +54,8 @@ def node_view(
             reason=slot.reason,
             busy_seconds=slot.busy_seconds,
             yielded=slot.yielded,
+            speed=state.corrections.get(slot.device.id, 1.0),
+            comparisons=state.paces.get(slot.device.id, Evidence()).count,
             quarantine=_quarantine(state, slot.device.id),
             strikes=[
                 pb.Strike(

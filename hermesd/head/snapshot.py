@@ -20,6 +20,7 @@ from hermesd.core.nodes import Node, Slot
 from hermesd.core.policy import Facts
 from hermesd.core.pools import Pool, PoolId
 from hermesd.core.sharing import Account, Terms
+from hermesd.core.speeds import Evidence
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.record import Form
@@ -43,6 +44,8 @@ TABLES: dict[str, tuple[Any, Any]] = {
     "served": (StudyId, Time),
     "strays": (tuple[NodeId, RunId], None),
     "releases": (tuple[TrialId, NodeId], bool),
+    "paces": (DeviceId, Evidence),
+    "corrections": (DeviceId, float),
     "strikes": (DeviceId, tuple[Strike, ...]),
     "excluded": (tuple[StudyId, NodeId], Exclusion),
     "quarantined": (Place, Quarantined),

@@ -12,7 +12,7 @@ from hermesd.core.history import Failure, SwitchCost
 from hermesd.core.model import Checkpoint, Device, Plugin, Stage, Tier, TrialSpec
 from hermesd.core.placement import make_placement
 from hermesd.core.policy import Facts
-from hermesd.core.speeds import DOUBT, Speed, lead, learned, performance, rate
+from hermesd.core.speeds import DOUBT, Speed, Speeds, lead, learned, performance, rate
 from hermesd.core.trial import Trial
 from tests.core.playbook import (
     Playbook,
@@ -38,6 +38,11 @@ def trial(number: int, batch: int = 1, **seconds: float) -> Trial:
     """A trial that was measured: seconds an iteration on each kind."""
     spec = TrialSpec(f"s/{number}", "s", number, (Stage(None, (("batch_size", batch),)),), (), 0)
     return Trial(spec, 0.0, 0.0, step_seconds=seconds)
+
+
+def on(kind: str) -> Device:
+    """A device of this kind that needs no correction."""
+    return Device(f"n/{kind}", "n", kind, 1 << 30)
 
 
 def of_batches(*batches: int, **changes: Any) -> Submitted:
@@ -69,29 +74,33 @@ def test_speeds_are_those_of_the_first_trial_measured_on_a_kind() -> None:
 
 def test_equation_1() -> None:
     """P_G(j) = T(j_t) B(j) / B(j_t): 10 steps of 32 a second, so 640 of a batch of 64."""
-    speeds = learned({}, trial(0, 32, fast=0.1), "fast")
-    assert performance(speeds, trial(1, 64), "fast") == pytest.approx(640.0)
-    assert rate(speeds, trial(1, 64), "fast") == pytest.approx(10.0)
-    assert performance(speeds, trial(1, 64), "slow") is None
-    assert rate(speeds, trial(1, 64), "slow") is None
+    speeds = learned({}, {}, trial(0, 32, fast=0.1), "fast")
+    assert performance(Speeds(speeds, {}), trial(1, 64), on("fast")) == pytest.approx(640.0)
+    assert rate(Speeds(speeds, {}), trial(1, 64), on("fast")) == pytest.approx(10.0)
+    assert performance(Speeds(speeds, {}), trial(1, 64), on("slow")) is None
+    assert rate(Speeds(speeds, {}), trial(1, 64), on("slow")) is None
 
 
 def test_a_trial_seen_on_both_kinds_tells_how_they_compare() -> None:
     """The first trial on the slow kind was a light one: by equation (1) it looks the faster."""
-    speeds = learned({}, trial(0, fast=1.0), "fast")
-    speeds = learned(speeds, trial(1, slow=0.5), "slow")
-    assert rate(speeds, trial(2), "slow") > rate(speeds, trial(2), "fast")
-    speeds = learned(speeds, trial(1, slow=0.5, fast=0.25), "fast")
-    assert rate(speeds, trial(2), "fast") == pytest.approx(2 * rate(speeds, trial(2), "slow"))
+    speeds = learned({}, {}, trial(0, fast=1.0), "fast")
+    speeds = learned(speeds, {}, trial(1, slow=0.5), "slow")
+    assert rate(Speeds(speeds, {}), trial(2), on("slow")) > rate(
+        Speeds(speeds, {}), trial(2), on("fast")
+    )
+    speeds = learned(speeds, {}, trial(1, slow=0.5, fast=0.25), "fast")
+    assert rate(Speeds(speeds, {}), trial(2), on("fast")) == pytest.approx(
+        2 * rate(Speeds(speeds, {}), trial(2), on("slow"))
+    )
     # One that was measured on one kind is predicted for the other by how they compare.
-    assert rate(speeds, trial(0, fast=1.0), "slow") == pytest.approx(0.5)
-    assert rate(speeds, trial(0, fast=1.0), "fast") == 1.0
+    assert rate(Speeds(speeds, {}), trial(0, fast=1.0), on("slow")) == pytest.approx(0.5)
+    assert rate(Speeds(speeds, {}), trial(0, fast=1.0), on("fast")) == 1.0
 
 
 def test_what_is_known_does_not_grow_with_trials() -> None:
     speeds: dict[str, Speed] = {}
     for number in range(100):
-        speeds = learned(speeds, trial(number, fast=0.1 + number), "fast")
+        speeds = learned(speeds, {}, trial(number, fast=0.1 + number), "fast")
     assert speeds == {"fast": Speed("s/0", 10.0, 10.0)}
 
 
@@ -134,13 +143,13 @@ def test_with_equal_speeds_nobody_moves() -> None:
 
 def test_moving_is_worth_what_it_saves_less_the_switch() -> None:
     """As many iterations as there were, or as there are left, less the trial's own cost."""
-    speeds = {"slow": Speed("s/0", 2.5, 2.5), "fast": Speed("s/1", 10.0, 10.0)}
-    facts = Facts(suspend_seconds=1.0, resume_seconds=2.0, speeds=speeds)
-    slow, fast = (Device(f"n/{kind}", "n", kind, 1 << 30) for kind in ("slow", "fast"))
+    kinds = {"slow": Speed("s/0", 2.5, 2.5), "fast": Speed("s/1", 10.0, 10.0)}
+    facts, speeds = Facts(suspend_seconds=1.0, resume_seconds=2.0), Speeds(kinds, {})
+    slow, fast = on("slow"), on("fast")
     free = make_placement(Plugin("free"))
 
     def gain(each: Trial, here: Device, there: Device) -> float:
-        return free.gain(each, here, there, facts, wanted=False)
+        return free.gain(each, here, there, facts, speeds, wanted=False)
 
     fresh = replace(trial(0, slow=0.4), step=100, planned_steps=1000)
     assert gain(fresh, slow, fast) == pytest.approx(100 * 0.3 - 3.0)
@@ -158,31 +167,33 @@ def test_what_is_taken_from_another_is_no_gain() -> None:
     first and leaves its device to the other: on the fast one at a time, that saves 1 - r of what
     the first saves by itself, so little where devices are nearly alike."""
     for slow_rate, share in ((9.0, 0.1), (5.0, 0.5)):
-        speeds = {
+        kinds = {
             "slow": Speed("s/0", slow_rate, slow_rate, paired=True),
             "fast": Speed("s/1", 10.0, 10.0, paired=True),
         }
-        facts = Facts(suspend_seconds=1.0, resume_seconds=2.0, speeds=speeds)
-        slow, fast = (Device(f"n/{kind}", "n", kind, 1 << 30) for kind in ("slow", "fast"))
+        facts, speeds = Facts(suspend_seconds=1.0, resume_seconds=2.0), Speeds(kinds, {})
+        slow, fast = on("slow"), on("fast")
         mine = replace(trial(0, slow=1 / slow_rate), step=1000, planned_steps=2000)
         saved = 1000 / slow_rate - 1000 / 10
         gain = make_placement(Plugin("free")).gain
-        assert gain(mine, slow, fast, facts, wanted=False) == pytest.approx(saved - 3.0)
-        assert gain(mine, slow, fast, facts, wanted=True) == pytest.approx(share * saved - 3.0)
+        idle, taken = (gain(mine, slow, fast, facts, speeds, wanted) for wanted in (False, True))
+        assert idle == pytest.approx(saved - 3.0)
+        assert taken == pytest.approx(share * saved - 3.0)
 
 
 def test_kinds_that_no_trial_compared_are_told_apart_by_more_than_trials_differ() -> None:
     guessed = {"slow": Speed("s/0", 2.5, 2.5), "fast": Speed("s/1", 5.0, 5.0)}
-    mine = trial(0, slow=0.4)
-    assert lead(guessed, mine, "slow", "fast") == 0.0
+    mine, slow, fast = trial(0, slow=0.4), on("slow"), on("fast")
+    assert lead(Speeds(guessed, {}), mine, slow, fast) == 0.0
     far = {**guessed, "fast": Speed("s/1", 10.0, 10.0)}
-    assert lead(far, mine, "slow", "fast") == pytest.approx(1 - DOUBT * 2.5 / 10)
+    assert lead(Speeds(far, {}), mine, slow, fast) == pytest.approx(1 - DOUBT * 2.5 / 10)
     compared = {kind: replace(speed, paired=True) for kind, speed in guessed.items()}
-    assert lead(compared, mine, "slow", "fast") == pytest.approx(0.5)
-    assert lead(compared, mine, "fast", "slow") == 0.0
+    assert lead(Speeds(compared, {}), mine, slow, fast) == pytest.approx(0.5)
+    assert lead(Speeds(compared, {}), mine, fast, slow) == 0.0
     # One that ran on both knows it by itself.
-    assert lead(guessed, trial(0, slow=0.4, fast=0.1), "slow", "fast") == pytest.approx(0.75)
-    assert lead({}, trial(0), "slow", "fast") == 0.0
+    both = trial(0, slow=0.4, fast=0.1)
+    assert lead(Speeds(guessed, {}), both, slow, fast) == pytest.approx(0.75)
+    assert lead(Speeds({}, {}), trial(0), slow, fast) == 0.0
 
 
 def near(*, one_waits: bool) -> Playbook:
@@ -231,16 +242,15 @@ def test_a_leader_takes_a_slightly_faster_device_that_stands_idle() -> None:
 
 
 def test_a_waiting_trial_stays_at_its_files_unless_speed_pays_for_the_copy() -> None:
-    speeds = {"slow": Speed("s/0", 9.0, 9.0), "fast": Speed("s/1", 10.0, 10.0)}
-    facts = Facts(resume_seconds=2.0, speeds=speeds)
+    kinds = {"slow": Speed("s/0", 9.0, 9.0), "fast": Speed("s/1", 10.0, 10.0)}
+    facts, speeds = Facts(resume_seconds=2.0), Speeds(kinds, {})
     here, there = Device("n/0", "n", "slow", 1), Device("m/0", "m", "fast", 1)
     cost = make_placement(Plugin("free")).cost
     saved = Checkpoint("s/0#1@100", "s/0", 1, 100, "5ha", 1, ("n",))
     kept = replace(trial(0), checkpoint=saved, step=100)
-    assert cost(kept, here, facts) < cost(kept, there, facts)
-    assert cost(replace(kept, step=1000), here, facts) > cost(
-        replace(kept, step=1000), there, facts
-    )
+    assert cost(kept, here, facts, speeds) < cost(kept, there, facts, speeds)
+    far = replace(kept, step=1000)
+    assert cost(far, here, facts, speeds) > cost(far, there, facts, speeds)
 
 
 # -- homes and swap ------------------------------------------------------------------------------

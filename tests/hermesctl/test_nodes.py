@@ -229,6 +229,20 @@ def test_ls_says_which_pool_a_node_is_of_and_when_it_rests(head: FakeHead) -> No
     ]
 
 
+def test_show_says_how_fast_a_device_is_beside_its_kind(head: FakeHead) -> None:
+    box = busy_box()
+    head.nodes = [box]
+    assert "speed" not in hermesctl("node", "show", "box").stdout, "nothing was compared yet"
+    box.devices[0].speed, box.devices[0].comparisons = 0.52, 14
+    lines = hermesctl("node", "show", "box").stdout.splitlines()
+    rows = {line.split()[0]: line.split() for line in lines if line.startswith(("device ", "box/"))}
+    assert "speed" in rows["device"]
+    assert "52.0%" in "".join(rows["box/0"]).replace(" %", "%")
+    assert "52.0%" not in "".join(rows["box/1"])
+    seen = json.loads(hermesctl("node", "show", "box", "-o", "json").stdout)["node"]["devices"]
+    assert [(each["speed"], each["comparisons"]) for each in seen] == [(0.52, 14), (1.0, 0)]
+
+
 def test_show_says_why_a_node_rests_and_to_whom_a_device_was_left(head: FakeHead) -> None:
     box = busy_box(resting="it serves Sat-Sun; again from Sat 00:00", stuck=["digits/1"])
     box.devices[1].yielded = "process 7 (python) of bob uses it"

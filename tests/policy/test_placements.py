@@ -11,7 +11,7 @@ import pytest
 from hermesd.core.model import Checkpoint, Device, Plugin, Stage, TrialSpec
 from hermesd.core.placement import PLACEMENTS, make_placement
 from hermesd.core.policy import BadSetting, Facts
-from hermesd.core.speeds import Speed
+from hermesd.core.speeds import Speed, Speeds
 from hermesd.core.trial import Trial
 
 PAGE = (Path(__file__).parents[2] / "docs" / "policies.md").read_text(encoding="utf-8")
@@ -24,8 +24,9 @@ TRAINED = replace(
     checkpoint=Checkpoint("c", "s/0", 1, 100, "5ha", 1, ("n",)),
     home="n/slow",
 )
-SPEEDS = {"slow": Speed("s/0", 2.0, 2.0), "fast": Speed("s/1", 8.0, 8.0)}
-FACTS = [Facts(), Facts(1.0, 2.0, 0.5, SPEEDS)]
+KINDS = {"slow": Speed("s/0", 2.0, 2.0), "fast": Speed("s/1", 8.0, 8.0)}
+FACTS = Facts(1.0, 2.0, 0.5)
+NONE, UNEQUAL = Speeds({}, {}), Speeds(KINDS, {"n/slow": 0.5, "m/fast": 1.2})
 DEVICES = [
     Device(f"{node}/{kind}", node, kind, 1) for node in "nm" for kind in ("slow", "fast", "new")
 ]
@@ -35,12 +36,12 @@ names = pytest.mark.parametrize("name", PLACEMENTS)
 @names
 def test_costs_are_never_below_0_and_the_same_when_asked_again(name: str) -> None:
     placement = make_placement(Plugin(name))
-    for facts in FACTS:
+    for speeds in (NONE, UNEQUAL):
         for trial in (FRESH, TRAINED):
-            costs = [placement.cost(trial, device, facts) for device in DEVICES]
+            costs = [placement.cost(trial, device, FACTS, speeds) for device in DEVICES]
             assert all(number >= 0 for cost in costs for number in cost)
             assert len({len(cost) for cost in costs}) == 1
-            assert costs == [placement.cost(trial, device, facts) for device in DEVICES]
+            assert costs == [placement.cost(trial, device, FACTS, speeds) for device in DEVICES]
 
 
 @names
@@ -48,8 +49,8 @@ def test_nobody_gains_by_staying_or_while_all_devices_are_of_one_kind(name: str)
     placement = make_placement(Plugin(name))
     for device in DEVICES:
         for wanted in (False, True):
-            assert placement.gain(TRAINED, device, device, FACTS[1], wanted) <= 0
-            assert placement.gain(TRAINED, DEVICES[0], device, FACTS[0], wanted) <= 0
+            assert placement.gain(TRAINED, device, device, FACTS, UNEQUAL, wanted) <= 0
+            assert placement.gain(TRAINED, DEVICES[0], device, FACTS, NONE, wanted) <= 0
 
 
 @names

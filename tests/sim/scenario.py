@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
 
@@ -115,6 +116,25 @@ def two_nodes(policy: Plugin, trials: int, replicas: int = 1) -> World:
         boxes.append(Box(node, (device,), terms, LEASE.grace_seconds))
     work = {each.id: Work(falling, Fidelity.EXACT) for each in specs}
     return World(1, [Submitted(study, specs, "submit")], work, boxes, LEASE, NONE)
+
+
+def one_node(policy: Plugin, placement: Plugin, slowness: Mapping[DeviceId, float]) -> World:
+    """Node n of two CPU slots of one kind; three trials of 100 s each, one of 300 s."""
+    specs = tuple(
+        TrialSpec(f"s/{number}", "s", number, (Stage(None, ()),), (), number) for number in range(4)
+    )
+    study = replace(_study("s", Random("one node")), policy=policy, placement=placement, tier=None)
+    made = tuple(Device(f"n/{place}", "n", "cpu", 1 << 30) for place in range(2))
+    terms = NodeTerms(dict.fromkeys((each.id for each in made), Tier.PARK))
+    work = {}
+    for each in specs:
+        steps = 600 if each.number == 3 else 200
+        falling = Recording(tuple(1.0 / (1 + step) for step in range(steps)), 0.5)
+        work[each.id] = Work(falling, Fidelity.EXACT)
+    box = Box("n", made, terms, LEASE.grace_seconds)
+    world = World(1, [Submitted(study, specs, "submit")], work, [box], LEASE, NONE)
+    world.ground.slowness.update(slowness)
+    return world
 
 
 def _pooled(

@@ -472,7 +472,7 @@ class Strike(_message.Message):
     def __init__(self, trial: _Optional[str] = ..., error_kind: _Optional[str] = ..., detail: _Optional[str] = ..., at_unix_seconds: _Optional[float] = ...) -> None: ...
 
 class DeviceStatus(_message.Message):
-    __slots__ = ("device", "trial", "reserved_for", "healthy", "reason", "usage", "busy_seconds", "quarantine", "strikes", "yielded", "others")
+    __slots__ = ("device", "trial", "reserved_for", "healthy", "reason", "usage", "busy_seconds", "quarantine", "strikes", "yielded", "others", "speed", "comparisons")
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     RESERVED_FOR_FIELD_NUMBER: _ClassVar[int]
@@ -484,6 +484,8 @@ class DeviceStatus(_message.Message):
     STRIKES_FIELD_NUMBER: _ClassVar[int]
     YIELDED_FIELD_NUMBER: _ClassVar[int]
     OTHERS_FIELD_NUMBER: _ClassVar[int]
+    SPEED_FIELD_NUMBER: _ClassVar[int]
+    COMPARISONS_FIELD_NUMBER: _ClassVar[int]
     device: _types_pb2.Device
     trial: str
     reserved_for: str
@@ -495,7 +497,9 @@ class DeviceStatus(_message.Message):
     strikes: _containers.RepeatedCompositeFieldContainer[Strike]
     yielded: str
     others: bool
-    def __init__(self, device: _Optional[_Union[_types_pb2.Device, _Mapping]] = ..., trial: _Optional[str] = ..., reserved_for: _Optional[str] = ..., healthy: bool = ..., reason: _Optional[str] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., busy_seconds: _Optional[float] = ..., quarantine: _Optional[_Union[Quarantine, _Mapping]] = ..., strikes: _Optional[_Iterable[_Union[Strike, _Mapping]]] = ..., yielded: _Optional[str] = ..., others: bool = ...) -> None: ...
+    speed: float
+    comparisons: int
+    def __init__(self, device: _Optional[_Union[_types_pb2.Device, _Mapping]] = ..., trial: _Optional[str] = ..., reserved_for: _Optional[str] = ..., healthy: bool = ..., reason: _Optional[str] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., busy_seconds: _Optional[float] = ..., quarantine: _Optional[_Union[Quarantine, _Mapping]] = ..., strikes: _Optional[_Iterable[_Union[Strike, _Mapping]]] = ..., yielded: _Optional[str] = ..., others: bool = ..., speed: _Optional[float] = ..., comparisons: _Optional[int] = ...) -> None: ...
 
 class ListNodesRequest(_message.Message):
     __slots__ = ()
