@@ -8,17 +8,18 @@ give waiting trials other homes.
 
 from __future__ import annotations
 
-from hermesd.core.commands import Bind, Issue
+from hermesd.core.commands import Bind, Issue, WriteDown
 from hermesd.core.homes import Homesteads
-from hermesd.core.model import DeviceId, Phase, StudyId
+from hermesd.core.model import DeviceId, Phase, StudyId, Time
 from hermesd.core.nodes import Slot
 from hermesd.core.placement import Placement, avoided
 from hermesd.core.queues import Queues
+from hermesd.core.relocation import severed, writable
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 
 
-def bind(state: State, queues: Queues, issue: Issue) -> None:
+def bind(state: State, queues: Queues, issue: Issue, now: Time) -> None:
     """Bind the waiting trials that have no home, while there is room, and those that move."""
     binding = [study for study in state.studies if queues.placement(study).binds]
     ended = set(state.ended)
@@ -26,7 +27,7 @@ def bind(state: State, queues: Queues, issue: Issue) -> None:
     for study_id in binding:
         placement = queues.placement(study_id)
         arrived = _bind(state, queues, placement, study_id, issue)
-        _rebind(state, queues, placement, study_id, arrived or study_id in ended, issue)
+        _rebind(state, queues, placement, study_id, arrived or study_id in ended, issue, now)
 
 
 def _bind(state: State, queues: Queues, placement: Placement, study: StudyId, issue: Issue) -> bool:
@@ -37,7 +38,8 @@ def _bind(state: State, queues: Queues, placement: Placement, study: StudyId, is
     unbound = []
     arrived = False
     for trial in [state.trials[trial_id] for trial_id in state.active[study]]:
-        if trial.home in kept and not avoided(state, trial, trial.home):
+        lost = _is_parked_elsewhere(state, trial)
+        if trial.home in kept and not lost and not avoided(state, trial, trial.home):
             if trial.home in load:
                 load[trial.home] += 1
         elif trial.phase is Phase.WAITING and not trial.paused:
@@ -53,6 +55,14 @@ def _bind(state: State, queues: Queues, placement: Placement, study: StudyId, is
     return arrived
 
 
+def _is_parked_elsewhere(state: State, trial: Trial) -> bool:
+    """Whether the trial was to go to a home on another node, and could not be written down."""
+    kept, node = trial.kept, state.parked_on(trial)
+    if node is None or kept is None or trial.home is None or (kept.leaving and not kept.unwritable):
+        return False
+    return trial.home in state.slots and state.slots[trial.home].device.node != node
+
+
 def _rebind(
     state: State,
     queues: Queues,
@@ -60,6 +70,7 @@ def _rebind(
     study: StudyId,
     stirred: bool,
     issue: Issue,
+    now: Time,
 ) -> None:
     """Carry out what the placement wants changed in the homes."""
     devices = {slot.device.id: slot.device for slot in _sound(state, study) if _open(state, slot)}
@@ -70,11 +81,22 @@ def _rebind(
             load[trial.home] += 1
             if trial.phase is Phase.WAITING and not trial.paused and trial.id not in state.reserved:
                 waiting.setdefault(trial.home, []).append(trial)
-    if load:
-        speeds = state.speeds(study)
-        homes = Homesteads(devices, load, waiting, queues.takes, speeds, stirred)
-        for trial, device in list(placement.rebound(homes)):
-            issue(Bind(trial.id, device))
+    if not load:
+        return
+
+    def brings(trial: Trial, device: DeviceId) -> bool:
+        source, target = state.parked_on(trial), devices[device].node
+        if source is None or not writable(state, trial) or severed(state, source, target, now):
+            return False
+        return queues.could_take(trial, device)
+
+    facts, speeds = state.facts[study], state.speeds(study)
+    homes = Homesteads(devices, load, waiting, queues.takes, brings, facts, speeds, stirred)
+    for trial, device in list(placement.rebound(homes)):
+        issue(Bind(trial.id, device))
+        source, kept = state.parked_on(trial), trial.kept
+        if source is not None and kept is not None and source != devices[device].node:
+            issue(WriteDown(kept.run, source))
 
 
 def _sound(state: State, study: StudyId) -> list[Slot]:

@@ -220,7 +220,7 @@ def _started(state: Tables, trial: Trial, event: RunStarted, now: Time) -> None:
     if tier is not None:
         _measure(state, trial, resume_seconds=event.start_seconds)
     if tier is Tier.CHECKPOINT:
-        _measure(state, trial, restore_seconds=event.start_seconds)
+        _measure_restore(state, trial, event.start_seconds)
     began = progress.started(trial, event, tier, now)
     restored = trial.checkpoint
     if tier is Tier.CHECKPOINT and restored and 0 < restored.step == event.step:
@@ -228,6 +228,18 @@ def _started(state: Tables, trial: Trial, event: RunStarted, now: Time) -> None:
         node = state.slots[trial.run.devices[0]].device.node
         began = with_places(state, began, restored, (node,))
     state.put(began)
+
+
+def _measure_restore(state: Tables, trial: Trial, seconds: float) -> None:
+    """Learn from a start from a checkpoint; what it took beyond the usual, it was fetched."""
+    saved, facts = trial.checkpoint, state.facts[trial.spec.study]
+    assert trial.run is not None
+    node = state.slots[trial.run.devices[0]].device.node
+    if saved is None or node in saved.nodes or not facts.restore_seconds:
+        _measure(state, trial, restore_seconds=seconds)
+    elif saved.size_bytes:
+        fetching = max(0.0, seconds - facts.restore_seconds)
+        _measure(state, trial, fetch_seconds_per_byte=fetching / saved.size_bytes)
 
 
 def _measure(state: Tables, trial: Trial, **seconds: float) -> None:

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias
 
-from hermesd.core.model import Device, DeviceId, NodeId
+from hermesd.core.history import SwitchCost
+from hermesd.core.model import Device, DeviceId, NodeId, Tier
 from hermesd.core.plugins import require
 from hermesd.core.policy import Facts
-from hermesd.core.speeds import Speeds, performance
+from hermesd.core.speeds import Speeds, performance, rate, steps_ahead
 from hermesd.core.tables import waits_parked
 from hermesd.core.trial import Trial
 
@@ -25,14 +26,17 @@ class Homesteads:
     """The homes of one study as they are.
 
     `load` counts the trials bound to each device that can be bound to, `waiting` lists those of
-    them that wait, by number. `takes` says whether a device could be a trial's home. A study is
-    `stirred` when one of its trials was bound for the first time, or ended, just now.
+    them that wait, by number. `takes` says whether a device could be a trial's home, `brings` that
+    it could after the trial's process was written down on another node. A study is `stirred` when
+    one of its trials was bound for the first time, or ended, just now.
     """
 
     devices: Mapping[DeviceId, Device]
     load: Mapping[DeviceId, int]
     waiting: Mapping[DeviceId, list[Trial]]
     takes: Callable[[Trial, DeviceId], bool]
+    brings: Callable[[Trial, DeviceId], bool]
+    facts: Facts
     speeds: Speeds
     stirred: bool
 
@@ -43,7 +47,7 @@ class Homes:
 
     A trial keeps its home, unless `rebalance` is `node`: then waiting trials move to a device of
     the same node that has two trials fewer. With `cluster` a device that has run dry also takes
-    one from the fullest device of another node.
+    one from the fullest device of another node, if that one is so done sooner.
     """
 
     name: ClassVar[str] = "homes"
@@ -131,25 +135,54 @@ def _evened(homes: Homesteads) -> Iterator[Rebinding]:
 def _refilled(homes: Homesteads) -> Iterator[Rebinding]:
     """A waiting trial of the fullest device for each device that has run dry, whatever its node.
 
-    Those that never ran go first, since they have no checkpoint to transfer. A parked process
-    cannot go to another node, so its trial stays.
+    Those that never ran go first, since they have no checkpoint to transfer; parked ones, which
+    have to be written down, go last.
     """
     load = dict(homes.load)
     movable = {
         device: sorted(
-            (trial for trial in trials if not waits_parked(trial)),
-            key=lambda trial: (not trial.attempt, trial.spec.number),
+            trials,
+            key=lambda trial: (not waits_parked(trial), not trial.attempt, trial.spec.number),
         )
         for device, trials in homes.waiting.items()
     }
     for dry in sorted(device for device, count in load.items() if not count):
         for full in sorted(movable, key=lambda device: (-load[device], device)):
-            trial = next((t for t in reversed(movable[full]) if homes.takes(t, dry)), None)
-            if load[full] >= 2 and trial is not None:
+            goes = (t for t in reversed(movable[full]) if _gains(homes, t, full, dry, load[full]))
+            trial = next(goes, None) if load[full] >= 2 else None
+            if trial is not None:
                 movable[full].remove(trial)
                 load[full] -= 1
                 yield trial, dry
                 break
+
+
+def _gains(homes: Homesteads, trial: Trial, full: DeviceId, dry: DeviceId, sharing: int) -> bool:
+    """Whether a trial may go to a device that has run dry, and is so done sooner than where it has
+    one turn in so many that share the device."""
+    if not homes.takes(trial, dry) and not homes.brings(trial, dry):
+        return False
+    here, there = (rate(homes.speeds, trial, homes.devices[each]) for each in (full, dry))
+    if not here or not there:
+        return True  # it is soon measured
+    steps = steps_ahead(trial)
+    moving = transfer_seconds(trial, homes.devices[dry], homes.facts)
+    return steps / there + moving < steps * sharing / here
+
+
+def transfer_seconds(trial: Trial, device: Device, facts: Facts) -> float:
+    """Seconds until a waiting trial could go on on a device of a node that has not its files: to
+    write down what is parked, to fetch that, and to resume; what was never measured counts as 0.
+    Where its files are, 0."""
+    kept, saved = trial.kept, trial.checkpoint
+    parked = kept is not None and waits_parked(trial)
+    parked = parked and kept is not None and kept.device.partition("/")[0] != device.node
+    if not parked and (saved is None or device.node in saved.nodes):
+        return 0.0
+    own = trial.costs.get(Tier.CHECKPOINT, SwitchCost())
+    resuming = own.resume_seconds or facts.restore_seconds or facts.resume_seconds
+    fetching = saved.size_bytes * facts.fetch_seconds_per_byte if saved else 0.0
+    return (own.suspend_seconds if parked else 0.0) + fetching + resuming
 
 
 def _swapped(homes: Homesteads) -> Iterator[Rebinding]:

@@ -12,13 +12,13 @@ from typing import ClassVar, Literal, Protocol
 
 from hermesd.core.blame import Prospects
 from hermesd.core.history import OUT_OF_MEMORY, Failure
-from hermesd.core.homes import Homes, Homesteads, Rebinding, Swap
+from hermesd.core.homes import Homes, Homesteads, Rebinding, Swap, transfer_seconds
 from hermesd.core.model import Device, DeviceId, Plugin, Study, Tier
 from hermesd.core.plugins import build
 from hermesd.core.policy import Facts
 from hermesd.core.retrying import RetryAction
 from hermesd.core.sights import lacking
-from hermesd.core.speeds import Speeds, best_rate, lead, rate
+from hermesd.core.speeds import Speeds, best_rate, lead, rate, steps_ahead
 from hermesd.core.tables import Tables
 from hermesd.core.trial import Trial
 
@@ -242,7 +242,8 @@ class Free:
         failed = failed_near(trial, device)
         if not self._unequal(speeds):
             return (failed, float(elsewhere))
-        return (failed, _delay(trial, device, speeds) + _moving(trial, device, facts), elsewhere)
+        seconds = _delay(trial, device, speeds) + transfer_seconds(trial, device, facts)
+        return (failed, seconds, elsewhere)
 
     def home(self, load: Mapping[DeviceId, int]) -> DeviceId | None:
         return None
@@ -256,19 +257,9 @@ def _delay(trial: Trial, device: Device, speeds: Speeds) -> float:
     here = rate(speeds, trial, device)
     if here is None:
         return 0.0
-    steps = max(trial.step, 1)
-    if trial.planned_steps is not None:
-        steps = min(steps, max(trial.planned_steps - trial.step, 0))
+    steps = steps_ahead(trial)
     fastest = max(best_rate(speeds, trial), here)
     return max(steps / here - steps / fastest, 0.0)
-
-
-def _moving(trial: Trial, device: Device, facts: Facts) -> float:
-    """Seconds to get a waiting trial's files to the device: as long as a resume, if at all."""
-    saved = trial.checkpoint
-    if saved is None or device.node in saved.nodes:
-        return 0.0
-    return trial.switch_cost.resume_seconds if trial.switch_cost else facts.resume_seconds
 
 
 def switch_seconds(trial: Trial, facts: Facts) -> float:

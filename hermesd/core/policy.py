@@ -41,8 +41,9 @@ class BadSetting(ValueError):
 class Facts:
     """What is typical of a study's trials: used where a trial has no measurement of its own.
 
-    Seconds to suspend one, to resume one, of one iteration and to resume one from a checkpoint; 0
-    while unmeasured. `speeds` are those of the kinds of devices that were measured.
+    Seconds to suspend one, to resume one, of one iteration, to resume one from a checkpoint, and
+    for each byte of a checkpoint that was fetched from another node; 0 while unmeasured. `speeds`
+    are those of the kinds of devices that were measured.
     """
 
     suspend_seconds: float = 0.0
@@ -50,6 +51,7 @@ class Facts:
     step_seconds: float = 0.0
     speeds: dict[str, Speed] = field(default_factory=dict)
     restore_seconds: float = 0.0
+    fetch_seconds_per_byte: float = 0.0
 
     @property
     def switch_seconds(self) -> float:

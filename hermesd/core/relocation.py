@@ -47,6 +47,19 @@ def expected(state: State, device: DeviceId) -> bool:
     return state.nodes[state.slots[trial.run.devices[0]].device.node].connected
 
 
+def writable(state: State, trial: Trial) -> bool:
+    """Whether the trial is parked, and its node can write it down, as far as is known."""
+    kept, node = trial.kept, state.parked_on(trial)
+    if kept is None or node is None or kept.leaving or kept.midway:
+        return False
+    return trial.fidelity.restorable and state.nodes[node].connected
+
+
+def severed(state: State, source: NodeId, target: NodeId, now: Time) -> bool:
+    """Whether no copy could go from one node to another, as far as is known."""
+    return state.severed.get((source, target), now) > now
+
+
 class Relocation:
     """The trials that may move in one decision about the open devices of a pool.
 
@@ -153,12 +166,8 @@ class Relocation:
 
     def _movable(self, trial: Trial) -> bool:
         """Whether the trial is parked, and its node can write it down, as far as is known."""
-        kept, node = trial.kept, self._state.parked_on(trial)
-        if kept is None or node is None or kept.leaving or kept.midway:
-            return False
-        if self._queues.placement(trial.spec.study).binds or not trial.fidelity.restorable:
-            return False
-        return self._state.nodes[node].connected
+        binds = self._queues.placement(trial.spec.study).binds
+        return not binds and writable(self._state, trial)
 
     def _affords(self, trial: Trial) -> bool:
         """Whether it may be moved, and what its process has trained makes up for another one."""
@@ -192,6 +201,6 @@ class Relocation:
         target = self._state.slots[device].device.node
         if source is None or source == target:
             return False
-        if self._state.severed.get((source, target), self._now) > self._now:
+        if severed(self._state, source, target, self._now):
             return False
         return self._queues.could_take(trial, device)

@@ -190,7 +190,7 @@ class Scheduler:
                     vacate(self.state, self.state.trials[trial.id], issue)
                 if trial.misfortunes or self._later:
                     self._wait(trial, now)
-            bind(self.state, self._queues, issue)
+            bind(self.state, self._queues, issue, now)
             if self.state.dirty:
                 dirty = [self.state.trials[trial.id] for trial in dirty]
             self._queues.note(dirty)

@@ -203,6 +203,14 @@ def performance(speeds: Speeds, trial: Trial, device: Device) -> float | None:
     return known.rate * speeds.correction(device.id) * batch(trial) if known else None
 
 
+def steps_ahead(trial: Trial) -> int:
+    """How many iterations a trial is taken to have ahead: as many as behind, if not fewer."""
+    steps = max(trial.step, 1)
+    if trial.planned_steps is not None:
+        steps = min(steps, max(trial.planned_steps - trial.step, 0))
+    return steps
+
+
 def batch(trial: Trial) -> float:
     """The trial's batch size, by the first hyper-parameter with "batch" in its name; 1 without."""
     for name, value in trial.spec.parameters:

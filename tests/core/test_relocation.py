@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from hermesd.core.commands import Launch, Suspend
 from hermesd.core.events import (
     FidelityKnown,
     NodeSilent,
@@ -13,11 +16,17 @@ from hermesd.core.events import (
 )
 from hermesd.core.file_events import NotCopied
 from hermesd.core.fold_copies import AGAIN_SECONDS
-from hermesd.core.history import NOT_WRITTEN
+from hermesd.core.history import NOT_WRITTEN, Kept
+from hermesd.core.homes import Homesteads
 from hermesd.core.machine_events import NodeDrained
-from hermesd.core.model import Fidelity, Plugin, Tier
+from hermesd.core.model import Fidelity, Plugin, Quantum, Tier
+from hermesd.core.placement import make_placement
+from hermesd.core.policy import Facts
+from hermesd.core.speeds import Speed, Speeds
+from hermesd.core.state import State
 from tests.core.playbook import (
     Playbook,
+    checkpoint,
     checkpointed,
     completed,
     joined,
@@ -198,3 +207,83 @@ def test_a_device_is_not_kept_for_what_is_on_a_silent_node() -> None:
 
 def test_a_new_trial_takes_a_free_device_before_anybody_is_brought() -> None:
     crowd(3).tell(submitted(1, "t"), joined(1, node="m")).expect("launch t/0#1 on m/0")
+
+
+# -- homes -----------------------------------------------------------------------------------------
+
+CLUSTER = Plugin("homes", (("rebalance", "cluster"),))
+
+
+def test_a_device_that_runs_dry_takes_what_is_parked_on_another_node() -> None:
+    """It is written down first, on its way it is bound to the device that it goes to."""
+    book = crowd(3, placement=CLUSTER).tell(joined(1, node="m"))
+    book.expect("bind s/1 to m/0", "write down s/1#1 on n")
+    book.tell(written("s/1#1", 30)).expect("launch s/1#2 on m/0 for 30 s from s/1#1@30")
+
+
+def test_what_never_ran_goes_first_as_there_is_nothing_to_transfer() -> None:
+    book = play(4, policy=ROUND_ROBIN, placement=CLUSTER)
+    turn(turn(book, "s/0#1"), "s/1#1").heard()
+    book.tell(joined(1, node="m")).expect("bind s/3 to m/0", "launch s/3#1 on m/0 for 30 s")
+
+
+def test_what_could_not_be_written_down_has_a_home_where_it_is_parked_again() -> None:
+    book = crowd(3, placement=CLUSTER).tell(joined(1, node="m"))
+    book.expect("bind s/1 to m/0", "write down s/1#1 on n")
+    book.tell(refused("s/1#1", 30))
+    book.expect("bind s/1 to n/0", "bind s/0 to m/0", "write down s/0#1 on n")
+
+
+def test_a_trial_moves_only_if_it_gains_more_than_its_transfer_takes() -> None:
+    """Alone it takes 30 s for as much as it has behind it, as one of three on a device 90 s: it
+    goes for less than 60 s of transfer."""
+    here, there = joined(1).devices[0], joined(1, node="m").devices[0]
+    saved = replace(checkpoint("s/1#1", 30), size_bytes=10**9)
+    kept = Kept(Tier.PARK, run("s/1#1"), here.id)
+    waits = replace(
+        crowd(3).trial("s/1"), step=30, step_seconds={"cpu": 1.0}, checkpoint=saved, kept=kept
+    )
+    speeds = Speeds({"cpu": Speed("s/0", 1.0, 1.0)}, {})
+    for seconds, resume, twice_as_slow, goes in (
+        (55.0, 0.0, False, True),
+        (65.0, 0.0, False, False),
+        (55.0, 10.0, False, False),
+        (25.0, 0.0, True, True),
+        (35.0, 0.0, True, False),
+    ):
+        homes = Homesteads(
+            devices={here.id: here, there.id: there},
+            load={here.id: 3, there.id: 0},
+            waiting={here.id: [waits]},
+            takes=lambda trial, device: False,
+            brings=lambda trial, device: True,
+            facts=Facts(fetch_seconds_per_byte=seconds / 1e9, restore_seconds=resume),
+            speeds=replace(speeds, corrections={there.id: 0.5} if twice_as_slow else {}),
+            stirred=False,
+        )
+        moved = [(waits, there.id)] if goes else []
+        assert list(make_placement(CLUSTER).rebound(homes)) == moved, (seconds, resume)
+
+
+@pytest.mark.parametrize("fidelity", [Fidelity.PARK_ONLY, Fidelity.UNKNOWN])
+def test_what_no_checkpoint_brings_back_keeps_its_home(fidelity: Fidelity) -> None:
+    book = crowd(2, placement=CLUSTER).tell(known("s/0#1", fidelity)).tell(joined(1, node="m"))
+    assert book.trial("s/0").home == "n/0"
+
+
+def test_the_bandwidth_is_measured_where_a_checkpoint_was_fetched() -> None:
+    """2 s to resume where it lies, 12 s where it has to be fetched: 10 s for a gigabyte."""
+    state = State()
+    for event in (submitted(1), joined(1), joined(1, node="m")):
+        state.apply(event, 0.0)
+    for attempt, device, seconds in ((1, "n/0", 1.0), (2, "n/0", 2.0), (3, "m/0", 12.0)):
+        name = f"s/0#{attempt}"
+        state.apply(Launch(run(name), (device,), Quantum(TURN), "", None, None), 0.0)
+        state.apply(replace(started(name, 30 * (attempt > 1)), start_seconds=seconds), 0.0)
+        assert (state.facts["s"].fetch_seconds_per_byte > 0) == (device == "m/0")
+        state.apply(Suspend(run(name), Tier.CHECKPOINT, 60.0, None, ""), 0.0)
+        saved = replace(checkpoint(name, 30), size_bytes=10**9)
+        state.apply(replace(written(name, 30), checkpoint=saved), 0.0)
+    facts = state.facts["s"]
+    assert facts.restore_seconds == pytest.approx(2.0), "the fetch is no part of it"
+    assert facts.fetch_seconds_per_byte == pytest.approx(10.0 / 1e9)

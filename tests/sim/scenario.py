@@ -43,7 +43,13 @@ POLICIES = [
     Plugin("asha", (("eta", 2),)),
 ]
 PLACEMENTS = [Plugin("free"), Plugin("free"), Plugin("homes"), Plugin("homes", (("G_thres", 2),))]
-REBALANCED = [Plugin("homes", (("rebalance", "node"),)), Plugin("swap"), Plugin("free")]
+REBALANCED = [
+    Plugin("homes", (("rebalance", "node"),)),
+    Plugin("swap"),
+    Plugin("free"),
+    Plugin("homes", (("rebalance", "cluster"),)),
+    Plugin("swap", (("rebalance", "cluster"),)),
+]
 SLOWNESS = 4.0
 
 
