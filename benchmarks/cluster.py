@@ -31,10 +31,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from benchmarks.daemons import Daemons, cpu_seconds, daemons, resident_kib, until
 from benchmarks.report import median, publish
 from hermesctl import Client
-from hermesctl.events import EventKind
-from hermesd.enrolment import key_pem, write_private
-from hermesd.head.authority import Authority
-from hermesd.identity import Identity, Role
+from hermesctl.sdk.events import EventKind
+from hermesd.head.security.authority import Authority
+from hermesd.security.enrolment import key_pem, write_private
+from hermesd.security.identity import Identity, Role
 
 # Every quantum is over once.
 SETTLE_SECONDS = 12

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hermesctl import Client
 from hermesctl.errors import HermesError
-from hermesd.node.processes import kill_those
+from hermesd.node.machine.processes import kill_those
 
 _POLL_SECONDS = 0.02
 _TICKS = os.sysconf("SC_CLK_TCK")

@@ -22,10 +22,10 @@ import yaml
 
 from benchmarks.live import Lived, Wanted, folder, kept, live
 from benchmarks.report import median, publish
-from hermesd.simulate.contenders import FIFO, Contender, contenders
-from hermesd.simulate.drive import Drive, Outcome
-from hermesd.simulate.orders import ALL, draw, goal_of
-from hermesd.simulate.reading import read
+from hermesd.sim.compare import read
+from hermesd.sim.contenders import FIFO, Contender, contenders
+from hermesd.sim.drive import Drive, Outcome
+from hermesd.sim.orders import ALL, draw, goal_of
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "digits"
 # Quanta in proportion to trials of eight seconds.

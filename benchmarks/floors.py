@@ -21,10 +21,10 @@ import numpy as np
 
 from benchmarks.report import publish
 from hermesd.refusal import Refused
-from hermesd.simulate.compare import Case, Recorded, Result, Scene, compare, order_of
-from hermesd.simulate.contenders import Contender, contenders
-from hermesd.simulate.orders import BINS
-from hermesd.simulate.rows import compared, geometric
+from hermesd.sim.compare import Case, Recorded, Result, Scene, compare, order_of
+from hermesd.sim.contenders import Contender, contenders
+from hermesd.sim.orders import BINS
+from hermesd.sim.rows import compared, geometric
 
 DEVICES = (1, 4)
 TRIALS, ORDERS, FEWER_OF_ALL = 16, 200, 10

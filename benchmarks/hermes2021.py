@@ -24,10 +24,10 @@ import numpy as np
 
 from benchmarks.live import Lived, Wanted, folder, kept, live
 from benchmarks.report import median, publish
-from hermesd.simulate.contenders import FIFO, Contender, contenders
-from hermesd.simulate.drive import Drive
-from hermesd.simulate.figures import Figures, figures_of
-from hermesd.simulate.orders import Order, draw, goal_of
+from hermesd.sim.contenders import FIFO, Contender, contenders
+from hermesd.sim.drive import Drive
+from hermesd.sim.figures import Figures, figures_of
+from hermesd.sim.orders import Order, draw, goal_of
 
 PROGRAM = Path(__file__).parent / "networks.py"
 OPTIMIZERS = ("sgd", "momentum", "rmsprop", "adam")

@@ -23,12 +23,12 @@ import numpy as np
 from benchmarks.hermes2021 import BATCHES, CORES, Runs, program, study, turn_of
 from benchmarks.live import Lived
 from benchmarks.report import median, publish
-from hermesd.node import cgroups, quotas
-from hermesd.simulate.contenders import FIFO, Contender, contenders
-from hermesd.simulate.curves import Job
-from hermesd.simulate.drive import Drive, Outcome
-from hermesd.simulate.figures import Figures, figures_of, incumbent
-from hermesd.simulate.orders import ALL, Order, draw, goal_of
+from hermesd.node.machine import cgroups, cpu_quotas
+from hermesd.sim.contenders import FIFO, Contender, contenders
+from hermesd.sim.curves import Job
+from hermesd.sim.drive import Drive, Outcome
+from hermesd.sim.figures import Figures, figures_of, incumbent
+from hermesd.sim.orders import ALL, Order, draw, goal_of
 
 NAME, SHARES = "heterogeneous", (80, 56, 40)
 # Without their batch sizes.
@@ -227,8 +227,8 @@ def main() -> None:
         options.models, options.orders, options.iterations = "vgg", 1, 100
     name = f"hermes-benchmark-{os.getpid()}"
     try:
-        quotas.detect(name, {SLOTS: min(SHARES)}, cgroups.detect(name))
-    except quotas.NoQuota as refused:
+        cpu_quotas.detect(name, {SLOTS: min(SHARES)}, cgroups.detect(name))
+    except cpu_quotas.NoQuota as refused:
         print(f"not run: {refused}", file=sys.stderr)
         return
     with program() as directory:

@@ -18,17 +18,18 @@ from benchmarks.report import median, publish, quantile
 from benchmarks.treadmill import study
 from hermesd import wire
 from hermesd.core.commands import Launch
+from hermesd.core.decide.scheduler import Scheduler
 from hermesd.core.events import NodeJoined, Reported, RunCompleted, RunStarted
 from hermesd.core.losses import chunked
 from hermesd.core.model import Device, Quantum, RunId
-from hermesd.core.node_messages import Series
+from hermesd.core.node.messages import Series
 from hermesd.core.placement import make_placement
-from hermesd.core.scheduler import Scheduler
 from hermesd.core.state import State
-from hermesd.head import snapshot, snapshots
-from hermesd.head.journal import Journal, Snapshot, opened
-from hermesd.head.points import Block
-from hermesd.head.replay import replay
+from hermesd.head.journal import replay as snapshot
+from hermesd.head.journal import replay as snapshots
+from hermesd.head.journal.points import Block
+from hermesd.head.journal.replay import replay
+from hermesd.head.journal.store import Journal, Snapshot, opened
 from hermesd.policy import make_policy
 from hermesd.record import Entry
 

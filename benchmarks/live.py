@@ -22,14 +22,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks import report
-from hermesctl import Client, local
+from hermesctl import Client
+from hermesctl.sdk import local
 from hermesd.core.model import Phase
 from hermesd.core.placement import make_placement
 from hermesd.policy import make_policy
-from hermesd.simulate.contenders import Contender
-from hermesd.simulate.drive import Outcome
-from hermesd.simulate.exports import Exported, open_export
-from hermesd.simulate.past import happened
+from hermesd.sim.contenders import Contender
+from hermesd.sim.drive import Outcome
+from hermesd.sim.exports import Exported, open_export
+from hermesd.sim.replay import happened
 
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONHASHSEED": "0"}
 

@@ -24,12 +24,12 @@ from typing import Any, Protocol
 
 from benchmarks.report import median, publish
 from benchmarks.slowdown import AGENT_BUDGET_US
-from trainer_shim.adapters import tf_private as private
-from trainer_shim.adapters import torch_private as private_torch
-from trainer_shim.adapters.tf_function import Loop
+from trainer_shim.adapters.tensorflow import private
+from trainer_shim.adapters.tensorflow.function import Loop
+from trainer_shim.adapters.torch import private as private_torch
 from trainer_shim.agent import Agent
-from trainer_shim.page import Page
-from trainer_shim.wire import receive
+from trainer_shim.channel.frames import receive
+from trainer_shim.channel.page import Page
 
 RESULTS = 8_192  # different ones, so that they are no more in the processor's caches than others
 LOSSES = 64  # few: at the end of a pass what the program's variables hold is copied
@@ -115,7 +115,7 @@ class TorchStep:
     def __init__(self, agent: Agent) -> None:
         import torch
 
-        from trainer_shim.adapters import torch_hooks as adapter
+        from trainer_shim.adapters.torch import hooks
 
         self._batches: Iterator[int] = iter(())
         self._steps = private_torch.find("torch.optim.optimizer", "_global_optimizer_post_hooks")
@@ -127,7 +127,7 @@ class TorchStep:
             (torch.optim.Optimizer, "zero_grad"),
         ]
         self._without = self._hooks()
-        adapter.install(agent)
+        hooks.install(agent)
         self._with = self._hooks()
         self._losses = [torch.tensor(float(n)) for n in range(LOSSES)]
         self._optimizer = torch.optim.SGD(torch.nn.Linear(1, 1).parameters(), 1e-3)

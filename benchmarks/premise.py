@@ -21,8 +21,8 @@ import numpy as np
 
 from benchmarks.report import median, publish
 from hermesd.refusal import Refused
-from hermesd.simulate.curves import Curves
-from hermesd.simulate.reading import read
+from hermesd.sim.compare import read
+from hermesd.sim.curves import Curves
 
 # The marks of the printed distribution, in iterations.
 MARKS = (50, 100, 250, 500, 1_000, 2_000, 3_000)

@@ -30,8 +30,8 @@ from typing import TextIO
 from benchmarks.report import median, publish, quantile
 from tests.trainer_shim.driving import Trial, ending, environment
 from trainer_shim.agent import Agent
-from trainer_shim.page import Page
-from trainer_shim.wire import receive
+from trainer_shim.channel.frames import receive
+from trainer_shim.channel.page import Page
 
 CALLS = 200_000
 RESAMPLES = 10_000

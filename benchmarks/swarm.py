@@ -27,8 +27,8 @@ import grpc
 
 import hermesd
 from benchmarks.report import quantile
-from hermesd.enrolment import Membership, channel_options
 from hermesd.pb.hermes.v1 import node_pb2, node_pb2_grpc, types_pb2
+from hermesd.security.enrolment import Membership, channel_options
 
 METRICS = ("loss", *(f"metric_{number}" for number in range(11)))
 STEPS = 10

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from hermesd.core.commands import Command, Launch, Suspend
+from hermesd.core.decide.scheduler import Scheduler
 from hermesd.core.events import (
     NodeJoined,
     QuantumEnded,
@@ -22,7 +23,6 @@ from hermesd.core.events import (
     RunSuspended,
     Submitted,
 )
-from hermesd.core.history import Use
 from hermesd.core.losses import QuantumLosses, chunked
 from hermesd.core.model import (
     Device,
@@ -38,8 +38,8 @@ from hermesd.core.model import (
     TrialSpec,
 )
 from hermesd.core.placement import make_placement
-from hermesd.core.scheduler import Scheduler
 from hermesd.core.state import State
+from hermesd.core.trial import Use
 from hermesd.policy import make_policy
 
 PLANNED, A_QUANTUM = 1_000, 50

@@ -13,9 +13,7 @@
 
 from __future__ import annotations
 
-import hermesctl.quiet_grpc  # noqa: F401 - before anything that loads gRPC
-from hermesctl.async_client import AsyncClient
-from hermesctl.client import Client
+import hermesctl.sdk.quiet_grpc  # noqa: F401 - before anything that loads gRPC
 from hermesctl.errors import (
     HermesError,
     NotFound,
@@ -26,19 +24,24 @@ from hermesctl.errors import (
     Unreachable,
     UsageError,
 )
-from hermesctl.events import Event, EventKind
-from hermesctl.explanations import Explanation, Ranked
-from hermesctl.forecast import Forecast, Preview
-from hermesctl.members import Invited, Member, User
-from hermesctl.node_records import Device, Node, Usage
-from hermesctl.records import (
+from hermesctl.sdk.async_client import AsyncClient
+from hermesctl.sdk.client import Client
+from hermesctl.sdk.events import Event, EventKind
+from hermesctl.sdk.forecast import Forecast, Preview
+from hermesctl.sdk.records import (
     Checkpoint,
     Curve,
+    Device,
+    Explanation,
     Failure,
+    Invited,
     Leaderboard,
+    Member,
     MetricChoice,
     MetricValue,
+    Node,
     Quantum,
+    Ranked,
     ServerInfo,
     Study,
     StudyDetail,
@@ -46,6 +49,8 @@ from hermesctl.records import (
     Trial,
     TrialDetail,
     TrialState,
+    Usage,
+    User,
 )
 
 __all__ = [

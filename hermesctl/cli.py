@@ -11,21 +11,21 @@ from typing import Annotated
 
 import typer
 
-from hermesctl.async_client import AsyncClient
 from hermesctl.commands import checkpoint, cluster, local, node, study, trial, user
 from hermesctl.commands.completion import completion
 from hermesctl.commands.doctor import doctor
+from hermesctl.commands.options import HeadOption, OutputOption
 from hermesctl.commands.preview import preview
+from hermesctl.commands.running import HermesGroup, root_head, run
 from hermesctl.commands.submit import submit
 from hermesctl.commands.verify import verify_resume
 from hermesctl.commands.watch import best, logs, status, tail, top, why
 from hermesctl.errors import ExitCode, Unreachable
-from hermesctl.options import HeadOption, OutputOption
-from hermesctl.output import Format, emit, row
-from hermesctl.running import HermesGroup, root_head, run
-from hermesctl.tables import facts_table
+from hermesctl.render.output import Format, emit, row
+from hermesctl.render.tables import facts_table
+from hermesctl.sdk.async_client import AsyncClient
+from hermesctl.sdk.versions import client_version
 from hermesctl.terminal import stdout
-from hermesctl.versions import client_version
 from hermesctl.yaml_text import Data
 
 _DAILY, _NOUNS, _SETUP = "Every day", "By noun", "Set-up"

@@ -20,13 +20,14 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from hermesd import expanding, keeping, logs
-from hermesd.accounts import not_permitted
-from hermesd.config import NodeConfig, state_home
+from hermesd import logs
+from hermesd.commands import expand, repair_and_backup
+from hermesd.config.schema import NodeConfig, state_home
+from hermesd.config.sources import ConfigError, load_head, load_node
 from hermesd.misuse import Misuse, OneLineGroup
 from hermesd.refusal import FieldError, shown
-from hermesd.settings import ConfigError, load_head, load_node
-from hermesd.simulate import answers, checking
+from hermesd.security.accounts import not_permitted
+from hermesd.sim import command
 
 PASSING = 1
 REFUSED = 2
@@ -77,7 +78,7 @@ def head(
     until_stdin_closes: UntilStdinCloses = False,
 ) -> None:
     """Run the control daemon."""
-    from hermesd.head.journal import JournalBroken
+    from hermesd.head.journal.store import JournalBroken
     from hermesd.head.server import serve
     from hermesd.head.statedir import StateAway, StateBusy, StateRefused
 
@@ -87,7 +88,7 @@ def head(
     except ConfigError as error:
         _refuse(str(error))
     if repair:
-        keeping.repair(settings)
+        repair_and_backup.repair(settings)
     else:
         away = (StateAway, JournalBroken)
         daemon = partial(serve, settings)
@@ -144,7 +145,7 @@ def join(
     ] = False,
 ) -> None:
     """Join the head with a token: from then on `hermesd node` finds its way to it."""
-    from hermesd import joining
+    from hermesd.commands import join as joining
 
     stop = "part" if guest else None
     try:
@@ -180,9 +181,9 @@ def _node_settings(
 
 def _serve_node(settings: NodeConfig, until_stdin_closes: bool) -> None:
     from hermesd.node.daemon import AlreadyRunning, serve
-    from hermesd.node.link import NameTaken
-    from hermesd.node.quotas import NoQuota
-    from hermesd.node.shared import SharedAway
+    from hermesd.node.head_link import NameTaken
+    from hermesd.node.machine.cpu_quotas import NoQuota
+    from hermesd.node.storage.shared_directory import SharedAway
 
     in_the_way = (AlreadyRunning, NameTaken)
     daemon = partial(serve, settings)
@@ -208,12 +209,12 @@ def local(
         _refuse(str(error), PASSING)
 
 
-app.command()(answers.simulate)
-app.command()(keeping.backup)
-app.command()(answers.replay)
-app.command()(answers.forecast)
-app.command(hidden=True)(expanding.expand)
-policies.command("check")(checking.check)
+app.command()(command.simulate)
+app.command()(repair_and_backup.backup)
+app.command()(command.replay)
+app.command()(command.forecast)
+app.command(hidden=True)(expand.expand)
+policies.command("check")(command.check)
 
 
 def _run(

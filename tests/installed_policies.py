@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hermesd.policy import installed
+from hermesd.policy import plugin
 
 MODULE = "lucky_policies"
 LUCKY = """
@@ -46,12 +46,12 @@ def lucky_policies(folder: Path) -> Iterator[None]:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: lucky-policies\nVersion: 1.0\n")
     offers = {"lucky": "Lucky", "unlucky": "Unlucky", "idle": "Idle", "gone": "Gone"}
     lines = [f"{name} = {MODULE}:{kind}" for name, kind in offers.items()]
-    (info / "entry_points.txt").write_text("\n".join([f"[{installed.GROUP}]", *lines, ""]))
+    (info / "entry_points.txt").write_text("\n".join([f"[{plugin.GROUP}]", *lines, ""]))
     sys.path.insert(0, str(folder))
-    installed.offered.cache_clear()
+    plugin.offered.cache_clear()
     try:
         yield
     finally:
         sys.path.remove(str(folder))
-        installed.offered.cache_clear()
+        plugin.offered.cache_clear()
         sys.modules.pop(MODULE, None)

@@ -20,8 +20,8 @@ import structlog
 from typer.testing import CliRunner
 
 from hermesd.cli import IN_THE_WAY, REFUSED, app
-from hermesd.head import schema
-from hermesd.head.journal import opened
+from hermesd.head.journal import schema
+from hermesd.head.journal.store import opened
 from hermesd.head.statedir import owned
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import control_pb2_grpc

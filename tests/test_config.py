@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from hermesctl.address import state_directory
-from hermesd.config import HeadConfig, UserTerms
-from hermesd.core.model import Plugin
-from hermesd.core.pools import Pool
+from hermesctl.sdk.address import state_directory
+from hermesd.config.pools import configured
+from hermesd.config.schema import HeadConfig, UserTerms
+from hermesd.config.slots import Slot
+from hermesd.config.sources import ConfigError, load_head, load_node
+from hermesd.core.model import Plugin, Pool
 from hermesd.policy import make_policy
-from hermesd.policy.asha import Asha
-from hermesd.pooling import configured
-from hermesd.settings import ConfigError, load_head, load_node
-from hermesd.slots import Slot
+from hermesd.policy.published.asha import Asha
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "systemd" / "hermesd.toml.example"
 CORE = min(os.sched_getaffinity(0))

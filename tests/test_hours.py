@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermesd.hours import DAYS, BadHours, parse
+from hermesd.config.values import DAYS, BadHours, parse
 
 MONDAY = datetime(2024, 1, 1)
 

@@ -21,7 +21,7 @@ import grpc
 import pytest
 
 from hermesd import local
-from hermesd.head import schema
+from hermesd.head.journal import schema
 from hermesd.head.statedir import owned
 from hermesd.local import Child, LocalRefused
 from hermesd.pb.hermes.v1 import control_pb2 as pb

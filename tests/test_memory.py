@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hermesd.memory import usable_memory
+from hermesd.config.values import usable_memory
 
 MACHINE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 

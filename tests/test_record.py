@@ -22,8 +22,7 @@ from hermesd.core.events import (
     Submitted,
 )
 from hermesd.core.losses import Chunk
-from hermesd.core.model import Quantum, RunId, Scalar
-from hermesd.core.retrying import OnSameFailure
+from hermesd.core.model import OnSameFailure, Quantum, RunId, Scalar
 from tests.core.playbook import submitted
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=8)

@@ -11,16 +11,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermesd import study
-from hermesd.core.model import Goal, MetricMode, Plugin, StopRule, Tier
+from hermesd.core.model import (
+    Goal,
+    MetricMode,
+    OnSameFailure,
+    OnThirdFailure,
+    Plugin,
+    RetryAction,
+    RetryRule,
+    StopRule,
+    Tier,
+)
 from hermesd.core.policy import Policy
-from hermesd.core.retrying import OnSameFailure, OnThirdFailure, RetryAction, RetryRule
 from hermesd.pb.hermes.v1 import types_pb2 as pb
 from hermesd.policy import make_policy
-from hermesd.policy.asha import Asha
 from hermesd.policy.fifo import Fifo
-from hermesd.policy.hermes import Hermes
+from hermesd.policy.published.asha import Asha
+from hermesd.policy.published.hermes import Hermes
 from hermesd.refusal import Refused
-from hermesd.study.lengths import is_length
+from hermesd.study.extension import is_length
 from tests.study_specs import plugin, spec, value
 
 NO_RETRY = pb.RETRY_ACTION_NO_RETRY

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hermesd.node.token import read_token
+from hermesd.node.head_link import read_token
 
 SYSTEMD = Path(__file__).resolve().parent.parent / "systemd"
 UNITS = ["hermesd-head.service", "hermesd-node.service"]

@@ -13,18 +13,12 @@ from typing import Any, cast
 
 import pytest
 
-from hermesctl import certificate as engine
-from hermesd.node import processes
-from hermesd.node.environment import OWNER
-from hermesd.node.hostlink import HostLink
-from hermesd.node.verify.arm import Arm, Bench
-from hermesd.node.verify.comparison import (
-    Outcome,
-    first_difference,
-    first_shown,
-    shown,
-    state_of,
-)
+from hermesctl.commands import verify
+from hermesd.node.machine import processes
+from hermesd.node.machine.environment import OWNER
+from hermesd.node.runner.host_link import HostLink
+from hermesd.verify.arm import Arm, Bench
+from hermesd.verify.comparison import Outcome, first_difference, first_shown, shown, state_of
 
 # Its state has two parts; `{saved}` is what a checkpoint keeps, `{noise}` what else a step adds.
 PROGRAM = """
@@ -363,8 +357,8 @@ async def test_the_engine_is_ended_by_its_input_and_told_nothing_else(
         "print(flush=True)\n"
         "sys.stdin.read()\n"
     )
-    monkeypatch.setattr(engine, "ENGINE", (sys.executable, "-c", script))
-    async with engine._engine(tmp_path, ()) as process:
+    monkeypatch.setattr(verify, "ENGINE", (sys.executable, "-c", script))
+    async with verify._engine(tmp_path, ()) as process:
         assert process.stdout is not None
         await process.stdout.readline()
     assert process.returncode == 0

@@ -16,13 +16,12 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Callable, NamedTuple
 
-from trainer_shim import clock, sown, temporary
-from trainer_shim.mailbox import Mailbox
-from trainer_shim.names import Names
-from trainer_shim.page import NO_LIMIT, Page
-from trainer_shim.reporter import Metrics, Reporter
+from trainer_shim.channel.agent_channel import Mailbox
+from trainer_shim.channel.frames import Message, number
+from trainer_shim.channel.page import NO_LIMIT, Page
+from trainer_shim.reporting import Metrics, Names, Reporter
+from trainer_shim.rerun import seed_replay, temporary_paths, wallclock_replay
 from trainer_shim.saver import CannotCapture, Capture, Saver
-from trainer_shim.wire import Message, number
 
 __all__ = ["NOT_FURTHER", "NOT_RETURNED", "Agent", "CannotCapture", "Capture", "Change"]
 
@@ -341,9 +340,9 @@ class Agent:
             "framework": self.framework,
             "fidelity": self.level,
             "reason": self.reason,
-            "seeds": sown.given(),
-            "clock": clock.given(),
-            "temporary": temporary.given(),
+            "seeds": seed_replay.given(),
+            "clock": wallclock_replay.given(),
+            "temporary": temporary_paths.given(),
             "parameters": self.parameters,
         }
         # What goes on from a checkpoint does not report again what came before it.

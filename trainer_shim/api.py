@@ -15,8 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Callable
 
-from trainer_shim import reach, snapshot, sown
+from trainer_shim import checkpoint_dir, child_interpreters
 from trainer_shim.agent import Agent
+from trainer_shim.rerun import seed_replay
 
 Save = Callable[[str], object]
 
@@ -45,10 +46,12 @@ class Trial:
         self._left_out: set[str] = set()
         if agent is None:
             return
-        sown.leave_out(lambda: True)  # how much of what follows is run again is the author's affair
+        seed_replay.leave_out(
+            lambda: True
+        )  # how much of what follows is run again is the author's affair
         agent.hello("explicit")
         if agent.restore is not None:
-            step = int(snapshot.verify(agent.restore)["step"])
+            step = int(checkpoint_dir.verify(agent.restore)["step"])
             self.resume = Resume(step, agent.restore)
             agent.page.step = self._last = step
             agent.changes.clear()  # the program is given the new values, and restores itself
@@ -173,11 +176,11 @@ class _AuthorsFiles:
     def __init__(self, save: Save) -> None:
         self._save = save
 
-    def prepare(self, builder: snapshot.Builder) -> None:
+    def prepare(self, builder: checkpoint_dir.Builder) -> None:
         """Have the program write its files."""
         self._save(builder.partial)
 
-    def write(self, builder: snapshot.Builder) -> None:
+    def write(self, builder: checkpoint_dir.Builder) -> None:
         """Take its files over."""
         builder.adopt()
 
@@ -188,6 +191,6 @@ def attach() -> Trial:
     Started by Hermes, the parameters are the trial's; otherwise they are those of the
     environment variable HERMES_PARAMETERS (a JSON object), or none.
     """
-    agent = reach.claim()
+    agent = child_interpreters.claim()
     params = json.loads(os.environ.get("HERMES_PARAMETERS", "{}"))
     return Trial(agent, params if agent is None else agent.parameters or params)

@@ -12,9 +12,9 @@ import threading
 import time
 from typing import Callable, Protocol
 
-from trainer_shim import snapshot
-from trainer_shim.mailbox import Mailbox
-from trainer_shim.wire import Message
+from trainer_shim import checkpoint_dir
+from trainer_shim.channel.agent_channel import Mailbox
+from trainer_shim.channel.frames import Message
 
 _SHARE = 0.01  # of a program's time
 
@@ -23,10 +23,10 @@ class Capture(Protocol):
     """Progress at a boundary: what changes afterwards is kept by `prepare`, in the program's
     own time; the rest is written while training goes on."""
 
-    def prepare(self, builder: snapshot.Builder) -> None:
+    def prepare(self, builder: checkpoint_dir.Builder) -> None:
         """Copy, or write, what the next iteration would change."""
 
-    def write(self, builder: snapshot.Builder) -> None:
+    def write(self, builder: checkpoint_dir.Builder) -> None:
         """Write the files of the checkpoint."""
 
 
@@ -48,7 +48,7 @@ class Saver:
         self._mailbox = mailbox
         self._checkpoints = checkpoints
         self._writer: threading.Thread | None = None
-        self._in_background: snapshot.Builder | None = None
+        self._in_background: checkpoint_dir.Builder | None = None
         self._seconds = 0.0  # what the newest checkpoint has cost
         self._ended = time.monotonic()
 
@@ -72,7 +72,7 @@ class Saver:
         self.join()
         try:
             # A program that waits trains no more meanwhile, and goes on from this very one.
-            builder = snapshot.Builder(self._checkpoints, id, is_read_soon=wait)
+            builder = checkpoint_dir.Builder(self._checkpoints, id, is_read_soon=wait)
             with builder.or_nothing():
                 capture = take()
                 capture.prepare(builder)
@@ -98,7 +98,7 @@ class Saver:
     def _failed(self, id: str, error: BaseException) -> None:
         # The same words each time: a path would have the checkpoint's own name in it.
         said = error.strerror if isinstance(error, OSError) else None
-        if isinstance(error, snapshot.SnapshotError):
+        if isinstance(error, checkpoint_dir.SnapshotError):
             said = str(error)
         reason = said or f"{type(error).__name__}: {error}".splitlines()[0]
         self._lacks(reason)
@@ -112,7 +112,7 @@ class Saver:
 
     def _write(
         self,
-        builder: snapshot.Builder,
+        builder: checkpoint_dir.Builder,
         capture: Capture,
         fields: Message,
         began: float,
@@ -122,7 +122,7 @@ class Saver:
             with builder.or_nothing():
                 capture.write(builder)
                 summary = builder.finish(fields)
-        except snapshot.Superseded:
+        except checkpoint_dir.Superseded:
             self.cannot(builder.id, "a later one was to be written")
             return
         except Exception as error:

@@ -11,13 +11,14 @@ import os
 import socket
 from typing import Any, Callable
 
-from trainer_shim import clock, kept, snapshot, sown, temporary
+from trainer_shim import checkpoint_dir
 from trainer_shim.agent import NOT_SAVED, Agent
-from trainer_shim.kept import Files
-from trainer_shim.mailbox import Mailbox
-from trainer_shim.page import Page
+from trainer_shim.channel.agent_channel import Mailbox
+from trainer_shim.channel.frames import Message
+from trainer_shim.channel.page import Page
+from trainer_shim.rerun import seed_replay, temporary_paths, wallclock_replay, workdir_rollback
+from trainer_shim.rerun.workdir_rollback import Files
 from trainer_shim.saver import Capture, Saver
-from trainer_shim.wire import Message
 
 _ANOTHER_FOLDER = "run again, the program has made another folder than at first: {}"
 
@@ -30,28 +31,28 @@ class Trainee(Agent):
     ) -> None:
         super().__init__(channel, page, checkpoints=checkpoints, **fields)
         self.checkpoints = checkpoints
-        self.files = Files(folder, kept.aside(checkpoints))
+        self.files = Files(folder, workdir_rollback.aside(checkpoints))
         lacks = functools.partial(self.lacks, NOT_SAVED)
         self._saver = _Saver(self._mailbox, checkpoints, lacks, self.files)
 
     def begin(self) -> None:
         """The program's first line comes next. Ends the process if its checkpoint is damaged."""
-        told: sown.Seeds = {}
-        times: clock.Readings = {}
-        names: temporary.Names = {}
+        told: seed_replay.Seeds = {}
+        times: wallclock_replay.Readings = {}
+        names: temporary_paths.Names = {}
         if self.restore is not None:
             try:
-                manifest = snapshot.verify(self.restore)
+                manifest = checkpoint_dir.verify(self.restore)
                 told, times = manifest.get("seeds", {}), manifest.get("clock", {})
                 names = manifest.get("temporary", {})
                 if "parameters" in manifest:  # older ones have none
                     self.changed_from(manifest["parameters"])
-            except snapshot.SnapshotError as error:
+            except checkpoint_dir.SnapshotError as error:
                 self.failed("restore", str(error), "")  # no error of the program's own
                 os._exit(1)
-        sown.begin(told, self.doubt)
-        clock.begin(times, self.restore is not None)
-        temporary.begin(names, self.checkpoints)
+        seed_replay.begin(told, self.doubt)
+        wallclock_replay.begin(times, self.restore is not None)
+        temporary_paths.begin(names, self.checkpoints)
         self.files.begin(self.restore)
 
     def loop(self, inside: bool) -> None:
@@ -64,8 +65,8 @@ class Trainee(Agent):
         """The program trains, or has passed what it had trained before its checkpoint."""
         if self.is_aside:
             return
-        sown.trains()
-        clock.trains()
+        seed_replay.trains()
+        wallclock_replay.trains()
         self.files.training()
 
     def restored(self) -> None:
@@ -75,9 +76,9 @@ class Trainee(Agent):
             self.files.put_back()
             if self.files.others:
                 self.doubt(_ANOTHER_FOLDER.format(min(self.files.others)))
-            sown.returned()
-            clock.returned()
-            temporary.returned()
+            seed_replay.returned()
+            wallclock_replay.returned()
+            temporary_paths.returned()
         super().restored()
 
 
@@ -107,9 +108,9 @@ class _WithFiles:
         self._capture = capture
         self._written = written
 
-    def prepare(self, builder: snapshot.Builder) -> None:
+    def prepare(self, builder: checkpoint_dir.Builder) -> None:
         self._capture.prepare(builder)
 
-    def write(self, builder: snapshot.Builder) -> None:
+    def write(self, builder: checkpoint_dir.Builder) -> None:
         self._capture.write(builder)
-        builder.add(kept.NAME, [self._written])
+        builder.add(workdir_rollback.NAME, [self._written])

@@ -27,8 +27,8 @@ from benchmarks.live import Wanted, folder, kept, live
 from benchmarks.peers.race import Note, Race, race_of, read_diary, truth_of
 from benchmarks.peers.training import EXAMPLE
 from benchmarks.report import publish
-from hermesd.simulate.contenders import contenders
-from hermesd.simulate.figures import time_of
+from hermesd.sim.contenders import contenders
+from hermesd.sim.figures import time_of
 
 ROOT = Path(__file__).parents[2]
 SLOTS = 2

@@ -8,17 +8,17 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
 
-from hermesctl.async_client import AsyncClient
-from hermesctl.options import (
+from hermesctl.commands.options import (
     ForceOption,
     HeadOption,
     LatestStudyArgument,
     OutputOption,
     TrialArgument,
 )
-from hermesctl.output import Format, emit, row
-from hermesctl.running import NounGroup, chosen_study, run
-from hermesctl.tables import checkpoints_table
+from hermesctl.commands.running import NounGroup, chosen_study, run
+from hermesctl.render.output import Format, emit, row
+from hermesctl.render.tables import checkpoints_table
+from hermesctl.sdk.async_client import AsyncClient
 from hermesctl.terminal import say, stderr, stdout
 from hermesctl.text import count, printable, size
 from hermesctl.waiting import is_live

@@ -2,31 +2,198 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
+import shlex
 import shutil
+import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hermesctl import slurm
-from hermesctl.address import state_directory
-from hermesctl.async_client import AsyncClient
+from hermesctl.commands.options import HeadOption, OutputOption
+from hermesctl.commands.running import run
 from hermesctl.commands.user import DAY_SECONDS
-from hermesctl.errors import HermesError, UsageError
+from hermesctl.errors import HermesError, Refused, UsageError
 from hermesctl.invocation import command
-from hermesctl.members import Invited, invite, take_back
-from hermesctl.options import HeadOption, OutputOption
-from hermesctl.output import Format, emit, write
-from hermesctl.running import run
-from hermesctl.tables import facts_table
+from hermesctl.render.output import Format, emit, write
+from hermesctl.render.tables import facts_table
+from hermesctl.sdk.address import state_directory
+from hermesctl.sdk.async_client import AsyncClient
+from hermesctl.sdk.records import Invited, invite, take_back
 from hermesctl.terminal import say, stdout
-from hermesctl.text import printable
+from hermesctl.text import cut, one_line, printable
 from hermesctl.yaml_text import Data
-from hermesd.identity import Role
+from hermesd.security.identity import Role
+
+# --- A Slurm job whose tasks are node daemons: the script that is submitted, and sbatch.
+#
+# Rule: neither the script nor a command line holds a secret. The token lies beside the script, in
+# a directory that its owner alone can read: a job that is requeued needs it again.
+
+# A job that is requeued has its tasks join anew; so often at most.
+REQUEUES = 3
+# The longest notice that Slurm knows.
+LONGEST_NOTICE_SECONDS = 65_535
+# It may come a minute early, and a daemon takes a while to start.
+LEAST_SERVICE_SECONDS = 120
+TOKEN, HEAD, SCRIPT = "token", "head", "job.sh"
+
+_UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,@:+-]*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is asked of Slurm. `notice_seconds` before its end the job's nodes begin to leave;
+    `options` are those of sbatch that are passed on, each as `--name=value`."""
+
+    nodes: int
+    gpus_per_node: int
+    cpus_per_node: int
+    seconds: int
+    notice_seconds: int
+    partition: str = ""
+    account: str = ""
+    options: tuple[str, ...] = ()
+    hermesd: tuple[str, ...] = ("hermesd",)
+
+    def __post_init__(self) -> None:
+        if not self.gpus_per_node and not self.cpus_per_node:
+            raise UsageError("nodes without devices: expected --gpus-per-node or --cpus-per-node")
+        if not 0 < self.notice_seconds <= LONGEST_NOTICE_SECONDS:
+            raise UsageError(
+                f"--notice: {self.notice_seconds} s: expected up to {LONGEST_NOTICE_SECONDS} s"
+            )
+        least = self.notice_seconds + LEAST_SERVICE_SECONDS
+        if self.seconds < least:
+            raise UsageError(
+                f"--time: {self.seconds} s: expected at least {least} s, --notice and two minutes"
+            )
+        for flag, word in (("--partition", self.partition), ("--account", self.account)):
+            if word and not _WORD.match(word):
+                raise UsageError(f"{flag}: {cut(printable(word))}: expected a name of Slurm's")
+        for option in self.options:
+            if not re.match(r"--[a-z][^\n\r]*\Z", option):
+                shown = cut(printable(option))
+                raise UsageError(f"--sbatch: {shown}: expected an option such as --qos=high")
+
+
+def seconds_of(text: str, flag: str) -> int:
+    """`8h`, `1d12h`, `90m`, or as Slurm writes it: `8:00:00`, `1-12:00:00`. Raises UsageError."""
+    units = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text)
+    if units is not None and text:
+        parts = zip(_UNITS.values(), units.groups(), strict=True)
+        return sum(unit * int(number or 0) for unit, number in parts)
+    clock = re.fullmatch(r"(?:(\d+)-)?(\d+):([0-5]\d):([0-5]\d)", text)
+    if clock is not None:
+        days, hours, minutes, seconds = (int(number or 0) for number in clock.groups())
+        return 86_400 * days + 3_600 * hours + 60 * minutes + seconds
+    shown = cut(printable(text))
+    raise UsageError(f"{flag}: {shown}: expected a duration such as 8h, 1d12h or 1-12:00:00")
+
+
+def script(wish: Wish, folder: Path) -> str:
+    """The job as sbatch takes it; `folder` is where it finds the token, seen by all its nodes."""
+    header = "\n".join(f"#SBATCH {option}" for option in _options(wish, folder))
+    resources = "--slots 0" if wish.gpus_per_node else f"--slots {wish.cpus_per_node}"
+    devices = (
+        'export HERMES_NODE_VISIBLE_GPUS="$CUDA_VISIBLE_DEVICES"'
+        if wish.gpus_per_node
+        else "export HERMES_NODE_GPUS=false"
+    )
+    cpus = f" --cpus-per-task={wish.cpus_per_node}" if wish.cpus_per_node else ""
+    return _SCRIPT.format(
+        header=header,
+        folder=shlex.quote(str(folder)),
+        hermesd=shlex.join(wish.hermesd),
+        devices=devices,
+        resources=resources,
+        cpus=cpus,
+    )
+
+
+_SCRIPT = """\
+#!/bin/bash
+{header}
+# Nodes of Hermes; written by `hermesctl cluster launch`.
+export LAUNCH={folder}
+run_node() {{
+  local name=${{SLURMD_NODENAME,,}}-$SLURM_JOB_ID
+  [ "${{SLURM_RESTART_COUNT:-0}}" = 0 ] || name=$name-r$SLURM_RESTART_COUNT
+  {devices}
+  exec {hermesd} node join "$(<"$LAUNCH/head")" --token-file "$LAUNCH/token" --guest \\
+    --name "${{name//[^a-z0-9._-]/-}}" {resources}
+}}
+export -f run_node
+# The tasks hear each signal themselves: nothing stands between Slurm and them. Here one tells that
+# the job is cut short, and may be requeued: then the token is needed again.
+trap cut=1 TERM
+srun --label --kill-on-bad-exit=0 --no-kill --wait=0{cpus} bash -c run_node
+status=$?
+[ -n "$cut" ] || rm -f "$LAUNCH/token"
+exit $status
+"""
+
+
+def _options(wish: Wish, folder: Path) -> Iterator[str]:
+    yield "--job-name=hermes"
+    yield f"--nodes={wish.nodes}"
+    yield "--ntasks-per-node=1"
+    if wish.cpus_per_node:
+        yield f"--cpus-per-task={wish.cpus_per_node}"
+    if wish.gpus_per_node:
+        yield f"--gpus-per-node={wish.gpus_per_node}"
+    yield f"--time={_clock(wish.seconds)}"
+    yield f"--signal=USR1@{wish.notice_seconds}"
+    # Each node is of use without the others, and after a requeue.
+    yield "--no-kill"
+    yield "--requeue"
+    yield "--open-mode=append"
+    yield f"--output={shlex.quote(f'{folder}/%j.log')}"
+    if wish.partition:
+        yield f"--partition={wish.partition}"
+    if wish.account:
+        yield f"--account={wish.account}"
+    yield from wish.options
+
+
+def _clock(seconds: int) -> str:
+    """As Slurm writes it: D-HH:MM:SS."""
+    minutes, rest = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"{days}-{hours:02}:{minutes:02}:{rest:02}"
+
+
+async def submit(path: Path, program: Sequence[str] = ("sbatch",)) -> str:
+    """Hand a script to sbatch; the job's id. Raises Refused with what sbatch says."""
+    words = [*program, "--parsable", str(path)]
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+    except OSError:
+        raise Refused(
+            f"{printable(program[0])} cannot be started here: run this on a machine from which jobs"
+            " are submitted; --dry-run prints the script"
+        ) from None
+    out, err = await process.communicate()
+    said = one_line(" ".join(err.decode(errors="replace").replace("sbatch: ", "").split()))
+    if process.returncode:
+        raise Refused(f"Slurm took no job: {said or f'sbatch ended with {process.returncode}'}")
+    job = out.decode(errors="replace").strip().partition(";")[0]
+    if not job.isdigit():
+        raise Refused(f"sbatch named no job: {cut(printable(job or said))}")
+    return job
+
 
 # As long as an invitation can be good: a job may wait that long in its queue.
 _TOKEN_DAYS = 30
@@ -109,12 +276,12 @@ def launch(
     """
     if not of_slurm:
         raise UsageError("expected --slurm: no other batch system is known")
-    wish = slurm.Wish(
+    wish = Wish(
         nodes=nodes,
         gpus_per_node=gpus_per_node,
         cpus_per_node=cpus_per_node,
-        seconds=slurm.seconds_of(time, "--time"),
-        notice_seconds=slurm.seconds_of(notice, "--notice"),
+        seconds=seconds_of(time, "--time"),
+        notice_seconds=seconds_of(notice, "--notice"),
         partition=partition,
         account=account,
         options=tuple(sbatch or ()),
@@ -122,16 +289,16 @@ def launch(
     )
     shared = (share or state_directory(os.environ) / "slurm").absolute()
     if dry_run:
-        write(stdout(), slurm.script(wish, shared / "LAUNCH"))
+        write(stdout(), script(wish, shared / "LAUNCH"))
         return
 
     async def body(client: AsyncClient) -> None:
-        seconds, uses = _TOKEN_DAYS * DAY_SECONDS, nodes * (1 + slurm.REQUEUES)
+        seconds, uses = _TOKEN_DAYS * DAY_SECONDS, nodes * (1 + REQUEUES)
         invited = await invite(client.connection, Role.NODE, "", seconds, uses)
         _warn_of_address(invited)
         folder = _prepare(shared, wish, invited)
         try:
-            job = await slurm.submit(folder / slurm.SCRIPT)
+            job = await submit(folder / SCRIPT)
         except HermesError:
             shutil.rmtree(folder)
             with suppress(HermesError):  # a head that is older ends it by its time alone
@@ -159,15 +326,15 @@ def _warn_of_address(invited: Invited) -> None:
         )
 
 
-def _prepare(shared: Path, wish: slurm.Wish, invited: Invited) -> Path:
+def _prepare(shared: Path, wish: Wish, invited: Invited) -> Path:
     """A new directory of this user alone with all that the job needs. Raises UsageError."""
     try:
         shared.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder = Path(tempfile.mkdtemp(prefix="launch-", dir=shared))
         for name, text in (
-            (slurm.HEAD, invited.address),
-            (slurm.TOKEN, invited.token),
-            (slurm.SCRIPT, slurm.script(wish, folder)),
+            (HEAD, invited.address),
+            (TOKEN, invited.token),
+            (SCRIPT, script(wish, folder)),
         ):
             path = folder / name
             path.touch(mode=0o600)
@@ -177,7 +344,7 @@ def _prepare(shared: Path, wish: slurm.Wish, invited: Invited) -> Path:
     return folder
 
 
-def _told(job: str, wish: slurm.Wish, folder: Path, output: Format) -> None:
+def _told(job: str, wish: Wish, folder: Path, output: Format) -> None:
     document: dict[str, Data] = {
         "job": job,
         "nodes": wish.nodes,
@@ -185,7 +352,7 @@ def _told(job: str, wish: slurm.Wish, folder: Path, output: Format) -> None:
         "cpus_per_node": wish.cpus_per_node,
         "time_seconds": wish.seconds,
         "notice_seconds": wish.notice_seconds,
-        "script": str(folder / slurm.SCRIPT),
+        "script": str(folder / SCRIPT),
         "log": str(folder / f"{job}.log"),
     }
     facts = [

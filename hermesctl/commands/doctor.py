@@ -2,19 +2,196 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import platform
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hermesctl.async_client import AsyncClient
-from hermesctl.checks import Verdict, examine
-from hermesctl.errors import ExitCode
-from hermesctl.options import HeadOption, OutputOption
-from hermesctl.output import Format, emit, row
-from hermesctl.running import run
-from hermesctl.tables import cell, grid
+from hermesctl.commands.options import HeadOption, OutputOption
+from hermesctl.commands.running import run
+from hermesctl.errors import ExitCode, HermesError, Refused, Unreachable, UsageError
+from hermesctl.invocation import command
+from hermesctl.render.node_views import more_machines, quarantined, waiting
+from hermesctl.render.output import Format, emit, row
+from hermesctl.render.tables import cell, grid, moment
+from hermesctl.sdk.address import state_directory
+from hermesctl.sdk.async_client import AsyncClient
+from hermesctl.sdk.records import Study
+from hermesctl.sdk.versions import check_skew, client_version
+from hermesctl.study_file.submission import interpreter
 from hermesctl.terminal import stdout
+from hermesctl.text import count, one_line, size
+from hermesctl.waiting import progress
+
+# --- What `doctor` looks at, from the client's side.
+#
+# Rule: each check says what it found and how to mend it.
+
+_FREE_BYTES_WANTED = 2 << 30
+_IMPORT_SECONDS = 120.0
+_FRAMEWORK_CODE = "import tensorflow as tf; print(tf.__version__)"
+
+
+class Verdict(StrEnum):
+    """How a check ended."""
+
+    OK = "ok"
+    NOTE = "note"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing looked at, what was found, and how to mend it."""
+
+    name: str
+    verdict: Verdict
+    words: str
+    remedy: str = ""
+
+
+async def examine(client: AsyncClient, python: str, environment: Mapping[str, str]) -> list[Check]:
+    """All checks, in the order in which to mend them."""
+    checks = [_python(), _disk(environment)]
+    checks += await _head(client)
+    with progress("importing TensorFlow as a trial would"):
+        checks.append(await _framework(python))
+    checks.append(_completion())
+    return checks
+
+
+def _python() -> Check:
+    return Check("python", Verdict.OK, f"{platform.python_version()} ({sys.executable})")
+
+
+def _disk(environment: Mapping[str, str]) -> Check:
+    folder = state_directory(environment)
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    words = f"{size(free)} free at {folder}"
+    if free < _FREE_BYTES_WANTED:
+        remedy = "free some, or set HERMES_STATE to a larger disk; checkpoints need room"
+        return Check("disk", Verdict.FAILED, words, remedy)
+    return Check("disk", Verdict.OK, words)
+
+
+async def _head(client: AsyncClient) -> list[Check]:
+    try:
+        info = await client.server_info()
+    except Unreachable as error:
+        first, *rest = str(error).splitlines()
+        return [Check("head", Verdict.FAILED, first, "; ".join(" ".join(r.split()) for r in rest))]
+    except HermesError as error:
+        return [Check("head", Verdict.FAILED, str(error))]
+    checks = [Check("head", Verdict.OK, f"version {info.version} at {client.connection.address}")]
+    try:
+        check_skew(client_version(), info.version)
+    except Refused as error:
+        checks.append(Check("versions", Verdict.FAILED, str(error)))
+    if info.read_only:
+        remedy = "see the head's log; hermesd head --repair names what it would set aside"
+        words = f"read-only: {info.read_only_reason}"
+        checks.append(Check("journal", Verdict.FAILED, words, remedy))
+    return checks + await _nodes(client)
+
+
+async def _nodes(client: AsyncClient) -> list[Check]:
+    try:
+        nodes = await client.nodes()
+    except HermesError as error:
+        return [Check("nodes", Verdict.FAILED, str(error))]
+    if not nodes:
+        return [Check("nodes", Verdict.FAILED, "none", more_machines(client.connection.address))]
+    checks = []
+    for node in nodes:
+        name = f"node {node.id}"
+        checks += [Check(name, Verdict.FAILED, one_line(words)) for words in node.warnings]
+        if not node.connected:
+            gone = command(f"node lost {node.id} --for-good")
+            words = "lost: its trials go on elsewhere" if node.lost else "not connected"
+            remedy = f"see its log; {gone} if it does not come back" if node.lost else "see its log"
+            checks.append(Check(name, Verdict.FAILED, words, remedy))
+            continue
+        broken = [d for d in node.devices if not d.healthy]
+        found = count(len(node.devices), "device")
+        if node.draining:
+            remedy = command(f"node undrain {node.id}")
+            checks.append(Check(name, Verdict.NOTE, f"{found}, {node.state}", remedy))
+        else:
+            checks.append(Check(name, Verdict.OK, found))
+        checks += [Check(name, Verdict.FAILED, f"{d.id}: {d.reason}") for d in broken]
+        for place, kept in quarantined(node):
+            until = moment(kept.until_unix_seconds)
+            words = f"{place} is in quarantine until {until}: {one_line(kept.reason)}"
+            checks.append(Check(name, Verdict.NOTE, words, command(f"node release {place}")))
+        # A node says of itself what it can and can't do (cgroups, GPUs, zygote).
+        checks += [Check(name, Verdict.NOTE, fact) for fact in node.facts]
+    return checks + _studies([study async for study in client.studies()])
+
+
+def _studies(studies: Sequence[Study]) -> list[Check]:
+    """What keeps studies from running, and what the authors of those that go on, or of the newest,
+    should know."""
+    checks = []
+    for study in studies:
+        found = [words for words in (waiting(study),) if words]
+        if not study.finished or study is studies[-1]:
+            found += [one_line(words) for words in study.notices]
+        check = f"hermesd policy check {study.policy}"
+        for words in found:
+            # What says itself how to mend it is taken at its word.
+            remedy = check if f"`{check}`" in words else command(f"why {study.id}/1")
+            checks.append(Check(f"study {study.id}", Verdict.NOTE, words, remedy))
+    return checks
+
+
+async def _framework(python: str) -> Check:
+    try:
+        chosen = interpreter(python, Path.cwd(), here=True)
+    except UsageError as error:
+        return Check("trials' python", Verdict.FAILED, str(error))
+    process = await asyncio.create_subprocess_exec(
+        *(chosen, "-c", _FRAMEWORK_CODE),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""},
+        start_new_session=True,
+    )
+    try:
+        out, errors = await asyncio.wait_for(process.communicate(), _IMPORT_SECONDS)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        return Check("trials' python", Verdict.FAILED, f"{chosen}: tensorflow: no end of import")
+    if process.returncode == 0:
+        version = out.decode(errors="replace").strip()
+        return Check("trials' python", Verdict.OK, f"{chosen} with TensorFlow {version}")
+    last = errors.decode(errors="replace").strip().splitlines()[-1:] or ["?"]
+    remedy = "pip install 'hermes-scheduler[tensorflow]' there, or name another with `python:`"
+    return Check("trials' python", Verdict.NOTE, f"{chosen}: no TensorFlow ({last[0]})", remedy)
+
+
+def _completion() -> Check:
+    places = (
+        "~/.bash_completions/hermesctl.sh",
+        "~/.zfunc/_hermesctl",
+        "~/.config/fish/completions/hermesctl.fish",
+    )
+    if any(Path(place).expanduser().exists() for place in places):
+        return Check("completion", Verdict.OK, "installed")
+    remedy = command("--install-completion")
+    return Check("completion", Verdict.NOTE, "not installed for your shell", remedy)
+
 
 _STYLES = {Verdict.OK: "green", Verdict.NOTE: "yellow", Verdict.FAILED: "bold red"}
 

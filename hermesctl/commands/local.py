@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from hermesctl import local
+from hermesctl.commands.options import OutputOption
 from hermesctl.errors import ExitCode
 from hermesctl.invocation import command
-from hermesctl.options import OutputOption
-from hermesctl.output import Format, emit
-from hermesctl.tables import facts_table
+from hermesctl.render.output import Format, emit
+from hermesctl.render.tables import facts_table
+from hermesctl.sdk import local
 from hermesctl.terminal import say, stdout
 
 app = typer.Typer(

@@ -9,31 +9,30 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
-from hermesctl.async_client import AsyncClient
+from hermesctl.commands.options import HeadOption, NodeArgument, OutputOption, YesOption
+from hermesctl.commands.running import NounGroup, confirm, run
 from hermesctl.commands.user import DAY_SECONDS, ValidOption
 from hermesctl.errors import NotFound, Refused, UsageError
-from hermesctl.idle import more_machines
-from hermesctl.members import invite, revoke
-from hermesctl.node_records import Node
-from hermesctl.node_views import (
+from hermesctl.render.node_views import (
     devices_table,
     devices_text,
     drain_facts,
     lacking_facts,
+    more_machines,
     node_state_cell,
     nodes_remarks,
     nodes_table,
     quarantine_facts,
     strikes_table,
 )
-from hermesctl.options import HeadOption, NodeArgument, OutputOption, YesOption
-from hermesctl.output import Format, emit, row
-from hermesctl.running import NounGroup, confirm, run
-from hermesctl.tables import facts_table
+from hermesctl.render.output import Format, emit, row
+from hermesctl.render.tables import facts_table
+from hermesctl.sdk.async_client import AsyncClient
+from hermesctl.sdk.records import Node, invite, revoke
 from hermesctl.terminal import say, stdout
 from hermesctl.text import one_line, printable
 from hermesctl.waiting import progress
-from hermesd.identity import Role
+from hermesd.security.identity import Role
 
 app = typer.Typer(cls=NounGroup, help="List and show nodes. Without a verb: the list, or one node.")
 

@@ -10,12 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
-from hermesctl.async_client import AsyncClient
-from hermesctl.documents import submission_document
-from hermesctl.forecast import Forecast, policy_of
-from hermesctl.grid import PARAMETERS
-from hermesctl.node_records import DEFAULT_POOL
-from hermesctl.options import (
+from hermesctl.commands.options import (
     FileArgument,
     GridOption,
     HeadOption,
@@ -25,16 +20,20 @@ from hermesctl.options import (
     PoolOption,
     SetOption,
 )
-from hermesctl.output import Format, emit, row
-from hermesctl.records import Submission
-from hermesctl.replay_views import forecast_view
-from hermesctl.running import run
-from hermesctl.study_file import Document, Table
-from hermesctl.submission import Prepared, from_file, open_study
-from hermesctl.tables import cell, grid, params_text, value_text, varying
+from hermesctl.commands.running import run
+from hermesctl.render.documents import submission_document
+from hermesctl.render.grid import PARAMETERS
+from hermesctl.render.output import Format, emit, row
+from hermesctl.render.replay_views import forecast_view
+from hermesctl.render.tables import cell, grid, params_text, value_text, varying
+from hermesctl.sdk.async_client import AsyncClient
+from hermesctl.sdk.forecast import Forecast, policy_of
+from hermesctl.sdk.records import DEFAULT_POOL, Submission
+from hermesctl.study_file.load import Document, Table
+from hermesctl.study_file.submission import Prepared, from_file, open_study
+from hermesctl.study_file.trees import with_flags
 from hermesctl.terminal import say, stdout
 from hermesctl.text import count, printable
-from hermesctl.trees import with_flags
 
 _PREVIEWED = 20
 

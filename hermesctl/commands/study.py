@@ -10,11 +10,8 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
-from hermesctl.async_client import AsyncClient
-from hermesctl.documents import study_document
-from hermesctl.export import points_as_csv, wants_csv
-from hermesctl.live import said_last
-from hermesctl.options import (
+from hermesctl.commands.export import points_as_csv, wants_csv
+from hermesctl.commands.options import (
     ByOption,
     FileToOption,
     ForceOption,
@@ -28,17 +25,20 @@ from hermesctl.options import (
     StudyArgument,
     YesOption,
 )
-from hermesctl.output import Format, emit, plain, row
-from hermesctl.replay_views import replay_rows, replay_view
-from hermesctl.running import NounGroup, confirm, no_study_yet, run
-from hermesctl.study_file import Document
-from hermesctl.submission import from_changed_spec
-from hermesctl.tables import ranking_text, studies_table, trials_table
+from hermesctl.commands.running import NounGroup, confirm, no_study_yet, run
+from hermesctl.render.documents import study_document
+from hermesctl.render.live import said_last
+from hermesctl.render.output import Format, emit, plain, row
+from hermesctl.render.replay_views import replay_rows, replay_view
+from hermesctl.render.tables import ranking_text, studies_table, trials_table
+from hermesctl.render.views import next_commands, status_view
+from hermesctl.sdk.async_client import AsyncClient
+from hermesctl.sdk.transfer import write_file
+from hermesctl.study_file.load import Document
+from hermesctl.study_file.submission import from_changed_spec
+from hermesctl.study_file.trees import parse_assignments, tree_of, with_flags
 from hermesctl.terminal import say, stdout, write_bytes
 from hermesctl.text import changed, count, printable, size
-from hermesctl.transfer import write_file
-from hermesctl.trees import parse_assignments, tree_of, with_flags
-from hermesctl.views import next_commands, status_view
 from hermesctl.waiting import progress
 from hermesctl.yaml_text import to_yaml
 

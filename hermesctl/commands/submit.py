@@ -15,15 +15,7 @@ import typer
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from hermesctl.async_client import AsyncClient
-from hermesctl.commands.preview import prepare, renamed, show_preview
-from hermesctl.documents import best_columns, ending_document, submission_document
-from hermesctl.errors import ExitCode, UsageError
-from hermesctl.forecast import with_doubts
-from hermesctl.idle import hindrances
-from hermesctl.invocation import command
-from hermesctl.live import follow_to_the_end, show_end
-from hermesctl.options import (
+from hermesctl.commands.options import (
     EnvOption,
     FileArgument,
     GridOption,
@@ -36,15 +28,23 @@ from hermesctl.options import (
     SetOption,
     YesOption,
 )
-from hermesctl.output import Format, emit
-from hermesctl.records import StudyDetail, Submission
-from hermesctl.regular_files import open_regular
-from hermesctl.running import outcome, run
-from hermesctl.study_writer import study_text
-from hermesctl.submission import Prepared
+from hermesctl.commands.preview import prepare, renamed, show_preview
+from hermesctl.commands.running import outcome, run
+from hermesctl.errors import ExitCode, UsageError
+from hermesctl.invocation import command
+from hermesctl.render.documents import best_columns, ending_document, submission_document
+from hermesctl.render.live import follow_to_the_end, show_end
+from hermesctl.render.node_views import hindrances
+from hermesctl.render.output import Format, emit
+from hermesctl.render.views import next_commands, progress_line
+from hermesctl.sdk.async_client import AsyncClient
+from hermesctl.sdk.forecast import with_doubts
+from hermesctl.sdk.records import StudyDetail, Submission
+from hermesctl.study_file.regular_files import open_regular
+from hermesctl.study_file.submission import Prepared
+from hermesctl.study_file.write import study_text
 from hermesctl.terminal import say, stdout
 from hermesctl.text import count, printable
-from hermesctl.views import next_commands, progress_line
 from hermesctl.waiting import progress
 from hermesd.pb.hermes.v1.types_pb2 import StudySpec
 

@@ -9,12 +9,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from hermesctl.async_client import AsyncClient
-from hermesctl.charts import plot, sparkline
-from hermesctl.errors import NotFound, UsageError
-from hermesctl.event_lines import quantum_text
-from hermesctl.failure_views import failures_view, only_exited, untold
-from hermesctl.options import (
+from hermesctl.commands.options import (
     HeadOption,
     LatestStudyArgument,
     OutputOption,
@@ -22,12 +17,13 @@ from hermesctl.options import (
     TrialsArgument,
     YesOption,
 )
-from hermesctl.output import Format, emit, row
-from hermesctl.program_output import drawn_lines, last_line
-from hermesctl.records import MetricValue, Trial, TrialDetail
-from hermesctl.running import NounGroup, chosen_study, confirm, run
-from hermesctl.scalars import INT32_MAX
-from hermesctl.tables import (
+from hermesctl.commands.running import NounGroup, chosen_study, confirm, run
+from hermesctl.errors import NotFound, UsageError
+from hermesctl.render.charts import plot, sparkline
+from hermesctl.render.event_lines import quantum_text
+from hermesctl.render.failure_views import failures_view, only_exited, untold
+from hermesctl.render.output import Format, emit, row
+from hermesctl.render.tables import (
     cell,
     facts_table,
     params_text,
@@ -35,8 +31,22 @@ from hermesctl.tables import (
     step_text,
     trials_table,
 )
+from hermesctl.sdk.async_client import AsyncClient
+from hermesctl.sdk.records import MetricValue, Trial, TrialDetail
+from hermesctl.study_file.load import INT32_MAX
 from hermesctl.terminal import say, stdout
-from hermesctl.text import changed, count, duration, number, one_line, percent, printable, size
+from hermesctl.text import (
+    changed,
+    count,
+    drawn_lines,
+    duration,
+    last_line,
+    number,
+    one_line,
+    percent,
+    printable,
+    size,
+)
 from hermesctl.yaml_text import Data
 
 _PLOT_HEIGHT = 14

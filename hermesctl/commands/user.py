@@ -10,20 +10,20 @@ from typing import Annotated
 
 import typer
 
-from hermesctl import contexts
-from hermesctl.async_client import AsyncClient
+from hermesctl.commands.options import HeadOption, OutputOption, YesOption
+from hermesctl.commands.running import NounGroup, confirm, run
 from hermesctl.errors import NotFound, UsageError
 from hermesctl.invocation import command
-from hermesctl.members import invite, members, revoke, users
-from hermesctl.options import HeadOption, OutputOption, YesOption
-from hermesctl.output import Format, emit, row
-from hermesctl.running import NounGroup, confirm, run
-from hermesctl.tables import cell, facts_table, grid
+from hermesctl.render.output import Format, emit, row
+from hermesctl.render.tables import cell, facts_table, grid
+from hermesctl.render.user_views import user_facts, users_table
+from hermesctl.sdk import contexts
+from hermesctl.sdk.async_client import AsyncClient
+from hermesctl.sdk.records import invite, members, revoke, users
 from hermesctl.terminal import say, stdout
 from hermesctl.text import printable
-from hermesctl.user_views import user_facts, users_table
 from hermesctl.yaml_text import Data
-from hermesd.identity import NotEnrolled, Role, said_token
+from hermesd.security.identity import NotEnrolled, Role, said_token
 
 DAY_SECONDS = 86_400.0
 

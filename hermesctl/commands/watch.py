@@ -9,15 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Group
 
-from hermesctl import scalars
-from hermesctl.async_client import AsyncClient
-from hermesctl.documents import best_columns, best_document, study_document
-from hermesctl.errors import ExitCode, Unreachable, UsageError
-from hermesctl.event_lines import event_line
-from hermesctl.events import Plain
-from hermesctl.idle import hindrances
-from hermesctl.live import LEADERBOARD_LENGTH, concerns, heeded, said_last, show_top
-from hermesctl.options import (
+from hermesctl.commands.options import (
     ByOption,
     GoalOption,
     HeadOption,
@@ -25,19 +17,26 @@ from hermesctl.options import (
     OutputOption,
     TrialArgument,
 )
-from hermesctl.output import Format, emit, json_line, row, write
-from hermesctl.program_output import TerminalFilter
-from hermesctl.running import chosen_study, outcome, run
-from hermesctl.tables import cell, leaderboard, ranking_text
-from hermesctl.terminal import say, stdout, write_bytes
-from hermesctl.text import one_line, printable
-from hermesctl.views import (
+from hermesctl.commands.running import chosen_study, outcome, run
+from hermesctl.errors import ExitCode, Unreachable, UsageError
+from hermesctl.render.documents import best_columns, best_document, study_document
+from hermesctl.render.event_lines import event_line
+from hermesctl.render.live import LEADERBOARD_LENGTH, concerns, heeded, said_last, show_top
+from hermesctl.render.node_views import hindrances
+from hermesctl.render.output import Format, emit, json_line, row, write
+from hermesctl.render.tables import cell, leaderboard, ranking_text
+from hermesctl.render.views import (
     explanation_view,
     more_trials,
     notices_view,
     others_view,
     status_view,
 )
+from hermesctl.sdk.async_client import AsyncClient
+from hermesctl.sdk.events import Plain
+from hermesctl.study_file import load
+from hermesctl.terminal import say, stdout, write_bytes
+from hermesctl.text import TerminalFilter, one_line, printable
 from hermesctl.waiting import progress
 
 CountOption = Annotated[
@@ -46,7 +45,7 @@ CountOption = Annotated[
         "-n",
         "--count",
         min=1,
-        max=scalars.INT32_MAX,
+        max=load.INT32_MAX,
         help=f"How many trials; default: {LEADERBOARD_LENGTH} in a table, else all.",
         show_default=False,
     ),
@@ -113,7 +112,7 @@ def tail(
     after: Annotated[
         int,
         typer.Option(
-            min=0, max=scalars.INT64_MAX, metavar="SEQ", help="Only what came after this number."
+            min=0, max=load.INT64_MAX, metavar="SEQ", help="Only what came after this number."
         ),
     ] = 0,
     reports: Annotated[
@@ -280,7 +279,7 @@ def say_gap(error: Unreachable) -> None:
 
 
 def _size(text: str) -> int:
-    size_bytes = scalars.size_bytes(text if text.endswith("B") else f"{text}B")
+    size_bytes = load.size_bytes(text if text.endswith("B") else f"{text}B")
     if not size_bytes:
         raise UsageError(f"--last {printable(text)}: expected a size such as 64KiB")
     return size_bytes

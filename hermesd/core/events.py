@@ -8,19 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from hermesd.core.file_events import CopyEvent, Looked
 from hermesd.core.losses import Chunk
-from hermesd.core.machine_events import (
-    Forgiven,
-    NodeDrained,
-    NodeUndrained,
-    PoolsConfigured,
-    Reclaimed,
-    TermsSet,
-    Yielded,
-)
 from hermesd.core.model import (
     Checkpoint,
+    CheckpointId,
     Device,
     DeviceId,
     Fidelity,
@@ -29,6 +20,7 @@ from hermesd.core.model import (
     MetricMode,
     NodeId,
     Place,
+    Pool,
     RunId,
     Scalar,
     StopRule,
@@ -37,7 +29,127 @@ from hermesd.core.model import (
     Tier,
     TrialId,
     TrialSpec,
+    UserId,
 )
+from hermesd.core.sharing import Terms
+
+# --- What nodes say of files, when they are asked: events like those of `events`.
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A copy of a trial's checkpoint, verified, lies on this node."""
+
+    node: NodeId
+    trial: TrialId
+    checkpoint: CheckpointId
+
+
+@dataclass(frozen=True, slots=True)
+class NotCopied:
+    """The copy that this node was asked for did not come about; if it is the `way`'s fault, or this
+    node's, another checkpoint would fare no better."""
+
+    node: NodeId
+    trial: TrialId
+    checkpoint: CheckpointId
+    reason: str
+    way: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """No checkpoint of the trial lies on this node any more."""
+
+    node: NodeId
+    trial: TrialId
+
+
+@dataclass(frozen=True, slots=True)
+class Spoilt:
+    """A node that was to give this checkpoint found that it does not have it, or not what it was;
+    `instead` is the furthest that it does have."""
+
+    node: NodeId
+    trial: TrialId
+    checkpoint: CheckpointId
+    reason: str
+    instead: Checkpoint | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What a node sees of paths and environments: why trials cannot use each, "" if they can."""
+
+    node: NodeId
+    sights: tuple[tuple[str, str], ...]
+
+
+CopyEvent: TypeAlias = Copied | NotCopied | Dropped | Spoilt
+
+
+# --- What operators make of machines and of who shares them, and what machines leave to others,
+# in the past tense.
+#
+# Part of the events; what they have in common is said there.
+
+
+@dataclass(frozen=True, slots=True)
+class PoolsConfigured:
+    """The operator's pools are these from now on."""
+
+    pools: tuple[Pool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Yielded:
+    """A node leaves itself, or one of its devices, to others for now: it gives back what runs.
+
+    One that is `parting` goes for good, with its files.
+    """
+
+    place: Place
+    reason: str
+    parting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reclaimed:
+    """A place that was yielded is ours to use again."""
+
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDrained:
+    """A person wants a node empty: nothing new for it, and it gives up what it has in time."""
+
+    node: NodeId
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUndrained:
+    """A node that was to be emptied may be used again."""
+
+    node: NodeId
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Forgiven:
+    """A person trusts a device again, or a node with all its devices; their strikes are gone."""
+
+    place: Place
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TermsSet:
+    """How users share was decided anew: who is not named has the usual terms."""
+
+    half_life_seconds: float
+    terms: tuple[tuple[UserId, Terms], ...]
 
 
 @dataclass(frozen=True, slots=True)

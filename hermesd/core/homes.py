@@ -10,13 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias
 
-from hermesd.core.history import SwitchCost
 from hermesd.core.model import Device, DeviceId, NodeId, Tier
-from hermesd.core.plugins import require
-from hermesd.core.policy import Facts
+from hermesd.core.policy import Facts, require
 from hermesd.core.speeds import Speeds, performance, rate, steps_ahead
 from hermesd.core.tables import waits_parked
-from hermesd.core.trial import Trial
+from hermesd.core.trial import SwitchCost, Trial
 
 Rebinding: TypeAlias = tuple[Trial, DeviceId]
 

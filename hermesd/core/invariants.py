@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hermesd.core import copies
+from hermesd.core import tables
 from hermesd.core.model import DeviceId, Phase, Tier, TrialId
 from hermesd.core.tables import Tables, waits_parked
 from hermesd.core.trial import Trial
@@ -51,7 +51,7 @@ def check(state: Tables) -> None:
         _require(account.devices == held.pop(user, 0), "{}: devices in use", user)
     _require(not held, "devices of users without an account: {}", held)
     known = state.copies
-    _require(copies.rebuilt(state) == known, "the index of copies")
+    _require(tables.rebuilt(state) == known, "the index of copies")
     state.copies = known  # in the order in which it has grown
     for study_id, members in state.members.items():
         _require(study_id in state.studies, "members of the unknown study {}", study_id)

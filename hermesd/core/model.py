@@ -6,13 +6,140 @@ seconds that never decrease) and seeds come in from outside; nothing here asks a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from typing import NamedTuple, TypeAlias
 
-from hermesd.core.program import Program as Program
-from hermesd.core.program import Venv as Venv
-from hermesd.core.retrying import OnSameFailure, OnStall, OnThirdFailure, RetryRule
+# --- What a trial's process is made of: its command line, its interpreter, what that has
+# installed.
+
+
+@dataclass(frozen=True, slots=True)
+class Venv:
+    """A virtual environment: an interpreter, and what a requirements file wants installed."""
+
+    python: str
+    requirements: str
+
+    @property
+    def name(self) -> str:
+        """The same wherever it is made: of what it is made of."""
+        made_of = f"{self.python}\n{self.requirements}".encode()
+        return f"venv-{hashlib.sha256(made_of).hexdigest()[:16]}"
+
+
+def conda_need(name: str) -> str:
+    """What a conda environment is called among what studies need, which are paths besides."""
+    return f"conda environment {name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a node needs to run a study's trials; each trial's argv is built from its parameters."""
+
+    argv: tuple[str, ...]
+    python: str
+    code_sha256: str
+    submit_directory: str
+    environment: tuple[tuple[str, str], ...] = ()
+    data: tuple[str, ...] = ()
+    requirements: str = ""
+    # The name of a conda environment, which has the interpreter.
+    conda: str = ""
+
+    @property
+    def interpreter(self) -> tuple[str, ...]:
+        """The path of the interpreter that nodes must have; none where each finds its own."""
+        return (self.python,) if self.python.startswith("/") and not self.conda else ()
+
+    @property
+    def environment_need(self) -> str:
+        """What the environment is called that nodes must have; empty without one."""
+        if self.conda:
+            return conda_need(self.conda)
+        return "" if self.venv is None else self.venv.name
+
+    @property
+    def venv(self) -> Venv | None:
+        """What it runs in, if not in its interpreter as that is."""
+        return Venv(self.python, self.requirements) if self.requirements else None
+
+
+# --- What a study wants done about failures beside what is done anyway.
+
+
+class OnThirdFailure(StrEnum):
+    """What the last failure that a trial may have ends."""
+
+    TRIAL = "trial"
+    STUDY = "study"
+
+
+class OnSameFailure(StrEnum):
+    """What it ends when the first three trials meet the same failure before their first step."""
+
+    STUDY = "study"
+    GO_ON = "go_on"
+
+
+class OnStall(StrEnum):
+    """What is done about a program that comes to no further step: it is only told, or ended and
+    tried again as after a failure, or has failed for good."""
+
+    TELL = "tell"
+    RETRY = "retry"
+    FAIL = "fail"
+
+
+class RetryAction(StrEnum):
+    """What a rule does about a failure: no run of the trial on that device again, none on a device
+    of no more memory, no further run at all, or no run of any trial of the study on that node."""
+
+    NOT_HERE = "not_here"
+    MORE_MEMORY = "more_memory"
+    NO_RETRY = "no_retry"
+    EXCLUDE_NODE = "exclude_node"
+
+
+@dataclass(frozen=True, slots=True)
+class RetryRule:
+    """An action for the errors that contain `match`: its pieces between asterisks, in this order,
+    whatever their letters' case. Nothing in it makes it slow on a long error."""
+
+    match: str
+    do: RetryAction
+
+    def fits(self, error: str) -> bool:
+        """Whether the error's text is one of those."""
+        text, position = error.lower(), 0
+        for piece in self.match.lower().split("*"):
+            found = text.find(piece, position)
+            if found < 0:
+                return False
+            position = found + len(piece)
+        return True
+
+
+# How frameworks say that a device's memory is full: CUDA and PyTorch, TensorFlow, XLA, ROCm.
+OUT_OF_DEVICE_MEMORY = tuple(
+    RetryRule(words, RetryAction.MORE_MEMORY)
+    for words in (
+        "CUDA*out of memory",
+        "CUDA_ERROR_OUT_OF_MEMORY",
+        "HIP out of memory",
+        "OOM when allocating",
+        "RESOURCE_EXHAUSTED*out of memory",
+    )
+)
+
+
+def ruled(rules: Iterable[RetryRule], error: str) -> RetryAction | None:
+    """What the first rule that fits wants done."""
+    return next((rule.do for rule in rules if rule.fits(error)), None)
+
 
 Time: TypeAlias = float
 StudyId: TypeAlias = str
@@ -277,3 +404,102 @@ class LiveRun:
 def study_of(trial: TrialId) -> StudyId:
     """The study of a trial, by the trial's id."""
     return trial.rpartition("/")[0]
+
+
+# --- Pools: named sets of nodes, each with a policy and a placement of its own.
+#
+# Rule: a node belongs to one pool. A pool that names it outright goes before one whose pattern
+# fits, and among those the one that was written first; a node that none claims is of the pool
+# `default`.
+
+PoolId: TypeAlias = str
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Nodes by name or by pattern (`a100-*`), and how their devices are shared.
+
+    The policy and the placement hold for all studies of the pool, since its devices have one order;
+    without them each study has those that it asks for. What is `private` gives no copies of its
+    studies' checkpoints to nodes of other pools, and takes none of theirs.
+    """
+
+    name: PoolId
+    nodes: tuple[str, ...] = ()
+    policy: Plugin | None = None
+    placement: Plugin | None = None
+    private: bool = False
+
+
+def pool_of(node: NodeId, pools: Iterable[Pool]) -> PoolId:
+    """The pool to which a node of this name belongs."""
+    pools = tuple(pools)
+    named = (pool.name for pool in pools if node in pool.nodes)
+    fitting = (
+        pool.name for pool in pools if any(fnmatchcase(node, pattern) for pattern in pool.nodes)
+    )
+    return next(named, None) or next(fitting, DEFAULT_POOL)
+
+
+# --- Nodes and their devices, as the head sees them.
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A device as the head sees it now. `yielded` says to whom its machine has left it for now."""
+
+    device: Device
+    run: RunId | None = None
+    reserved: TrialId | None = None
+    healthy: bool = True
+    reason: str = ""
+    busy_seconds: float = 0.0
+    yielded: str = ""
+
+    @property
+    def sound(self) -> bool:
+        """Whether it works and is ours to use."""
+        return self.healthy and not self.yielded
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A box. `silent_since` is set while no stream to it is open.
+
+    One that is `draining` gets nothing new, and gives up what it has: a person wants it so. So does
+    one that is `resting`, at once: its machine wants it so, or its daemon ends its trials, for this
+    reason. One that is `parting` as well is about to go with its files; one that has `left` is kept
+    for the record alone.
+    """
+
+    id: NodeId
+    boot_id: str
+    devices: tuple[DeviceId, ...]
+    connected: bool = True
+    silent_since: Time | None = None
+    facts: tuple[str, ...] = field(default=())
+    version: str = ""
+    draining: bool = False
+    pool: str = DEFAULT_POOL
+    resting: str = ""
+    disk: str = ""
+    parting: bool = False
+    left: bool = False
+    shared: str = ""
+    machine: tuple[str, ...] = ()
+    parked_memory_bytes: int = 0
+
+    @property
+    def open(self) -> bool:
+        """Whether it may be given anything new."""
+        return self.connected and not self.leaving
+
+    @property
+    def leaving(self) -> bool:
+        """Whether it gives up what it has."""
+        return self.draining or bool(self.resting)
+
+    @property
+    def lost(self) -> bool:
+        """Whether it was silent for so long that nothing is expected of it any more."""
+        return not self.boot_id

@@ -10,17 +10,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
 
-from hermesd.core.blame import Prospects
-from hermesd.core.history import OUT_OF_MEMORY, Failure
+from hermesd.core.failures import Prospects
 from hermesd.core.homes import Homes, Homesteads, Rebinding, Swap, transfer_seconds
-from hermesd.core.model import Device, DeviceId, Plugin, Study, Tier
-from hermesd.core.plugins import build
-from hermesd.core.policy import Facts
-from hermesd.core.retrying import RetryAction
-from hermesd.core.sights import lacking
+from hermesd.core.model import Device, DeviceId, Plugin, RetryAction, Study, Tier
+from hermesd.core.policy import Facts, build
+from hermesd.core.requirements import lacking
 from hermesd.core.speeds import Speeds, best_rate, lead, rate, steps_ahead
 from hermesd.core.tables import Tables
-from hermesd.core.trial import Trial
+from hermesd.core.trial import OUT_OF_MEMORY, Failure, Trial
 
 
 def asked_for(study: Study, device: Device) -> bool:

@@ -14,11 +14,24 @@ view gives the same answer, so that it can be swapped at any time and tested by 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from itertools import chain
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+    runtime_checkable,
+)
 
-from hermesd.core.model import Quantum, Setting, Time, TrialId
+from hermesd.core.model import Plugin, Quantum, Scalar, Setting, Time, TrialId
 from hermesd.core.speeds import Speed
 from hermesd.core.trial import Trial
 
@@ -212,3 +225,208 @@ def planned(ledger: Ledger, view: View) -> Iterator[Claim]:
 
 
 Policy: TypeAlias = Ranking | Planning
+
+
+# --- A planning policy's answer, of which no more is worked out than somebody asks for.
+
+
+class Plan:
+    """The claims of a planning policy, taken from it as far as they were asked for."""
+
+    def __init__(self, claims: Iterable[Claim], devices: int) -> None:
+        self.devices = devices
+        self._rest = iter(claims)
+        self._known: dict[TrialId, Claim] = {}
+        self._order: list[TrialId] = []
+
+    def __iter__(self) -> Iterator[TrialId]:
+        """The trials, most deserving first."""
+        return chain(self._order, self._more())
+
+    def among(self, trials: Collection[TrialId]) -> list[TrialId]:
+        """Those of the trials that are in the plan, in its order."""
+        found: list[TrialId] = []
+        for trial in self if trials else ():
+            if trial in trials:
+                found.append(trial)
+                if len(found) == len(trials):
+                    break
+        return found
+
+    def get(self, trial: TrialId) -> Claim | None:
+        """A trial's claim; None if it is left out."""
+        if trial not in self._known:
+            next((other for other in self._more() if other == trial), None)
+        return self._known.get(trial)
+
+    def _more(self) -> Iterator[TrialId]:
+        for claim in self._rest:
+            if claim.trial not in self._known:
+                self._known[claim.trial] = claim
+                self._order.append(claim.trial)
+                yield claim.trial
+
+
+class LedgerPlan:
+    """The same of a ledger as it is: void when a trial was noted since."""
+
+    def __init__(self, ledger: Ledger, now: Time, facts: Facts, devices: int) -> None:
+        self.devices = devices
+        self._ledger = ledger
+        self._now = now
+        self._facts = facts
+
+    def __iter__(self) -> Iterator[TrialId]:
+        """The trials, most deserving first."""
+        return self._ledger.order(self._now)
+
+    def among(self, trials: Collection[TrialId]) -> list[TrialId]:
+        """Those of the trials that are in the plan, in its order."""
+        places = [(self._ledger.place(trial, self._now), trial) for trial in trials]
+        return [trial for _, trial in sorted((p, trial) for p, trial in places if p is not None)]
+
+    def get(self, trial: TrialId) -> Claim | None:
+        """A trial's claim; None if it is left out."""
+        if self._ledger.place(trial, self._now) is None:
+            return None
+        return self._ledger.claim(trial, self._now, self._facts)
+
+
+def first_of(
+    plan: Plan | LedgerPlan,
+    count: int,
+    occupants: Collection[TrialId],
+    waits: Callable[[TrialId], bool],
+) -> list[TrialId]:
+    """Of a plan, the first `count` trials that wait for a device, and the occupants, in order."""
+    found: list[TrialId] = []
+    left = dict.fromkeys(occupants)
+    for trial in plan if count > 0 else ():
+        if trial in left:
+            del left[trial]
+            found.append(trial)
+        elif waits(trial):
+            found.append(trial)
+            count -= 1
+            if count <= 0:
+                break
+    return found + plan.among(left)
+
+
+# --- From a plug-in's name and settings to the plug-in itself, with errors that say what would
+# do.
+#
+# A plug-in is a frozen dataclass whose fields are its settings. Fields may be bool, int, float,
+# str, a `Literal` of strings, or a tuple of one of these; ranges are checked in `__post_init__`.
+# A number may be written as a fraction (`1/27`), and a list with colons (`25:50:75`), wherever
+# settings are written: no YAML, JSON or TOML has another meaning for these.
+
+T = TypeVar("T")
+WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
+
+
+def build(noun: str, known: Mapping[str, type[T]], plugin: Plugin) -> T:
+    """The plug-in that `plugin` describes; `noun` says what it is ("policy", "placement").
+
+    Raises `BadSetting` for a name, a setting, a type or a value that is not one of ours.
+    """
+    if plugin.name not in known:
+        raise BadSetting(noun, plugin.name, one_of(known), nearest(plugin.name, known))
+    chosen = known[plugin.name]
+    types = get_type_hints(chosen)
+    names = [field.name for field in fields(chosen)]  # type: ignore[arg-type]
+    settings: dict[str, Setting] = {}
+    for name, value in plugin.settings:
+        if name not in names:
+            field = f"{noun}.{plugin.name}"
+            raise BadSetting(field, name, one_of(names), nearest(name, names))
+        settings[name] = typed(name, value, types[name])
+    return chosen(**settings)
+
+
+def require(holds: bool, field: str, value: Setting, expected: str) -> None:
+    """Raises `BadSetting` unless a setting's value is within its range."""
+    if not holds:
+        raise BadSetting(field, value, expected)
+
+
+def typed(field: str, value: Setting, wanted: Any) -> Setting:
+    """The value in the type that a setting has; a whole number will do where a number may."""
+    if get_origin(wanted) is Literal:
+        choices = [str(choice) for choice in get_args(wanted)]
+        if value not in choices:
+            raise BadSetting(field, value, one_of(choices), nearest(str(value), choices))
+        return value
+    if get_origin(wanted) is tuple:
+        inner = get_args(wanted)[0]
+        if isinstance(value, str) and ":" in value:
+            value = read(value)
+        if not isinstance(value, tuple):
+            raise BadSetting(field, value, f"a list, each {WORDS[inner]}")
+        return tuple(scalar(field, item, inner) for item in value)
+    return scalar(field, value, wanted)
+
+
+def scalar(field: str, value: Setting, wanted: type) -> Scalar:
+    """A single value in its type; True and 1 are not the same here."""
+    if isinstance(value, tuple):
+        raise BadSetting(field, value, WORDS[wanted])
+    meant = read_word(value) if isinstance(value, str) and "/" in value else value
+    if wanted is float and isinstance(meant, int | float) and not isinstance(meant, bool):
+        return float(meant)
+    if type(value) is not wanted:
+        raise BadSetting(field, value, WORDS[wanted])
+    return value
+
+
+def read(text: str) -> Setting:
+    """What the text of a setting means: a word, or a list with colons between its items.
+
+    A list of one item ends in a colon.
+    """
+    if ":" in text:
+        return tuple(read_word(item) for item in filter(None, text.split(":")))
+    return read_word(text)
+
+
+def read_word(text: str) -> Scalar:
+    """What a word means: true or false, a number, a fraction, or itself."""
+    if text in ("true", "false"):
+        return text == "true"
+    upper, slash, lower = text.partition("/")
+    try:
+        if slash:
+            return float(upper) / float(lower)
+        return int(text)
+    except (ValueError, ZeroDivisionError):
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def raised(error: BaseException) -> str:
+    """What a plug-in raised, in one line however many its text has."""
+    return ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
+
+
+def raised_where(error: BaseException) -> str:
+    """The same, and the file and line of the plug-in that raised; none if it was no plug-in's."""
+    at, where = error.__traceback__, ""
+    while at is not None:
+        if not at.tb_frame.f_globals.get("__name__", "").startswith("hermesd."):
+            where = f" ({at.tb_frame.f_code.co_filename}:{at.tb_lineno})"
+        at = at.tb_next
+    return raised(error) + where
+
+
+def one_of(choices: Iterable[str]) -> str:
+    """The choices, for a message."""
+    listed = ", ".join(sorted(choices))
+    return f"one of {listed}" if listed else "no settings at all"
+
+
+def nearest(word: str, choices: Iterable[str]) -> str:
+    """The choice that a misspelt word most likely means, "" if none is near."""
+    return next(iter(get_close_matches(word, sorted(choices), 1, 0.5)), "")

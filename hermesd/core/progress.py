@@ -5,15 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 
-from hermesd.core.blame import Prospects, blamed, set_back
-from hermesd.core.change import replace
 from hermesd.core.commands import Suspend
 from hermesd.core.events import Reported, RunFailed, RunStarted, RunSuspended
-from hermesd.core.history import Ending, Kept, MetricSummary, Pace, Result, SwitchCost
+from hermesd.core.failures import Prospects, blamed, one_line, set_back
+from hermesd.core.fast_replace import replace
 from hermesd.core.losses import QuantumLosses, extend, truncate
-from hermesd.core.model import Checkpoint, Device, DeviceId, Phase, Quantum, Study, Tier, Time
-from hermesd.core.strikes import one_line
-from hermesd.core.trial import Run, Trial
+from hermesd.core.model import (
+    Checkpoint,
+    Device,
+    DeviceId,
+    Phase,
+    Quantum,
+    RunId,
+    Study,
+    Tier,
+    Time,
+)
+from hermesd.core.tables import Rejected
+from hermesd.core.trial import (
+    Abandoned,
+    Ending,
+    Kept,
+    MetricSummary,
+    Pace,
+    Result,
+    Run,
+    SwitchCost,
+    Trial,
+)
 
 # Seconds per step on a device kind: the newest report weighs this much.
 STEP_SECONDS_WEIGHT = 0.2
@@ -340,3 +359,53 @@ def failed(trial: Trial, event: RunFailed, study: Study, left: Prospects, now: T
     if trial.current.count:
         trial = close_quantum(trial)
     return released(fall_back(trial), now)
+
+
+# --- What still comes of a run that was given up: pure functions of a trial that has fallen back.
+#
+# Rule: its node may come back before the trial goes on elsewhere. Then its reports are the truth
+# about the steps up to a checkpoint of it, and the trial goes on from there as if nothing had
+# been; of steps that were never heard of, no checkpoint is used.
+
+
+def fallen_back(trial: Trial, run: RunId) -> Trial:
+    """The trial as its newest checkpoint has it; what was heard of the run is kept beside."""
+    heard = Abandoned(run.attempt, trial.step, trial.curve, trial.metrics)
+    return replace(fall_back(trial), abandoned=heard)
+
+
+def may_return(trial: Trial, run: RunId) -> bool:
+    """Whether this is the run that was given up, and its trial has not been launched since."""
+    left = trial.abandoned
+    return left is not None and left.attempt == run.attempt and trial.run is None
+
+
+def heard_late(trial: Trial, event: Reported) -> Trial:
+    """The trial, with one more report of the run that was given up. Raises Rejected."""
+    left = trial.abandoned
+    assert left is not None
+    known = left.curve[-1].last_step if left.curve else 0
+    if event.step < left.step or (event.chunks and event.chunks[-1].last_step <= known):
+        raise Rejected(f"step {event.step} of {trial.id} was reported before")
+    if event.not_finite:
+        raise Rejected(f"{event.run} was given up: what it has come to is tried again")
+    heard = replace(
+        left,
+        step=event.step,
+        curve=extend(left.curve, event.chunks),
+        metrics=with_metrics(left.metrics, event),
+    )
+    return replace(trial, abandoned=heard)
+
+
+def recovered(trial: Trial, checkpoint: Checkpoint) -> Trial:
+    """The trial as a checkpoint of the run that was given up has it, if that is further."""
+    left = trial.abandoned
+    assert left is not None
+    if checkpoint.step > left.step:
+        return trial  # what was reported up to there was not heard: its curve would have a gap
+    found = with_checkpoint(trial, checkpoint)
+    if checkpoint.step <= trial.step or trial.phase.final:
+        return found
+    there = replace(found, step=left.step, curve=left.curve, metrics=left.metrics)
+    return back_at(there, checkpoint.step)

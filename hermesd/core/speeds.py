@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from hermesd.core.change import replace
+from hermesd.core.fast_replace import replace
 from hermesd.core.model import Device, DeviceId, TrialId
 from hermesd.core.trial import Trial
 

@@ -9,40 +9,40 @@ from __future__ import annotations
 from hermesd.core.commands import Command, Copy, Drop, Look
 from hermesd.core.events import (
     Cancelled,
+    Copied,
     DeviceFailed,
+    Dropped,
     Event,
     Extended,
+    Forgiven,
+    Looked,
     MetricChosen,
+    NodeDrained,
     NodeJoined,
     NodeLost,
     NodeSilent,
+    NodeUndrained,
+    NotCopied,
     Paused,
     PolicyFailed,
-    Removed,
-    Retried,
-    Submitted,
-    Unpaused,
-)
-from hermesd.core.file_events import Copied, Dropped, Looked, NotCopied, Spoilt
-from hermesd.core.fold_commands import fold_command
-from hermesd.core.fold_copies import fold_copy_command, fold_copy_event
-from hermesd.core.fold_nodes import fold_node_event
-from hermesd.core.fold_people import fold_selection_event, fold_study_event
-from hermesd.core.fold_runs import fold_run_event
-from hermesd.core.fold_upkeep import fold_upkeep_event
-from hermesd.core.fold_yields import fold_yield_event
-from hermesd.core.invariants import check
-from hermesd.core.machine_events import (
-    Forgiven,
-    NodeDrained,
-    NodeUndrained,
     PoolsConfigured,
     Reclaimed,
+    Removed,
+    Retried,
+    Spoilt,
+    Submitted,
     TermsSet,
+    Unpaused,
     Yielded,
 )
+from hermesd.core.fold.checkpoints import fold_copy_command, fold_copy_event
+from hermesd.core.fold.commands import fold_command
+from hermesd.core.fold.nodes import fold_node_event, fold_upkeep_event, fold_yield_event
+from hermesd.core.fold.runs import fold_run_event
+from hermesd.core.fold.studies import fold_selection_event, fold_study_event
+from hermesd.core.invariants import check
 from hermesd.core.model import Time
-from hermesd.core.sights import fold_look
+from hermesd.core.requirements import fold_look
 from hermesd.core.tables import Rejected, Tables
 
 __all__ = ["Rejected", "State"]

@@ -6,18 +6,21 @@ Every change of a trial or a slot goes through `put` and `put_slot`, which keep 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 
-from hermesd.core import copies
-from hermesd.core.change import replace
-from hermesd.core.history import Exclusion, Quarantined, Strike
+from hermesd.core.fast_replace import replace
 from hermesd.core.model import (
     Device,
     DeviceId,
+    Node,
     NodeId,
     Phase,
     Place,
     Plugin,
+    Pool,
+    PoolId,
     RunId,
+    Slot,
     Study,
     StudyId,
     Tier,
@@ -25,12 +28,149 @@ from hermesd.core.model import (
     TrialId,
     UserId,
 )
-from hermesd.core.nodes import Node, Slot
 from hermesd.core.policy import Facts
-from hermesd.core.pools import Pool, PoolId
 from hermesd.core.sharing import HALF_LIFE_SECONDS, USUAL, Account, Terms
 from hermesd.core.speeds import Evidence, Speeds, differs
-from hermesd.core.trial import Trial
+from hermesd.core.trial import Exclusion, Quarantined, Strike, Trial
+
+# --- Which checkpoints lie on too few nodes, found without looking at every trial.
+#
+# Rule: a checkpoint has as many copies as its study wants if so many nodes that are neither lost
+# nor to be emptied have it beside one. What lies only on nodes that go for good is copied in any
+# case.
+
+# Their results are of no use to anybody, unless a person wants them to go on.
+_GIVEN_UP = (Phase.FAILED, Phase.CANCELLED)
+
+
+@dataclass(slots=True)
+class CopyIndex:
+    """All of it follows from the trials and nodes: nothing of it is kept anywhere.
+
+    `lying` are the trials whose newest checkpoint lies on each node, `wanting` those that have too
+    few copies, by the node that would give it, who has waited longest first; `givers` says under
+    which node each of these is found. `giving` and `taking` are the nodes with a copy under way.
+    """
+
+    lying: dict[NodeId, dict[TrialId, None]] = field(default_factory=dict)
+    wanting: dict[NodeId, dict[TrialId, None]] = field(default_factory=dict)
+    givers: dict[TrialId, NodeId] = field(default_factory=dict)
+    giving: dict[NodeId, TrialId] = field(default_factory=dict)
+    taking: dict[NodeId, TrialId] = field(default_factory=dict)
+
+
+def rebuilt(state: Tables) -> CopyIndex:
+    """The index of tables that came without it."""
+    state.copies = CopyIndex()
+    for trial in state.trials.values():
+        note(state, None, trial)
+    return state.copies
+
+
+def note(state: Tables, before: Trial | None, trial: Trial) -> None:
+    """A trial has changed: keep the index true."""
+    old, new = before.checkpoint if before else None, trial.checkpoint
+    flight = before.copying if before else None
+    if old is None and new is None and flight is None and trial.copying is None:
+        return
+    if old is not new:
+        for node in old.nodes if old else ():
+            _take_out(state.copies.lying, node, trial.id)
+        for node in new.nodes if new else ():
+            state.copies.lying.setdefault(node, {})[trial.id] = None
+    if flight is not trial.copying:
+        if flight is not None:
+            del state.copies.giving[flight.source], state.copies.taking[flight.target]
+        if trial.copying is not None:
+            state.copies.giving[trial.copying.source] = trial.id
+            state.copies.taking[trial.copying.target] = trial.id
+        else:
+            # What has had its turn waits behind the others, though it has a newer one by now.
+            _forget_wish(state.copies, trial.id)
+    _index(state, trial)
+
+
+def _index(state: Tables, trial: Trial) -> None:
+    copies = state.copies
+    giver = _giver(state, trial) if wants_copy(state, trial) else None
+    known = copies.givers.get(trial.id)
+    if giver == known:
+        return
+    _forget_wish(copies, trial.id)
+    if giver is not None:
+        copies.givers[trial.id] = giver
+        copies.wanting.setdefault(giver, {})[trial.id] = None
+
+
+def _forget_wish(copies: CopyIndex, trial: TrialId) -> None:
+    known = copies.givers.pop(trial, None)
+    if known is not None:
+        _take_out(copies.wanting, known, trial)
+
+
+def _take_out(table: dict[NodeId, dict[TrialId, None]], node: NodeId, trial: TrialId) -> None:
+    trials = table.get(node)
+    if trials is not None:
+        trials.pop(trial, None)
+        if not trials:
+            del table[node]
+
+
+def wants_copy(state: Tables, trial: Trial) -> bool:
+    """Whether the trial's newest checkpoint lies on too few nodes that will stay."""
+    checkpoint, replicas = trial.checkpoint, state.studies[trial.spec.study].replicas
+    if checkpoint is None or trial.phase in _GIVEN_UP:
+        return False
+    known = [state.nodes[node] for node in checkpoint.nodes if node in state.nodes]
+    staying = sum(not (node.lost or node.draining or node.parting) for node in known)
+    if replicas:
+        return staying <= replicas
+    return not staying and any(node.parting for node in known)
+
+
+def only_leaving(state: Tables, trial: Trial) -> bool:
+    """Whether the trial's newest checkpoint is of use, and goes with nodes that go for good."""
+    if trial.checkpoint is None or trial.phase in _GIVEN_UP:
+        return False
+    known = [state.nodes[node] for node in trial.checkpoint.nodes if node in state.nodes]
+    return not any(not (node.lost or node.parting) for node in known)
+
+
+def left_behind(state: Tables, node: NodeId) -> int:
+    """How many trials run on a node, or have there alone what they would go on from.
+
+    Asked each second: what is parked there, the node knows by itself.
+    """
+    slots = (state.slots[device] for device in state.nodes[node].devices)
+    there = {slot.run.trial for slot in slots if slot.run is not None}
+    lying = state.copies.lying.get(node, ())
+    return len(there | {each for each in lying if only_leaving(state, state.trials[each])})
+
+
+def _giver(state: Tables, trial: Trial) -> NodeId | None:
+    """The first node that has the newest checkpoint and is there."""
+    nodes = trial.checkpoint.nodes if trial.checkpoint else ()
+    there = (node for node in nodes if node in state.nodes and state.nodes[node].connected)
+    return next(there, None)
+
+
+def node_changed(state: Tables, node: NodeId) -> None:
+    """A node came, went, or is to be emptied: copies that were under way to or from it are void."""
+    copies = state.copies
+    under_way = {copies.giving.get(node), copies.taking.get(node)}
+    for trial_id in sorted(each for each in under_way if each is not None):
+        state.put(replace(state.trials[trial_id], copying=None))
+    state.severed = {way: until for way, until in state.severed.items() if node not in way}
+    for trial_id in list(copies.lying.get(node, ())):
+        _index(state, state.trials[trial_id])
+
+
+def forget(state: Tables, trial: Trial) -> None:
+    """The trial is removed, with all its files wherever they are."""
+    note(state, trial, replace(trial, checkpoint=None, copying=None))
+    for key in [key for key in state.leftover if key[0] == trial.id]:
+        del state.leftover[key]
+
 
 REQUESTS_KEPT = 10_000
 
@@ -54,7 +194,7 @@ class Tables:
     used up its quantum, `parked` the trials that wait and are kept by their process, `reserved`
     the trials that a suspending run makes room for, `strays` the runs that a node has and should
     not, `releases` what nodes may let go of (True: its files too).
-    `strikes` is the ledger of failures by device (another dictionary after each change), and
+    `failures` is the ledger of failures by device (another dictionary after each change), and
     `quarantined` are the places that it is held against. `excluded` says which studies are to
     have no more of which nodes, and why. `terms` are those of users who have other than the
     usual ones, `accounts` what users have and had. `pools` are those of the configuration, in
@@ -93,7 +233,7 @@ class Tables:
         self.severed: dict[tuple[NodeId, NodeId], Time] = {}
         self.leftover: dict[tuple[TrialId, NodeId], bool] = {}
         self.sights: dict[NodeId, dict[str, str]] = {}
-        self.copies = copies.CopyIndex()
+        self.copies = CopyIndex()
         self.dirty: dict[TrialId, None] = {}
         self.ended: dict[StudyId, None] = {}
         self.free: dict[DeviceId, None] = {}
@@ -216,7 +356,7 @@ class Tables:
         trial_id = trial.spec.id
         before = self.trials.get(trial_id)
         self.trials[trial_id] = trial
-        copies.note(self, before, trial)
+        note(self, before, trial)
         self.versions[trial_id] = self.versions.get(trial_id, 0) + 1
         self.dirty[trial_id] = None
         active = self.active[trial.spec.study]

@@ -17,24 +17,17 @@ from typing import NamedTuple, TypeAlias
 import structlog
 
 from hermesd.core.commands import Command
-from hermesd.core.events import (
-    Event,
-    NodeSilent,
-    Reported,
-    RunCompleted,
-    RunFailed,
-    RunSuspended,
-)
+from hermesd.core.decide.scheduler import Scheduler
+from hermesd.core.events import Event, NodeSilent, Reported, RunCompleted, RunFailed, RunSuspended
 from hermesd.core.model import Time, TrialId
-from hermesd.core.scheduler import Scheduler
 from hermesd.core.state import Rejected, State
-from hermesd.head import outcomes
 from hermesd.head.clock import Clock, boottime
 from hermesd.head.counters import Counters
-from hermesd.head.journal import Journal, JournalBroken
-from hermesd.head.monitor import kept
-from hermesd.head.points import Block
-from hermesd.head.snapshots import Snapshots
+from hermesd.head.journal import outcomes
+from hermesd.head.journal.points import Block
+from hermesd.head.journal.replay import Snapshots
+from hermesd.head.journal.store import Journal, JournalBroken
+from hermesd.head.usage import kept
 from hermesd.record import Entry
 
 log = structlog.get_logger()

@@ -19,8 +19,8 @@ from prometheus_client.registry import Collector
 import hermesd
 from hermesd.core.model import Phase
 from hermesd.head.counters import BUCKETS, Histogram
+from hermesd.head.fleet.sessions import Sessions
 from hermesd.head.loop import Head
-from hermesd.head.sessions import Sessions
 
 
 class HeadMetrics(Collector):

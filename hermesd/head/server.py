@@ -16,34 +16,33 @@ from pathlib import Path
 import grpc
 import structlog
 
-from hermesd.config import HeadConfig
-from hermesd.core.machine_events import PoolsConfigured
+from hermesd.config.pools import configured
+from hermesd.config.schema import HeadConfig
+from hermesd.core.decide.scheduler import Scheduler
+from hermesd.core.events import PoolsConfigured
 from hermesd.core.model import NodeId, StudyId
 from hermesd.core.placement import make_placement
-from hermesd.core.scheduler import Scheduler
-from hermesd.head import journal_file, metrics
-from hermesd.head.authority import Authority
+from hermesd.head import metrics
+from hermesd.head.api.enrol import EnrolService, Invitations
+from hermesd.head.api.services import ControlService
+from hermesd.head.api.users import changed_terms
 from hermesd.head.blobs import Blobs
 from hermesd.head.clock import Clock
-from hermesd.head.control import ControlService
-from hermesd.head.enrol import EnrolService
-from hermesd.head.invitations import Invitations
-from hermesd.head.journal import Journal, opened
-from hermesd.head.leasing import Leasing, terms
-from hermesd.head.listen import keep_socket, make_enrol_server, make_server, second_name
+from hermesd.head.fleet.relay import Relay
+from hermesd.head.fleet.sessions import Leasing, Sessions, terms
+from hermesd.head.fleet.stale_state import Setback
+from hermesd.head.fleet.stream import NodeService
+from hermesd.head.journal import file as journal_file
+from hermesd.head.journal.replay import replay
+from hermesd.head.journal.store import Journal, opened
 from hermesd.head.loop import Head
-from hermesd.head.nodes import NodeService
-from hermesd.head.relay import Relay
-from hermesd.head.replay import replay
-from hermesd.head.sessions import Sessions
-from hermesd.head.setback import Setback
+from hermesd.head.security.authority import Authority
+from hermesd.head.security.listen import keep_socket, make_enrol_server, make_server, second_name
 from hermesd.head.statedir import expecting, owned
-from hermesd.head.users import changed_terms
-from hermesd.identity import Identity, Role
 from hermesd.notify import keep_watchdog_fed, notify
 from hermesd.pb.hermes.v1 import control_pb2_grpc, enrol_pb2_grpc, node_pb2, node_pb2_grpc
 from hermesd.policy import make_policy
-from hermesd.pooling import configured
+from hermesd.security.identity import Identity, Role
 
 GRACE_SECONDS = 2.0
 # Code that was uploaded and never submitted goes at the next start after a day.

@@ -13,16 +13,16 @@ from pathlib import Path
 
 import structlog
 
-from hermesd.config import NodeConfig
-from hermesd.node import cgroups, processes, quotas
-from hermesd.node.burial import BURIAL_SECONDS
-from hermesd.node.devices.cpu import CpuSlots
-from hermesd.node.devices.nvml import Gpus
-from hermesd.node.devices.rack import Rack
-from hermesd.node.environment import OWNER
+from hermesd.config.schema import NodeConfig
 from hermesd.node.loop import NodeLoop
+from hermesd.node.machine import cgroups, cpu_quotas, processes
+from hermesd.node.machine.devices.cpu import CpuSlots
+from hermesd.node.machine.devices.nvml import Gpus
+from hermesd.node.machine.devices.rack import Rack
+from hermesd.node.machine.environment import OWNER
 from hermesd.node.provisions import Provisions
-from hermesd.node.shared import Shared
+from hermesd.node.runner.cleanup import BURIAL_SECONDS
+from hermesd.node.storage.shared_directory import Shared
 from hermesd.notify import keep_watchdog_fed, notify
 
 log = structlog.get_logger()
@@ -79,7 +79,7 @@ async def run_node(
             log.warning("no head was joined or set", tries=config.head, remedy=remedy)
         name = group_name(config)
         groups = cgroups.detect(name)
-        held = quotas.detect(name, slots.percents, groups)
+        held = cpu_quotas.detect(name, slots.percents, groups)
         given = Provisions(groups, held, await _shared(config))
         await NodeLoop(config, environ, rack, given).run(stop, ready, soon or asyncio.Event())
 

@@ -12,38 +12,58 @@ from collections.abc import Callable, Mapping, Sequence
 import structlog
 
 from hermesd import __version__, wire
-from hermesd.config import NodeConfig
+from hermesd.config.schema import NodeConfig
+from hermesd.config.slots import usable_cores
 from hermesd.core.events import DeviceFailed, NodeJoined
 from hermesd.core.model import DeviceId, TrialId
-from hermesd.core.node_actions import Action, Bring, Clear, Forget, Tell, Watch
-from hermesd.core.node_machine import NodeMachine, NodeTerms
-from hermesd.core.node_messages import Attached, Input, Leave, Series
-from hermesd.node.alarm import Alarm
-from hermesd.node.checkpoints import disk_fact
+from hermesd.core.node.actions import Action, Bring, Clear, Forget, Tell, Watch
+from hermesd.core.node.machine import NodeMachine, NodeTerms
+from hermesd.core.node.messages import Attached, Input, Leave, Series
 from hermesd.node.clock import boot_id, boottime
-from hermesd.node.crew import Crew
-from hermesd.node.departure import Departure
-from hermesd.node.devices.rack import Rack
-from hermesd.node.disk import disk_of
-from hermesd.node.errands import Errands
-from hermesd.node.fetching import Fetching
-from hermesd.node.folder import TrialFolder
-from hermesd.node.giving import Giving
-from hermesd.node.holdings import tell_holdings
-from hermesd.node.link import Link, NameTaken
-from hermesd.node.listening import Listening
-from hermesd.node.lookout import Lookout
-from hermesd.node.manners import Manners
+from hermesd.node.head_link import Link, NameTaken
+from hermesd.node.head_messages import Listening
+from hermesd.node.machine.availability import Manners
+from hermesd.node.machine.devices.rack import Rack
+from hermesd.node.machine.identity import disk_of
+from hermesd.node.machine.requirement_watch import Lookout
 from hermesd.node.outbox import Outbox
 from hermesd.node.provisions import Provisions
-from hermesd.node.replicas import Replicas
-from hermesd.node.shelf import Shelf
-from hermesd.node.site import Site
-from hermesd.node.speech import message_of
+from hermesd.node.runner.context import Site
+from hermesd.node.runner.departure import Departure
+from hermesd.node.runner.trial_runners import Crew
+from hermesd.node.runner.zygotes import Zygotes
+from hermesd.node.sanitize import message_of
+from hermesd.node.storage.checkpoints import disk_fact
+from hermesd.node.storage.client_files import Errands
+from hermesd.node.storage.disk_budget import Shelf
+from hermesd.node.storage.fetching import Fetching
+from hermesd.node.storage.giving import Giving
+from hermesd.node.storage.holdings import tell_holdings
+from hermesd.node.storage.replicas import Replicas
+from hermesd.node.storage.trial_folder import TrialFolder
 from hermesd.node.usage import Excess, tell_usage
-from hermesd.node.zygotes import Zygotes
 from hermesd.pb.hermes.v1 import node_pb2 as pb
-from hermesd.slots import usable_cores
+
+# --- One call at a time that may be put off: when the node's machine is to look at the clock
+# again.
+
+
+class Alarm:
+    """Calls `ring` once, at the moment that was set last."""
+
+    def __init__(self, ring: Callable[[], None]) -> None:
+        self._ring = ring
+        self._timer: asyncio.TimerHandle | None = None
+
+    def set(self, due: float | None) -> None:
+        """Ring at `due`, in seconds of the clock since boot, and not before; never at None."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if due is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(max(0.0, due - boottime()), self._ring)
+
 
 ACKNOWLEDGE_SECONDS = 2.0
 

@@ -2,7 +2,7 @@
 
 Rule: everything with a number is sent again after a reconnect, from the first that was not
 acknowledged, with the number it had. While more than `ROOM` messages wait, nobody who can wait
-adds more, but for the few that each trial always may (`patience`): hosts keep their own events
+adds more, but for the few that each trial always may (`host_events`): hosts keep their own events
 meanwhile. The outcome of a run, one for each, is added.
 """
 

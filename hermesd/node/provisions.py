@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from hermesd.node.cgroups import Cgroups
-from hermesd.node.quotas import Quotas
-from hermesd.node.shared import Shared
+from hermesd.node.machine.cgroups import Cgroups
+from hermesd.node.machine.cpu_quotas import Quotas
+from hermesd.node.storage.shared_directory import Shared
 
 
 @dataclass(frozen=True, slots=True)

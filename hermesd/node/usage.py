@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from hermesd.core.model import DeviceId, TrialId
-from hermesd.node.devices import Use
-from hermesd.node.devices.rack import Rack
-from hermesd.node.link import Link
+from hermesd.node.head_link import Link
+from hermesd.node.machine.devices import Use
+from hermesd.node.machine.devices.rack import Rack
 from hermesd.node.outbox import Outbox
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from hermesd.core.model import Plugin
-from hermesd.core.plugins import build, raised
-from hermesd.core.policy import BadSetting, Policy
-from hermesd.policy.asha import Asha
+from hermesd.core.policy import BadSetting, Policy, build, raised
 from hermesd.policy.best_first import BestFirst
 from hermesd.policy.fifo import Fifo
-from hermesd.policy.flowcon import FlowCon
 from hermesd.policy.guided import Guided
-from hermesd.policy.hermes import Hermes
-from hermesd.policy.hyperband import Hyperband
-from hermesd.policy.installed import Registry
-from hermesd.policy.median import Median
-from hermesd.policy.optimus_width1 import OptimusWidth1
+from hermesd.policy.plugin import Registry
+from hermesd.policy.published.asha import Asha
+from hermesd.policy.published.flowcon import FlowCon
+from hermesd.policy.published.hermes import Hermes
+from hermesd.policy.published.hyperband import Hyperband
+from hermesd.policy.published.median import Median
+from hermesd.policy.published.optimus_width1 import OptimusWidth1
+from hermesd.policy.published.slaq import Slaq
+from hermesd.policy.published.successive_halving import SuccessiveHalving
+from hermesd.policy.published.themis import Themis
+from hermesd.policy.published.tiresias import Tiresias
 from hermesd.policy.round_robin import RoundRobin
-from hermesd.policy.slaq import Slaq
-from hermesd.policy.successive_halving import SuccessiveHalving
-from hermesd.policy.themis import Themis
-from hermesd.policy.tiresias import Tiresias
 
 SHIPPED: tuple[type[Policy], ...] = (
     Asha,

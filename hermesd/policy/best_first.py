@@ -14,8 +14,7 @@ from statistics import median
 from typing import ClassVar, Literal
 
 from hermesd.core.model import Quantum
-from hermesd.core.plugins import require
-from hermesd.core.policy import Adapted, Facts, Field, Score
+from hermesd.core.policy import Adapted, Facts, Field, Score, require
 from hermesd.core.trial import Trial
 from hermesd.policy.curve import (
     attained_seconds,

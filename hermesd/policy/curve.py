@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from hermesd.core.losses import Chunk, QuantumLosses, recent, truncate
 from hermesd.core.model import Milestone
-from hermesd.core.plugins import require
-from hermesd.core.policy import Facts
+from hermesd.core.policy import Facts, require
 from hermesd.core.trial import Trial
 
 Floats: TypeAlias = NDArray[np.float64]

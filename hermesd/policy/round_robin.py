@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hermesd.core.model import Quantum
-from hermesd.core.plugins import require
-from hermesd.core.policy import Facts, Score
+from hermesd.core.policy import Facts, Score, require
 from hermesd.core.trial import Trial
 
 

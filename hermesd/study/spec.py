@@ -22,8 +22,17 @@ from pydantic import (
     model_validator,
 )
 
-from hermesd.core.model import HUNG_SECONDS, Goal, MetricMode, Setting, Tier
-from hermesd.core.retrying import OnSameFailure, OnStall, OnThirdFailure, RetryAction
+from hermesd.core.model import (
+    HUNG_SECONDS,
+    Goal,
+    MetricMode,
+    OnSameFailure,
+    OnStall,
+    OnThirdFailure,
+    RetryAction,
+    Setting,
+    Tier,
+)
 from hermesd.pb.hermes.v1 import types_pb2 as pb
 from hermesd.refusal import FieldError, Refused, from_pydantic, shown
 
@@ -104,7 +113,7 @@ class MetricSection(SignalSection):
 
 
 class PluginSection(Section):
-    """A plug-in; a policy's settings may stand in its name (`hermesd.spelling`)."""
+    """A plug-in; a policy's settings may stand in its name (`hermesd.config.policy_line`)."""
 
     name: Annotated[Text, Field(min_length=1)]
     settings: dict[str, Setting] = Field(default_factory=dict)

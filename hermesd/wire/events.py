@@ -6,12 +6,18 @@ from collections.abc import Iterable
 
 from hermesd.core.events import (
     Checkpointed,
+    Copied,
+    CopyEvent,
     DeviceFailed,
+    Dropped,
     FidelityKnown,
+    Looked,
     MilestonePassed,
     NodeJoined,
+    NotCopied,
     ParkLost,
     QuantumEnded,
+    Reclaimed,
     Reported,
     RunCompleted,
     RunEvent,
@@ -19,11 +25,11 @@ from hermesd.core.events import (
     RunStalled,
     RunStarted,
     RunSuspended,
+    Spoilt,
+    Yielded,
 )
-from hermesd.core.file_events import Copied, CopyEvent, Dropped, Looked, NotCopied, Spoilt
-from hermesd.core.machine_events import Reclaimed, Yielded
 from hermesd.core.model import LiveRun
-from hermesd.core.node_messages import Series
+from hermesd.core.node.messages import Series
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.wire.nouns import (
     CONDITIONS,

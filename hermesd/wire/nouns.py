@@ -10,6 +10,7 @@ from hermesd.core.model import (
     Fidelity,
     Goal,
     Milestone,
+    OnStall,
     Plugin,
     Quantum,
     RunId,
@@ -17,7 +18,6 @@ from hermesd.core.model import (
     Setting,
     Tier,
 )
-from hermesd.core.retrying import OnStall
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 

@@ -3,22 +3,8 @@
 from __future__ import annotations
 
 from hermesd.core.commands import Kill, Launch, Look, Release, Renew, Stop, Suspend, WriteDown
-from hermesd.core.model import (
-    HUNG_SECONDS,
-    NodeId,
-    Program,
-    RunId,
-    Venv,
-)
-from hermesd.core.node_messages import (
-    Assignment,
-    Fetch,
-    Order,
-    Shed,
-    Source,
-    Upcoming,
-    Work,
-)
+from hermesd.core.model import HUNG_SECONDS, NodeId, Program, RunId, Venv
+from hermesd.core.node.messages import Assignment, Fetch, Order, Shed, Source, Upcoming, Work
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.wire.nouns import (
@@ -39,7 +25,7 @@ from hermesd.wire.nouns import (
 
 
 def command_to_proto(order: Order) -> pb.AttachResponse:
-    """The message of an order; `node_messages.assignment` makes one of a Launch."""
+    """The message of an order; `messages.assignment` makes one of a Launch."""
     match order:
         case Assignment():
             return pb.AttachResponse(launch=launch_to_proto(order))

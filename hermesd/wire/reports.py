@@ -10,7 +10,7 @@ from math import isnan
 
 from hermesd.core.events import Reported
 from hermesd.core.losses import Chunk
-from hermesd.core.node_messages import Series
+from hermesd.core.node.messages import Series
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.wire.nouns import Malformed, run_of
 

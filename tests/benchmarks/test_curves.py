@@ -10,8 +10,8 @@ import pytest
 
 from benchmarks import curves
 from benchmarks.stacked import OPTIMIZERS, Task, gradients, train
-from hermesd.simulate.orders import draw, goal_of
-from hermesd.simulate.reading import read
+from hermesd.sim.compare import read
+from hermesd.sim.orders import draw, goal_of
 
 
 def small_task(classes: bool) -> Task:

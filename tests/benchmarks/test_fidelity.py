@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.fidelity import kendall_tau, wanted
 from benchmarks.live import kept
-from hermesd.simulate.contenders import contenders
+from hermesd.sim.contenders import contenders
 
 
 def test_the_same_order_agrees_and_the_opposite_one_disagrees() -> None:

@@ -21,10 +21,10 @@ from benchmarks.hermes2021 import (
     rows,
 )
 from hermesd.core.model import Plugin
-from hermesd.simulate.contenders import FIFO
-from hermesd.simulate.curves import Curves, Switch
-from hermesd.simulate.drive import Drive, Outcome
-from hermesd.simulate.figures import Figures
+from hermesd.sim.contenders import FIFO
+from hermesd.sim.curves import Curves, Switch
+from hermesd.sim.drive import Drive, Outcome
+from hermesd.sim.figures import Figures
 from tests.simulate.small import job
 
 

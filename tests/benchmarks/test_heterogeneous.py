@@ -31,9 +31,9 @@ from benchmarks.heterogeneous import (
 )
 from hermesd.core.model import Plugin
 from hermesd.core.speeds import batch
-from hermesd.simulate.contenders import FIFO
-from hermesd.simulate.curves import Curves, Switch
-from hermesd.simulate.drive import Drive
+from hermesd.sim.contenders import FIFO
+from hermesd.sim.curves import Curves, Switch
+from hermesd.sim.drive import Drive
 from tests.simulate.small import job
 
 OTHER = [job([9.0, 8.0, 7.0], 0.5)]

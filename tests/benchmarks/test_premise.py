@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.premise import COLUMNS, premise, row, table
 from hermesd.refusal import Refused
-from hermesd.simulate.curves import Curves, Switch
+from hermesd.sim.curves import Curves, Switch
 from tests.simulate.small import job
 
 # From 10 to 0 the half is 5: the first gets there with its second iteration, the second with its

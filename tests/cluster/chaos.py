@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from hermesctl.records import Checkpoint, StudyDetail, Trial, TrialState
+from hermesctl.sdk.records import Checkpoint, StudyDetail, Trial, TrialState
 from hermesd.node.clock import boottime
 from tests.cluster.book import PACE_SECONDS, SCRIPT, Book, expected
 from tests.cluster.clocks import Clocks

@@ -17,6 +17,7 @@ from pathlib import Path
 from hermesd.core.commands import Launch
 from hermesd.core.events import (
     Checkpointed,
+    Copied,
     NodeJoined,
     NodeLost,
     ParkLost,
@@ -24,7 +25,6 @@ from hermesd.core.events import (
     RunStarted,
     RunSuspended,
 )
-from hermesd.core.file_events import Copied
 from hermesd.core.model import Checkpoint, NodeId, RunId, Tier, TrialId
 from hermesd.record import Entry, decode
 

@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TypeAlias
 
-from hermesctl.async_client import AsyncClient
-from hermesctl.node_records import Node
+from hermesctl.sdk.async_client import AsyncClient
+from hermesctl.sdk.records import Node
 from tests.cluster.network import PORTS, Network
 from tests.e2e.cluster import parent, processes
 
@@ -68,7 +68,7 @@ class Machine:
         """The pids of the hosts, trainers or zygotes of this machine."""
         found = {pid: " ".join(words) for pid, words in processes(self.state)}
         hosts = {pid for pid, line in found.items() if "trainer_shim.host" in line}
-        zygotes = {pid for pid, line in found.items() if "trainer_shim.zygote" in line}
+        zygotes = {pid for pid, line in found.items() if "trainer_shim.host.zygote" in line}
         # A training process is forked by its host, a warm host by its zygote.
         trainers = {pid for pid in hosts | zygotes if parent(pid) in hosts}
         return sorted({"host": hosts - trainers, "trainer": trainers, "zygote": zygotes}[kind])

@@ -9,6 +9,7 @@ import pytest
 from hermesd.core.commands import Launch
 from hermesd.core.events import (
     Checkpointed,
+    Copied,
     NodeJoined,
     NodeLost,
     ParkLost,
@@ -16,7 +17,6 @@ from hermesd.core.events import (
     RunStarted,
     RunSuspended,
 )
-from hermesd.core.file_events import Copied
 from hermesd.core.model import Checkpoint, Quantum, RunId, Tier
 from hermesd.record import Entry
 from tests.cluster.book import Book

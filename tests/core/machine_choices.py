@@ -10,14 +10,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from hermesd.core.change import replace
-from hermesd.core.model import Plugin
-from hermesd.core.nodes import Slot
+from hermesd.core.decide.relocation import arriving
+from hermesd.core.fast_replace import replace
+from hermesd.core.model import Plugin, Pool, RetryAction, RetryRule, Slot
 from hermesd.core.placement import avoided, fits
 from hermesd.core.policy import Policy, Score
-from hermesd.core.pools import Pool
-from hermesd.core.relocation import arriving
-from hermesd.core.retrying import RetryAction, RetryRule
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.policy import make_policy

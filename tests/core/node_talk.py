@@ -6,9 +6,9 @@ from hermesd.core.commands import Launch, Suspend
 from hermesd.core.events import Reported
 from hermesd.core.losses import chunked
 from hermesd.core.model import Checkpoint, Fidelity, Goal, Program, Quantum, RunId, Tier
-from hermesd.core.node_actions import Action, Tell
-from hermesd.core.node_machine import NodeMachine, NodeTerms
-from hermesd.core.node_messages import (
+from hermesd.core.node.actions import Action, Tell
+from hermesd.core.node.machine import NodeMachine, NodeTerms
+from hermesd.core.node.messages import (
     Assignment,
     Input,
     Judged,

@@ -33,6 +33,7 @@ from hermesd.core.commands import (
     Trust,
     WriteDown,
 )
+from hermesd.core.decide.scheduler import LeaseTerms, Scheduler
 from hermesd.core.events import (
     Checkpointed,
     Event,
@@ -66,7 +67,6 @@ from hermesd.core.model import (
     TrialSpec,
 )
 from hermesd.core.placement import make_placement
-from hermesd.core.scheduler import LeaseTerms, Scheduler
 from hermesd.core.state import Rejected, State
 from hermesd.core.tables import Tables
 from hermesd.core.trial import Trial

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from hermesd.core.change import replace
 from hermesd.core.events import Retried, RunFailed, Submitted
-from hermesd.core.history import CODE, USAGE
-from hermesd.core.model import Phase, Plugin, Scalar, Stage
-from hermesd.core.retrying import OnSameFailure, RetryAction, RetryRule
+from hermesd.core.fast_replace import replace
+from hermesd.core.model import OnSameFailure, Phase, Plugin, RetryAction, RetryRule, Scalar, Stage
+from hermesd.core.trial import CODE, USAGE
 from tests.core.playbook import (
     Playbook,
     completed,

@@ -16,8 +16,8 @@ from hermesd.core.events import (
     RunFailed,
     RunStarted,
     RunSuspended,
+    Spoilt,
 )
-from hermesd.core.file_events import Spoilt
 from hermesd.core.losses import Chunk
 from hermesd.core.model import Device, LiveRun, RunId, Tier
 from tests.core.playbook import checkpoint, joined, live, reported, run

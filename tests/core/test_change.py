@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from hermesd.core.change import replace
+from hermesd.core.fast_replace import replace
 from hermesd.core.model import Phase
 from tests.core.playbook import play
 

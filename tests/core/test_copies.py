@@ -7,26 +7,30 @@ from dataclasses import replace
 import pytest
 
 from hermesd.core.commands import Copy, Drop
-from hermesd.core.copies import rebuilt
 from hermesd.core.events import (
     Checkpointed,
+    Copied,
     DeviceFailed,
+    Dropped,
     Event,
     Extended,
     FidelityKnown,
+    NodeDrained,
     NodeJoined,
     NodeSilent,
+    NodeUndrained,
+    NotCopied,
     Paused,
+    PoolsConfigured,
     Removed,
     RunFailed,
+    Spoilt,
 )
-from hermesd.core.file_events import Copied, Dropped, NotCopied, Spoilt
-from hermesd.core.fold_copies import remembered
-from hermesd.core.machine_events import NodeDrained, NodeUndrained, PoolsConfigured
-from hermesd.core.model import Checkpoint, Fidelity, Phase, RunId, StopRule
-from hermesd.core.node_actions import Bring, Clear, Tell
-from hermesd.core.node_messages import Fetch, Shed
-from hermesd.core.pools import Pool
+from hermesd.core.fold.checkpoints import remembered
+from hermesd.core.model import Checkpoint, Fidelity, Phase, Pool, RunId, StopRule
+from hermesd.core.node.actions import Bring, Clear, Tell
+from hermesd.core.node.messages import Fetch, Shed
+from hermesd.core.tables import rebuilt
 from tests.core.node_talk import ONE, Told, order
 from tests.core.playbook import (
     LEASE,

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from hermesd.core.events import NodeJoined, RunFailed
-from hermesd.core.model import Phase
-from hermesd.core.retrying import OUT_OF_DEVICE_MEMORY, RetryAction, RetryRule, ruled
+from hermesd.core.model import OUT_OF_DEVICE_MEMORY, Phase, RetryAction, RetryRule, ruled
 from tests.core.playbook import (
     Playbook,
     completed,

@@ -11,17 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermesd.core.commands import Launch, Suspend
+from hermesd.core.decide.scheduler import Scheduler
 from hermesd.core.events import NodeJoined
-from hermesd.core.history import Pace
 from hermesd.core.model import Device, DeviceId, Plugin, Quantum, Tier
 from hermesd.core.placement import make_placement
-from hermesd.core.scheduler import Scheduler
 from hermesd.core.speeds import ALIKE, PRIOR, Evidence, Speeds, lead, performance, rate
 from hermesd.core.state import State
-from hermesd.core.trial import Trial
-from hermesd.head.node_views import node_view
+from hermesd.core.trial import Pace, Trial
+from hermesd.head.api.nodes import node_view
 from hermesd.policy import make_policy
-from hermesd.sim.world import World
+from hermesd.sim.cluster.world import World
 from tests.core.playbook import parked, quantum_ended, reported, started, submitted
 from tests.sim.scenario import one_node
 

@@ -5,27 +5,25 @@ from __future__ import annotations
 import pytest
 
 from hermesd.core.commands import Release, WriteDown
+from hermesd.core.decide.scheduler import Scheduler
 from hermesd.core.events import (
     Cancelled,
     FidelityKnown,
+    NodeDrained,
     NodeLost,
     NodeSilent,
+    NodeUndrained,
     ParkLost,
     Paused,
     Retried,
     RunSuspended,
     Unpaused,
 )
-from hermesd.core.history import NOT_WRITTEN
-from hermesd.core.machine_events import (
-    NodeDrained,
-    NodeUndrained,
-)
 from hermesd.core.model import Fidelity, Phase, Plugin, Tier
-from hermesd.core.node_actions import Demote, End, Tell
-from hermesd.core.node_messages import Known, Left, Parked, Started
+from hermesd.core.node.actions import Demote, End, Tell
+from hermesd.core.node.messages import Known, Left, Parked, Started
 from hermesd.core.placement import make_placement
-from hermesd.core.scheduler import Scheduler
+from hermesd.core.trial import NOT_WRITTEN
 from hermesd.policy import make_policy
 from tests.core.node_talk import CPU, ONE, RIVAL, TWO, Told, events, exact, order, suspend
 from tests.core.node_talk import checkpoint as saved

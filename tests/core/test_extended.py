@@ -15,9 +15,9 @@ from hermesd.core.events import (
     RunCompleted,
     RunFailed,
 )
-from hermesd.core.history import Result
 from hermesd.core.model import Fidelity, Phase, StopRule
-from hermesd.head.ranking import Leaderboard
+from hermesd.core.trial import Result
+from hermesd.head.api.ranking import Leaderboard
 from tests.core.playbook import (
     Playbook,
     checkpoint,

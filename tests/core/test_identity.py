@@ -7,8 +7,8 @@ from dataclasses import replace
 from hermesd.core.commands import Release
 from hermesd.core.events import RunFailed, RunStarted, RunSuspended
 from hermesd.core.model import Tier
-from hermesd.core.node_actions import End, Forget, Spawn, Tell
-from hermesd.core.node_messages import Left, Parked, Started
+from hermesd.core.node.actions import End, Forget, Spawn, Tell
+from hermesd.core.node.messages import Left, Parked, Started
 from tests.core.node_talk import ONE, TWO, Told, exact, order, suspend
 from tests.core.playbook import completed, joined, live, play, run, started, submitted
 

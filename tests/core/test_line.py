@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermesd.core.line import Entry, Line
+from hermesd.core.decide.queue import Entry, Line
 
 changes = st.lists(st.tuples(st.integers(0, 60), st.one_of(st.none(), st.integers(0, 9))))
 

@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from hermesd.core.commands import Kill, Release, Stop, WriteDown
 from hermesd.core.events import ParkLost, RunCompleted, RunEvent, RunFailed, RunSuspended
 from hermesd.core.model import Quantum, RunId, Tier
-from hermesd.core.node_actions import (
+from hermesd.core.node.actions import (
     Action,
     AskReport,
     Demote,
@@ -22,8 +22,8 @@ from hermesd.core.node_actions import (
     Spawn,
     Tell,
 )
-from hermesd.core.node_machine import NodeMachine, NodeTerms
-from hermesd.core.node_messages import (
+from hermesd.core.node.machine import NodeMachine, NodeTerms
+from hermesd.core.node.messages import (
     Completed,
     Failed,
     Gone,

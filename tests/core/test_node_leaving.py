@@ -2,8 +2,8 @@
 
 from hermesd.core.events import RunSuspended
 from hermesd.core.model import RunId, Tier
-from hermesd.core.node_actions import Demote, End, Halt
-from hermesd.core.node_messages import Leave, Parked
+from hermesd.core.node.actions import Demote, End, Halt
+from hermesd.core.node.messages import Leave, Parked
 from tests.core.node_talk import ONE, OTHER, RIVAL, Told, events, order, suspend
 
 

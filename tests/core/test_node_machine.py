@@ -17,9 +17,8 @@ from hermesd.core.events import (
     RunStarted,
     RunSuspended,
 )
-from hermesd.core.history import MACHINES_FAULT
 from hermesd.core.model import Fidelity, Milestone, Quantum, RunId, Tier
-from hermesd.core.node_actions import (
+from hermesd.core.node.actions import (
     AskReport,
     Demote,
     End,
@@ -33,8 +32,8 @@ from hermesd.core.node_actions import (
     Spawn,
     Tell,
 )
-from hermesd.core.node_machine import NodeTerms
-from hermesd.core.node_messages import (
+from hermesd.core.node.machine import NodeTerms
+from hermesd.core.node.messages import (
     Attached,
     Begun,
     Completed,
@@ -51,6 +50,7 @@ from hermesd.core.node_messages import (
     Saved,
     Started,
 )
+from hermesd.core.trial import MACHINES_FAULT
 from tests.core.node_talk import (
     CPU,
     GPU,

@@ -5,9 +5,9 @@ import pytest
 from hermesd.core.commands import Kill, Release, Stop
 from hermesd.core.events import RunStarted, RunSuspended
 from hermesd.core.model import Checkpoint, Fidelity, RunId, Tier
-from hermesd.core.node_actions import Action, Demote, Discard, LetGo, Rebuild, Spawn, Tell
-from hermesd.core.node_machine import NodeTerms
-from hermesd.core.node_messages import (
+from hermesd.core.node.actions import Action, Demote, Discard, LetGo, Rebuild, Spawn, Tell
+from hermesd.core.node.machine import NodeTerms
+from hermesd.core.node.messages import (
     Failed,
     Gone,
     HostFact,
@@ -20,7 +20,7 @@ from hermesd.core.node_messages import (
     Started,
     Upcoming,
 )
-from hermesd.core.node_stay import Condition
+from hermesd.core.node.stay import Condition
 from tests.core.node_talk import CPU, OTHER, Told, checkpoint, exact, order, suspend
 
 DEVICES = {CPU: Tier.PARK, OTHER: Tier.CHECKPOINT}

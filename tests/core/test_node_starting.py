@@ -7,9 +7,9 @@ from dataclasses import replace
 from hermesd.core.commands import Launch, Renew
 from hermesd.core.events import QuantumEnded, RunFailed, RunStarted
 from hermesd.core.model import Quantum, RunId, Tier
-from hermesd.core.node_actions import AskReport, End
-from hermesd.core.node_messages import Begun, Left, Parked, Started, assignment
-from hermesd.core.node_stay import FIRST_STEP_SECONDS
+from hermesd.core.node.actions import AskReport, End
+from hermesd.core.node.messages import Begun, Left, Parked, Started, assignment
+from hermesd.core.node.stay import FIRST_STEP_SECONDS
 from tests.core.node_talk import ONE, TWO, Told, events, order, progress, suspend
 from tests.core.playbook import checkpointed, killed, play, run
 

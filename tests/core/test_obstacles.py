@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from hermesd.core.events import FidelityKnown, NodeSilent
-from hermesd.core.machine_events import PoolsConfigured
-from hermesd.core.model import Fidelity, Plugin
-from hermesd.core.pools import Pool
+from hermesd.core.events import FidelityKnown, NodeSilent, PoolsConfigured
+from hermesd.core.model import Fidelity, Plugin, Pool
 from tests.core.playbook import (
     LEASE,
     Playbook,

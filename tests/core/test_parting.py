@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from hermesd.core.commands import Suspend
-from hermesd.core.copies import left_behind
-from hermesd.core.events import NodeLost, NodeSilent, Removed
-from hermesd.core.file_events import Copied
-from hermesd.core.machine_events import Yielded
+from hermesd.core.events import Copied, NodeLost, NodeSilent, Removed, Yielded
 from hermesd.core.model import Phase
+from hermesd.core.tables import left_behind
 from tests.core.playbook import completed, joined, started, written
 from tests.core.test_copies import copied, pool, saved
 

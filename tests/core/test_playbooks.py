@@ -7,15 +7,7 @@ import re
 import pytest
 
 from hermesd.core.commands import Release
-from hermesd.core.events import (
-    Cancelled,
-    Extended,
-    NodeSilent,
-    Paused,
-    Removed,
-    Retried,
-    Unpaused,
-)
+from hermesd.core.events import Cancelled, Extended, NodeSilent, Paused, Removed, Retried, Unpaused
 from hermesd.core.model import Milestone, Phase, Plugin, StopRule
 from hermesd.core.policy import Score
 from hermesd.core.trial import Trial

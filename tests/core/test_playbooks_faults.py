@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from hermesd.core.decide.scheduler import SILENT_STOP_SECONDS, Scheduler
 from hermesd.core.events import (
     Cancelled,
     DeviceFailed,
@@ -19,7 +20,6 @@ from hermesd.core.events import (
 )
 from hermesd.core.model import Phase, Plugin, StopRule, Tier
 from hermesd.core.placement import make_placement
-from hermesd.core.scheduler import SILENT_STOP_SECONDS, Scheduler
 from hermesd.policy import make_policy
 from tests.core.playbook import (
     LEASE,

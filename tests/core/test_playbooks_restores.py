@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from hermesd.core.blame import MOST_RESTORES, kept_parked
 from hermesd.core.commands import Launch
 from hermesd.core.events import Cancelled, NodeLost, NodeSilent, Retried, RunFailed
+from hermesd.core.failures import MOST_RESTORES, kept_parked
 from hermesd.core.model import Phase
-from hermesd.core.node_messages import assignment
+from hermesd.core.node.messages import assignment
 from tests.core.playbook import (
     checkpointed,
     crashed,

@@ -6,14 +6,12 @@ from typing import ClassVar
 
 import pytest
 
-from hermesd.core.events import FidelityKnown, Unpaused
+from hermesd.core.decide.scheduler import Scheduler
+from hermesd.core.events import FidelityKnown, PoolsConfigured, Unpaused
 from hermesd.core.events import Paused as Pause
-from hermesd.core.machine_events import PoolsConfigured
-from hermesd.core.model import Fidelity, Plugin, Quantum
+from hermesd.core.model import Fidelity, Plugin, Pool, Quantum, pool_of
 from hermesd.core.placement import make_placement, untried
 from hermesd.core.policy import Claim, View
-from hermesd.core.pools import Pool, pool_of
-from hermesd.core.scheduler import Scheduler
 from hermesd.core.trial import Trial
 from hermesd.policy import make_policy
 from tests.core.playbook import (

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from hermesd.core.decide.queue import StudyQueue
 from hermesd.core.model import Quantum, TrialId
 from hermesd.core.placement import Free
-from hermesd.core.plan import Plan
-from hermesd.core.policy import Claim, View
-from hermesd.core.queue import StudyQueue
+from hermesd.core.policy import Claim, Plan, View
 from hermesd.core.trial import Trial
 from tests.core.playbook import play
 

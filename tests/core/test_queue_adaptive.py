@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from hermesd.core import queue as queues
-from hermesd.core.line import FEW
+from hermesd.core.decide import queue as queues
+from hermesd.core.decide.queue import FEW, SAMPLED, StudyQueue
 from hermesd.core.losses import Chunk
 from hermesd.core.model import Phase, Quantum
 from hermesd.core.placement import Free
 from hermesd.core.policy import Facts, Field, Score
-from hermesd.core.queue import StudyQueue
-from hermesd.core.scouting import SAMPLED
 from hermesd.core.trial import Trial
 from tests.core.playbook import Playbook, play
 

@@ -9,21 +9,21 @@ import pytest
 from hermesd.core.commands import Launch, Suspend
 from hermesd.core.events import (
     FidelityKnown,
+    NodeDrained,
     NodeSilent,
+    NotCopied,
     ParkLost,
     Paused,
     RunSuspended,
 )
-from hermesd.core.file_events import NotCopied
-from hermesd.core.fold_copies import AGAIN_SECONDS
-from hermesd.core.history import NOT_WRITTEN, Kept
+from hermesd.core.fold.checkpoints import AGAIN_SECONDS
 from hermesd.core.homes import Homesteads
-from hermesd.core.machine_events import NodeDrained
 from hermesd.core.model import Fidelity, Plugin, Quantum, Tier
 from hermesd.core.placement import make_placement
 from hermesd.core.policy import Facts
 from hermesd.core.speeds import Speed, Speeds
 from hermesd.core.state import State
+from hermesd.core.trial import NOT_WRITTEN, Kept
 from tests.core.playbook import (
     Playbook,
     checkpoint,

@@ -6,6 +6,7 @@ import pytest
 
 from hermesd.core.events import (
     FidelityKnown,
+    Forgiven,
     NodeSilent,
     Paused,
     Removed,
@@ -13,11 +14,7 @@ from hermesd.core.events import (
     RunFailed,
     Unpaused,
 )
-from hermesd.core.machine_events import (
-    Forgiven,
-)
-from hermesd.core.model import Fidelity, Phase, Plugin
-from hermesd.core.retrying import RetryAction, RetryRule, ruled
+from hermesd.core.model import Fidelity, Phase, Plugin, RetryAction, RetryRule, ruled
 from tests.core.playbook import (
     Playbook,
     completed,

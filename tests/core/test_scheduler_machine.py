@@ -15,23 +15,31 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from hermesd.core.alike import ENOUGH, STOPPED
 from hermesd.core.commands import Command, Kill, Launch
-from hermesd.core.copies import wants_copy
+from hermesd.core.decide.relocation import expected
+from hermesd.core.decide.scheduler import Scheduler
 from hermesd.core.events import (
     Cancelled,
     Checkpointed,
+    Copied,
     DeviceFailed,
+    Dropped,
     Event,
     Extended,
     FidelityKnown,
+    Forgiven,
     MetricChosen,
     MilestonePassed,
+    NodeDrained,
     NodeLost,
     NodeSilent,
+    NodeUndrained,
+    NotCopied,
     ParkLost,
     Paused,
+    PoolsConfigured,
     QuantumEnded,
+    Reclaimed,
     Removed,
     Retried,
     RunCompleted,
@@ -39,20 +47,14 @@ from hermesd.core.events import (
     RunFailed,
     RunStarted,
     RunSuspended,
-    Unpaused,
-)
-from hermesd.core.file_events import Copied, Dropped, NotCopied, Spoilt
-from hermesd.core.fold_copies import remembered
-from hermesd.core.history import USAGE, Result
-from hermesd.core.machine_events import (
-    Forgiven,
-    NodeDrained,
-    NodeUndrained,
-    PoolsConfigured,
-    Reclaimed,
+    Spoilt,
     TermsSet,
+    Unpaused,
     Yielded,
 )
+from hermesd.core.failure_effects import ENOUGH, STOPPED
+from hermesd.core.failures import against, met
+from hermesd.core.fold.checkpoints import remembered
 from hermesd.core.model import (
     Checkpoint,
     Fidelity,
@@ -60,25 +62,24 @@ from hermesd.core.model import (
     LiveRun,
     MetricMode,
     NodeId,
+    OnSameFailure,
     Phase,
     Plugin,
+    Pool,
+    RetryAction,
     RunId,
+    Slot,
     StopRule,
     Tier,
     TrialId,
 )
-from hermesd.core.nodes import Slot
 from hermesd.core.placement import avoided, fits, make_placement, untried
 from hermesd.core.policy import Planning, Policy
-from hermesd.core.pools import Pool
 from hermesd.core.quotas import Quotas
-from hermesd.core.relocation import expected
-from hermesd.core.retrying import OnSameFailure, RetryAction
-from hermesd.core.scheduler import Scheduler
 from hermesd.core.sharing import Terms
 from hermesd.core.state import Rejected, State
-from hermesd.core.strikes import against, met
-from hermesd.core.trial import Trial
+from hermesd.core.tables import wants_copy
+from hermesd.core.trial import USAGE, Result, Trial
 from tests.core.machine_choices import (
     FULL,
     PLACEMENTS,

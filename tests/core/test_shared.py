@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from hermesd.core.events import FidelityKnown, NodeJoined, NodeSilent
 from hermesd.core.model import Fidelity
-from hermesd.core.node_actions import Bring
-from hermesd.core.node_messages import Fetch
+from hermesd.core.node.actions import Bring
+from hermesd.core.node.messages import Fetch
 from tests.core.node_talk import ONE, Told, order
 from tests.core.playbook import Playbook, joined, run, started, submitted
 from tests.core.test_copies import LOST, copied, not_copied, saved

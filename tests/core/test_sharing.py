@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hermesd.core.commands import Bind, Command, Launch, Renew, Suspend
+from hermesd.core.decide.scheduler import Scheduler
 from hermesd.core.events import (
     DeviceFailed,
     Event,
@@ -22,14 +23,11 @@ from hermesd.core.events import (
     RunStarted,
     RunSuspended,
     Submitted,
-)
-from hermesd.core.machine_events import (
     TermsSet,
 )
 from hermesd.core.model import Phase, Plugin, RunId, Tier
 from hermesd.core.placement import make_placement
 from hermesd.core.policy import Policy
-from hermesd.core.scheduler import Scheduler
 from hermesd.core.sharing import HALF_LIFE_SECONDS, Account, Terms, settled
 from hermesd.core.state import State
 from hermesd.policy import make_policy

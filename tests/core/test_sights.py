@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from hermesd.core.commands import Look
-from hermesd.core.events import NodeSilent, Paused, Retried, Unpaused
-from hermesd.core.file_events import Looked
-from hermesd.core.machine_events import PoolsConfigured
-from hermesd.core.model import Plugin, Program, Venv
-from hermesd.core.node_actions import Watch
-from hermesd.core.pools import Pool
-from hermesd.core.sights import PATHS_LIMIT, UNSEEN
+from hermesd.core.events import Looked, NodeSilent, Paused, PoolsConfigured, Retried, Unpaused
+from hermesd.core.model import Plugin, Pool, Program, Venv
+from hermesd.core.node.actions import Watch
+from hermesd.core.requirements import PATHS_LIMIT, UNSEEN
 from tests.core.node_talk import Told
 from tests.core.playbook import Playbook, completed, joined, parked, play, started, submitted
 

@@ -8,11 +8,10 @@ import pytest
 
 from hermesd.core.events import Reported, RunCompleted, RunFailed, RunStalled
 from hermesd.core.losses import chunked
-from hermesd.core.model import HUNG_SECONDS, Phase, RunId, Tier
-from hermesd.core.node_actions import Action, End
-from hermesd.core.node_messages import Completed, Left, Parked, Planned, Progress, Started
-from hermesd.core.node_stay import STALL_SECONDS, STALL_TIMES
-from hermesd.core.retrying import OnStall
+from hermesd.core.model import HUNG_SECONDS, OnStall, Phase, RunId, Tier
+from hermesd.core.node.actions import Action, End
+from hermesd.core.node.messages import Completed, Left, Parked, Planned, Progress, Started
+from hermesd.core.node.stay import STALL_SECONDS, STALL_TIMES
 from tests.core.node_talk import ONE, TWO, Told, events, order, suspend
 from tests.core.playbook import Playbook, play, reported, run, started
 

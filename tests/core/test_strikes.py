@@ -5,26 +5,22 @@ from __future__ import annotations
 import pytest
 
 from hermesd.core.commands import Command
+from hermesd.core.decide.scheduler import Scheduler, judge
 from hermesd.core.events import (
     Cancelled,
+    Forgiven,
+    NodeDrained,
     NodeLost,
     NodeSilent,
     Paused,
     RunFailed,
     Unpaused,
 )
-from hermesd.core.history import Strike
-from hermesd.core.machine_events import (
-    Forgiven,
-    NodeDrained,
-)
-from hermesd.core.model import Phase, Plugin
+from hermesd.core.failures import HALF_LIFE_SECONDS, STRIKES_KEPT
+from hermesd.core.model import OnThirdFailure, Phase, Plugin
 from hermesd.core.placement import make_placement
-from hermesd.core.quarantine import judge
-from hermesd.core.retrying import OnThirdFailure
-from hermesd.core.scheduler import Scheduler
 from hermesd.core.state import State
-from hermesd.core.strikes import HALF_LIFE_SECONDS, STRIKES_KEPT
+from hermesd.core.trial import Strike
 from hermesd.policy import make_policy
 from tests.core.playbook import (
     LEASE,

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from hermesd.core.events import NodeJoined, RunStarted, RunSuspended, Submitted
-from hermesd.core.history import Failure, SwitchCost
 from hermesd.core.model import Checkpoint, Device, Plugin, Stage, Tier, TrialSpec
 from hermesd.core.placement import make_placement
 from hermesd.core.policy import Facts
 from hermesd.core.speeds import DOUBT, Speed, Speeds, lead, learned, performance, rate
-from hermesd.core.trial import Trial
+from hermesd.core.trial import Failure, SwitchCost, Trial
 from tests.core.playbook import (
     Playbook,
     completed,

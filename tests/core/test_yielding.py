@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hermesd.core.commands import Suspend
-from hermesd.core.events import FidelityKnown, NodeSilent, Paused, Unpaused
-from hermesd.core.machine_events import Reclaimed, Yielded
+from hermesd.core.events import FidelityKnown, NodeSilent, Paused, Reclaimed, Unpaused, Yielded
 from hermesd.core.model import Fidelity, Phase, Plugin
 from tests.core.playbook import (
     Playbook,

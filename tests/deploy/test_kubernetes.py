@@ -16,7 +16,7 @@ import yaml
 
 import hermesctl.cli
 import hermesd.cli
-from hermesd.settings import load_head, load_node
+from hermesd.config.sources import load_head, load_node
 
 BASE = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes"
 CONTAINERFILE = BASE.parent / "Containerfile"

@@ -156,7 +156,7 @@ async def test_a_bad_program_ends_with_a_state_and_a_reason(
 
 ASTRAY = """
 import os, time
-from trainer_shim import reach
+from trainer_shim import child_interpreters as reach
 agent = reach.claim()
 if agent.restore:
     agent.failed("restore", "the program ran other functions", "OtherProgram")

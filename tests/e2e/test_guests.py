@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hermesctl import Client
-from hermesctl.records import Trial
+from hermesctl.sdk.records import Trial
 from tests.e2e.cluster import multiplying
 from tests.e2e.test_joining import Place, notified
 

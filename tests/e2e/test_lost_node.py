@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from hermesd.core.scheduler import LeaseTerms
+from hermesd.core.decide.scheduler import LeaseTerms
 from hermesd.pb.hermes.v1 import control_pb2 as control
 from hermesd.pb.hermes.v1 import types_pb2
 from tests.e2e.cluster import POLL_SECONDS, Cluster, multiplying, processes

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hermesd.core.model import Phase
-from hermesd.head import rivals
+from hermesd.head.fleet import duplicate_nodes
 from tests.e2e.cluster import Cluster, multiplying
 from tests.e2e.test_lost_node import becomes, killed
 from tests.head.heads import World, world
@@ -32,7 +32,7 @@ async def started(head: World, state: Path) -> asyncio.subprocess.Process:
 async def test_a_second_state_directory_under_one_name_neither_serves_nor_doubles_a_trial(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rivals, "PROOF_SECONDS", 1.0)
+    monkeypatch.setattr(duplicate_nodes, "PROOF_SECONDS", 1.0)
     root = tmp_path_factory.mktemp("t")
     (root / "head").mkdir()
     mine, theirs = root / "a", root / "b"

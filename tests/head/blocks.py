@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from hermesd import wire
 from hermesd.core.model import RunId
-from hermesd.core.node_messages import Series
-from hermesd.head.points import Block
+from hermesd.core.node.messages import Series
+from hermesd.head.journal.points import Block
 
 
 def block(run: RunId, **metrics: tuple[Sequence[int], Sequence[float]]) -> Block:

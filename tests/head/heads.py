@@ -14,10 +14,10 @@ import grpc
 
 import hermesd
 from hermesd import wire
-from hermesd.config import HeadConfig
-from hermesd.core.node_messages import Series
+from hermesd.config.schema import HeadConfig
+from hermesd.core.node.messages import Series
+from hermesd.head.fleet.session import Session
 from hermesd.head.server import Running, running
-from hermesd.head.session import Session
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import control_pb2_grpc, node_pb2, node_pb2_grpc
 from hermesd.pb.hermes.v1 import types_pb2 as types

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hermesd.core.events import NodeSilent, QuantumEnded
 from hermesd.core.model import RunId
-from hermesd.head.journal import Journal, opened
+from hermesd.head.journal.store import Journal, opened
 from tests.head.blocks import block
 
 

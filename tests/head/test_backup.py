@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from hermesd.head import schema
-from hermesd.head.backup import backup
-from hermesd.head.journal import opened
+from hermesd.head.journal import schema
+from hermesd.head.journal.backup import backup
+from hermesd.head.journal.store import opened
 from hermesd.head.statedir import StateRefused
 from tests.core.playbook import submitted
 from tests.head.heads import world

@@ -11,13 +11,13 @@ from typing import Any
 import grpc
 import pytest
 
-from hermesd.head import calls
-from hermesd.head.calls import Calls
 from hermesd.head.refusals import TooMuch
-from hermesd.identity import Identity, Role
+from hermesd.head.security import guard
+from hermesd.head.security.guard import Calls
 from hermesd.pb.hermes.v1 import control_pb2 as control
 from hermesd.pb.hermes.v1 import control_pb2_grpc
 from hermesd.pb.hermes.v1 import enrol_pb2 as pb
+from hermesd.security.identity import Identity, Role
 from tests.head.heads import request_id, status, world
 from tests.head.test_enrol import Open, connected
 from tests.head.test_enrol import head as enrolling
@@ -37,7 +37,7 @@ def watched(channel: grpc.aio.Channel, **metadata: Any) -> Any:
 
 
 def test_what_has_ended_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "STREAMS_LIMIT", 1)
+    monkeypatch.setattr(guard, "STREAMS_LIMIT", 1)
     open_calls = Calls()
     for _ in range(2):
         with open_calls.counted(ALICE, lasts=True):
@@ -55,8 +55,8 @@ def test_what_has_ended_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nodes_and_admins_are_not_counted(
     monkeypatch: pytest.MonkeyPatch, role: Role | None
 ) -> None:
-    monkeypatch.setattr(calls, "STREAMS_LIMIT", 0)
-    monkeypatch.setattr(calls, "CALLS_LIMIT", 0)
+    monkeypatch.setattr(guard, "STREAMS_LIMIT", 0)
+    monkeypatch.setattr(guard, "CALLS_LIMIT", 0)
     who = Identity(role, "box") if role is not None else None
     for lasts in (True, False):
         with Calls().counted(who, lasts):
@@ -66,7 +66,7 @@ def test_nodes_and_admins_are_not_counted(
 async def test_a_user_who_has_too_many_streams_open_keeps_nobody_else_out(
     enrolling: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls, "STREAMS_LIMIT", 2)
+    monkeypatch.setattr(guard, "STREAMS_LIMIT", 2)
     alice = await enrolling.member(pb.IDENTITY_ROLE_USER, "alice", tmp_path / "alice")
     bob = await enrolling.member(pb.IDENTITY_ROLE_OPERATOR, "bob", tmp_path / "bob")
     async with connected(alice) as hers, connected(bob) as his:
@@ -90,7 +90,7 @@ async def test_a_user_who_has_too_many_streams_open_keeps_nobody_else_out(
 async def test_a_stream_that_its_reader_left_makes_room_for_another(
     enrolling: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls, "STREAMS_LIMIT", 1)
+    monkeypatch.setattr(guard, "STREAMS_LIMIT", 1)
     ended, counted = asyncio.Event(), Calls.counted
 
     @contextmanager
@@ -118,7 +118,7 @@ async def test_a_stream_that_its_reader_left_makes_room_for_another(
 async def test_calls_under_way_are_bounded_too(
     enrolling: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls, "CALLS_LIMIT", 1)
+    monkeypatch.setattr(guard, "CALLS_LIMIT", 1)
     journal, begun, gate = enrolling.running.head.journal, asyncio.Event(), asyncio.Event()
     append = journal.append
 

@@ -11,10 +11,10 @@ from contextlib import closing
 from pathlib import Path
 
 from hermesd.core.model import RunId
-from hermesd.head import schema
-from hermesd.head.journal import JournalBroken, opened
-from hermesd.head.repair import repair
-from hermesd.head.replay import Replayed, replay
+from hermesd.head.journal import schema
+from hermesd.head.journal.repair import repair
+from hermesd.head.journal.replay import Replayed, replay
+from hermesd.head.journal.store import JournalBroken, opened
 from hermesd.head.statedir import StateRefused
 from tests.core.playbook import joined, submitted
 from tests.head.blocks import block

@@ -22,18 +22,18 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
 import hermesd
-from hermesd.config import NodeConfig
-from hermesd.enrolment import Membership, channel_options, enrol
-from hermesd.head import authority
-from hermesd.head.authority import Authority
-from hermesd.head.guard import token
-from hermesd.head.listen import reached_at
-from hermesd.identity import Identity, Invitation, NotEnrolled, Role, identity_of, uri_of
-from hermesd.node import link
+from hermesd.config.schema import NodeConfig
+from hermesd.head.security import authority
+from hermesd.head.security.authority import Authority
+from hermesd.head.security.guard import token
+from hermesd.head.security.listen import reached_at
+from hermesd.node import head_link
 from hermesd.node.outbox import Outbox
 from hermesd.pb.hermes.v1 import control_pb2 as control
 from hermesd.pb.hermes.v1 import control_pb2_grpc, enrol_pb2_grpc, node_pb2, node_pb2_grpc
 from hermesd.pb.hermes.v1 import enrol_pb2 as pb
+from hermesd.security.enrolment import Membership, channel_options, enrol
+from hermesd.security.identity import Identity, Invitation, NotEnrolled, Role, identity_of, uri_of
 from tests.head.heads import Node, World, cancelled, status, world
 from tests.head.test_transport import free_port
 
@@ -458,7 +458,7 @@ async def test_a_node_whose_clock_is_far_ahead_renews_once_and_stays(
         return datetime.datetime.now(zone) + datetime.timedelta(days=80)
 
     ahead = SimpleNamespace(datetime=SimpleNamespace(now=now), UTC=datetime.UTC)
-    monkeypatch.setattr(link, "datetime", ahead)
+    monkeypatch.setattr(head_link, "datetime", ahead)
     config = NodeConfig(state_dir=tmp_path / "node", cpu_slots=())
     before = (box.folder / "member.crt").read_bytes()
     welcomes, leases, over = 0, 0, asyncio.Event()
@@ -471,7 +471,7 @@ async def test_a_node_whose_clock_is_far_ahead_renews_once_and_stays(
             over.set()
 
     hello = node_pb2.Hello(node="box", boot_id="b", version=hermesd.__version__)
-    dialling = link.Link(config, Outbox(), lambda: node_pb2.AttachRequest(hello=hello), heard)
+    dialling = head_link.Link(config, Outbox(), lambda: node_pb2.AttachRequest(hello=hello), heard)
     running = asyncio.get_running_loop().create_task(dialling.run())
     await over.wait()
     assert welcomes == 2, "the stream of the new certificate lasts"
@@ -489,8 +489,8 @@ async def test_a_certificate_that_cannot_be_written_down_costs_no_stream(
         return datetime.datetime.now(zone) + datetime.timedelta(days=80)
 
     ahead = SimpleNamespace(datetime=SimpleNamespace(now=now), UTC=datetime.UTC)
-    monkeypatch.setattr(link, "datetime", ahead)
-    monkeypatch.setattr(link, "_RENEWAL_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(head_link, "datetime", ahead)
+    monkeypatch.setattr(head_link, "_RENEWAL_AGAIN_SECONDS", 0.01)
     config = NodeConfig(state_dir=tmp_path / "node", cpu_slots=())
     said: list[str] = []
     over = asyncio.Event()
@@ -501,7 +501,7 @@ async def test_a_certificate_that_cannot_be_written_down_costs_no_stream(
             over.set()
 
     hello = node_pb2.Hello(node="box", boot_id="b", version=hermesd.__version__)
-    dialling = link.Link(config, Outbox(), lambda: node_pb2.AttachRequest(hello=hello), heard)
+    dialling = head_link.Link(config, Outbox(), lambda: node_pb2.AttachRequest(hello=hello), heard)
     with structlog.testing.capture_logs() as logs:
         running = asyncio.get_running_loop().create_task(dialling.run())
         await over.wait()

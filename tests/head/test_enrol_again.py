@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from hermesd import enrolment
-from hermesd.enrolment import enrol
-from hermesd.head import authority
-from hermesd.head.invitations import Invitations
-from hermesd.identity import Invitation, NotEnrolled
+from hermesd.head.api.enrol import Invitations
+from hermesd.head.security import authority
 from hermesd.pb.hermes.v1 import enrol_pb2 as pb
 from hermesd.pb.hermes.v1 import enrol_pb2_grpc
+from hermesd.security import enrolment
+from hermesd.security.enrolment import enrol
+from hermesd.security.identity import Invitation, NotEnrolled
 from tests.head.heads import world
 from tests.head.test_enrol import Open, attached, connected, head, info
 from tests.head.test_transport import free_port

@@ -9,9 +9,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from hermesd.head import relay as relay_module
+from hermesd.head.fleet import relay as relay_module
+from hermesd.head.fleet.relay import Relay
 from hermesd.head.refusals import TooMuch
-from hermesd.head.relay import Relay
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
 from hermesd.pb.hermes.v1 import types_pb2 as types
@@ -71,7 +71,7 @@ async def test_a_log_is_relayed_from_where_the_client_wants(head: World, node: N
 async def test_a_followed_log_goes_on_after_a_suspension_and_ends_with_the_trial(
     head: World, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hermesd.head.files.FOLLOW_SECONDS", 0.0)
+    monkeypatch.setattr("hermesd.head.api.files.FOLLOW_SECONDS", 0.0)
     call = head.control.TailLogs(pb.TailLogsRequest(trial="digits/1", follow=True))
     first = await asked(node)
     assert first.log.follow
@@ -216,7 +216,7 @@ async def test_an_ended_trial_s_output_is_asked_of_the_node_it_ran_on_last(
 async def test_a_log_that_is_followed_waits_for_the_first_output(
     head: World, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hermesd.head.files.FOLLOW_SECONDS", 0.0)
+    monkeypatch.setattr("hermesd.head.api.files.FOLLOW_SECONDS", 0.0)
     call = head.control.TailLogs(pb.TailLogsRequest(trial="digits/1", follow=True))
     await end(node, (await asked(node)).ticket, error="digits/1: its node has no files of it")
     wanted = await asked(node)

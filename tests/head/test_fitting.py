@@ -6,13 +6,10 @@ from typing import Any
 
 import pytest
 
-from hermesd.core.events import NodeSilent
-from hermesd.core.file_events import Looked
-from hermesd.core.machine_events import NodeDrained, PoolsConfigured
-from hermesd.core.model import Program
-from hermesd.core.pools import Pool
+from hermesd.core.events import Looked, NodeDrained, NodeSilent, PoolsConfigured
+from hermesd.core.model import Pool, Program
 from hermesd.core.state import State
-from hermesd.head.fitting import Fitting, fitting, in_words, note
+from hermesd.head.api.submission_checks import Fitting, fitting, in_words, note
 from tests.core.playbook import joined, study
 
 GIB = 1 << 30

@@ -15,16 +15,15 @@ import pytest
 from google.protobuf import descriptor_pool
 from structlog.testing import capture_logs
 
-from hermesd.config import HeadConfig
-from hermesd.head import listen, methods
-from hermesd.head.guard import Guard, token
-from hermesd.head.listen import make_server
-from hermesd.head.methods import INVITED, METHODS, undeclared
+from hermesd.config.schema import HeadConfig
+from hermesd.head.security import guard, listen
+from hermesd.head.security.guard import INVITED, METHODS, Guard, token, undeclared
+from hermesd.head.security.listen import make_server
 from hermesd.head.statedir import StateBusy, StateRefused
-from hermesd.identity import Role
 from hermesd.pb.hermes import v1
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import control_pb2_grpc
+from hermesd.security.identity import Role
 from tests.head.heads import World, request_id, status, world
 from tests.study_specs import spec
 
@@ -100,12 +99,10 @@ def test_a_method_that_is_not_in_the_table_fails_the_start(
 ) -> None:
     assert undeclared() == set()
     fewer = {path: role for path, role in METHODS.items() if not path.endswith("/PutBlob")}
-    monkeypatch.setattr(methods, "METHODS", fewer)
+    monkeypatch.setattr(guard, "METHODS", fewer)
     with pytest.raises(RuntimeError, match="PutBlob"):
         Guard(None)
-    monkeypatch.setattr(
-        methods, "METHODS", {**METHODS, "/hermes.v1.ControlService/Old": frozenset()}
-    )
+    monkeypatch.setattr(guard, "METHODS", {**METHODS, "/hermes.v1.ControlService/Old": frozenset()})
     with pytest.raises(RuntimeError, match="Old"):
         Guard(None)
 

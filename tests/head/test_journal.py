@@ -15,12 +15,17 @@ import pytest
 from hermesd import record
 from hermesd.core.events import NodeSilent, Paused, QuantumEnded
 from hermesd.core.model import RunId
-from hermesd.head import schema
-from hermesd.head.fresh_points import GATHERED
-from hermesd.head.journal import Journal, JournalBroken, Snapshot, opened
-from hermesd.head.points import Curve, curve
+from hermesd.head.journal import schema
+from hermesd.head.journal.points import Curve, curve
+from hermesd.head.journal.store import (
+    GATHERED,
+    Journal,
+    JournalBroken,
+    Snapshot,
+    Statements,
+    opened,
+)
 from hermesd.head.statedir import StateAway, StateRefused, filesystem_magic, owned
-from hermesd.head.transactions import Statements
 from tests.head.blocks import block
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from hermesd.core.decide.scheduler import LeaseTerms
 from hermesd.core.events import NodeLost
-from hermesd.core.scheduler import LeaseTerms
 from hermesd.head import server
 from hermesd.head.clock import Clock
-from hermesd.head.leasing import Leasing, terms
+from hermesd.head.fleet.sessions import Leasing, terms
 from tests.head.heads import Node, world
 
 

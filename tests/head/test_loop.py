@@ -14,12 +14,15 @@ from hermesd.core.commands import Launch
 from hermesd.core.events import Cancelled, NodeJoined, NodeSilent, Submitted
 from hermesd.core.invariants import InvariantBroken
 from hermesd.core.state import State
-from hermesd.head import loop, outcomes, schema, snapshot, snapshots
+from hermesd.head import loop
 from hermesd.head.clock import Clock
-from hermesd.head.journal import JournalBroken, opened
+from hermesd.head.journal import outcomes, schema
+from hermesd.head.journal import replay as snapshot
+from hermesd.head.journal import replay as snapshots
+from hermesd.head.journal.repair import repair
+from hermesd.head.journal.replay import replay
+from hermesd.head.journal.store import JournalBroken, opened
 from hermesd.head.loop import ReadOnly
-from hermesd.head.repair import repair
-from hermesd.head.replay import replay
 from hermesd.head.statedir import StateRefused
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2

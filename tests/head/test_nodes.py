@@ -15,11 +15,11 @@ from structlog.testing import capture_logs
 from hermesd.core.events import NodeJoined, NodeSilent
 from hermesd.core.model import Device, Phase, RunId
 from hermesd.core.progress import METRICS_KEPT
-from hermesd.head import session as session_module
-from hermesd.head.journal import opened
+from hermesd.head.fleet import session as session_module
+from hermesd.head.fleet.session import OUTBOX_LIMIT
+from hermesd.head.fleet.stream import compatible
+from hermesd.head.journal.store import opened
 from hermesd.head.server import _farewell
-from hermesd.head.session import OUTBOX_LIMIT
-from hermesd.head.versions import compatible
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
 from hermesd.pb.hermes.v1 import types_pb2 as types

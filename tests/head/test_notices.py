@@ -72,7 +72,7 @@ async def test_a_metric_that_a_minute_has_not_brought_is_told_with_what_brings_i
         await node.report(launch, 1, [3.0, 2.0])
         await node.settle()
         assert (await shown(head)).notices == [], "it may come with the first epoch"
-        monkeypatch.setattr("hermesd.head.notices.SOON_SECONDS", 0.0)
+        monkeypatch.setattr("hermesd.head.api.notices.SOON_SECONDS", 0.0)
         (notice,) = (await shown(head)).notices
         choose = "`hermesctl study metric digits loss` ranks by that one; "
         reported = f"reported: loss (did you mean loss?): {choose}"

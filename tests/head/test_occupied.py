@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hermesd.core.machine_events import PoolsConfigured, TermsSet
-from hermesd.core.pools import Pool
+from hermesd.core.events import PoolsConfigured, TermsSet
+from hermesd.core.model import Pool
 from hermesd.core.sharing import Terms
-from hermesd.head.access import Asker
-from hermesd.head.occupied import taken, waits_for
+from hermesd.head.api.occupied import taken, waits_for
+from hermesd.head.security.access import Asker
 from tests.core.playbook import Playbook, joined, started, submitted
 
 ANN = Asker("ann", everything=False)

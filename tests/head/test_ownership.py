@@ -15,10 +15,8 @@ from google.protobuf.descriptor import Descriptor, MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from hermesd.enrolment import enrol
-from hermesd.head.access import FAILED_THERE
-from hermesd.head.methods import METHODS
-from hermesd.identity import NotEnrolled
+from hermesd.head.security.access import FAILED_THERE
+from hermesd.head.security.guard import METHODS
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import (
     control_pb2_grpc,
@@ -33,6 +31,8 @@ from hermesd.pb.hermes.v1.enrol_pb2 import (
     IDENTITY_ROLE_USER,
 )
 from hermesd.pb.hermes.v1.types_pb2 import TIER_PARK, Requires
+from hermesd.security.enrolment import enrol
+from hermesd.security.identity import NotEnrolled
 from tests.head.heads import Node, World, request_id, status, world
 from tests.head.test_enrol import Open, connected
 from tests.head.test_transport import free_port

@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermesd.head.points import Curve, Piece, counting, curve, pack, unpack
+from hermesd.head.journal.points import Curve, Piece, counting, curve, pack, unpack
 
 
 def piece(attempt: int, steps: list[int], values: list[float]) -> Piece:

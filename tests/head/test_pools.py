@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 
-from hermesd.core.machine_events import PoolsConfigured
+from hermesd.core.events import PoolsConfigured
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from tests.head.heads import Node, status, world

@@ -12,7 +12,7 @@ import pytest
 
 from hermesd.core.events import Reported
 from hermesd.core.model import MetricMode, Phase, StopRule
-from hermesd.head.ranking import SMOOTHED, Leaderboard
+from hermesd.head.api.ranking import SMOOTHED, Leaderboard
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
 from hermesd.pb.hermes.v1 import types_pb2 as types

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from hermesd.core.model import RunId
-from hermesd.head import journal_file, schema
-from hermesd.head.journal import opened
-from hermesd.head.points import curve
-from hermesd.head.repair import repair
+from hermesd.head.journal import file, schema
+from hermesd.head.journal.points import curve
+from hermesd.head.journal.repair import repair
+from hermesd.head.journal.store import opened
 from hermesd.head.statedir import StateRefused
 from tests.core.playbook import joined, submitted
 from tests.head.blocks import block
@@ -92,7 +92,7 @@ async def test_a_repair_that_is_cut_short_loses_nothing(tmp_path: Path) -> None:
         if not cut:
             break
         assert left == content or content in aside(directory), at
-        if journal_file.repaired(directory / schema.NAME).exists():
+        if file.repaired(directory / schema.NAME).exists():
             with pytest.raises(StateRefused, match="cut short"):
                 async with opened(directory):
                     pass

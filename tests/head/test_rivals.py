@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from hermesd.core.model import Phase
-from hermesd.head import rivals
+from hermesd.head.fleet import duplicate_nodes
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from tests.head.heads import Node, World, status, world
 from tests.head.test_nodes import ONE, silent
@@ -50,7 +50,7 @@ async def with_a_trial(head: World, **hello: object) -> Node:
 async def test_a_second_daemon_is_told_apart_when_the_first_is_heard_on(
     head: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rivals, "PROOF_SECONDS", 0.0)
+    monkeypatch.setattr(duplicate_nodes, "PROOF_SECONDS", 0.0)
     first, copy = Node(head), {"boot_id": "boot-2", "disk": "aa.1"}
     await first.hello(disk="aa.1")
     with capture_logs() as said:
@@ -75,7 +75,7 @@ async def test_a_daemon_that_was_started_anew_is_none_too_many(
     head: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The stream of the one before may take a while to end."""
-    monkeypatch.setattr(rivals, "PROOF_SECONDS", 0.0)
+    monkeypatch.setattr(duplicate_nodes, "PROOF_SECONDS", 0.0)
     first = Node(head)
     await first.hello(transfer_key=b"1")
     assert (await status(Node(head).hello(transfer_key=b"2")))[0] is CODE.FAILED_PRECONDITION

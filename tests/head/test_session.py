@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from hermesd.core.state import Rejected
-from hermesd.head import session as session_module
+from hermesd.head.fleet import session as session_module
+from hermesd.head.fleet.session import PATIENCE_LEASES, PATIENCE_LIMIT, PATIENCE_SECONDS, Session
 from hermesd.head.loop import Stopping
-from hermesd.head.session import PATIENCE_LEASES, PATIENCE_LIMIT, PATIENCE_SECONDS, Session
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from tests.head import heads
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hermesd.head.backup import backup
+from hermesd.head.journal.backup import backup
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
 from tests.head.heads import Node, World, world

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermesd.head import relay as relay_module
+from hermesd.head.fleet import relay as relay_module
+from hermesd.head.fleet.relay import Relay, Spool
 from hermesd.head.refusals import TooMuch
-from hermesd.head.relay import Relay
-from hermesd.head.spool import Spool
 from hermesd.pb.hermes.v1 import node_pb2
 from tests.head import heads
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from hermesd.head import schema
-from hermesd.head.authority import Authority
+from hermesd.head.journal import schema
+from hermesd.head.security.authority import Authority
 from hermesd.head.statedir import StateRefused
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import control_pb2_grpc

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from hermesd.head import session as session_module
-from hermesd.head import toll
-from hermesd.head.toll import Toll
+from hermesd.head.fleet import rate_limit, session
+from hermesd.head.fleet.rate_limit import Toll
 from tests.head.heads import Node, world
 from tests.study_specs import spec
 
@@ -23,12 +22,12 @@ def test_what_a_node_kept_comes_at_once_and_more_than_that_at_its_pace() -> None
     account.devices = 2
     assert account.per_second == 96
     with capture_logs() as said:
-        waits = [account.charge(100) for _ in range(int(96 * toll.BURST_SECONDS))]
+        waits = [account.charge(100) for _ in range(int(96 * rate_limit.BURST_SECONDS))]
         assert max(waits) == pytest.approx(0.0, abs=1e-6)
         assert account.charge(100) == pytest.approx(1 / 96)
         assert account.charge(64 * 1024) == pytest.approx(18 / 96), "bytes count, too"
         assert account.late
-        now[0] += toll.BURST_SECONDS / 2 + 1
+        now[0] += rate_limit.BURST_SECONDS / 2 + 1
         assert account.charge(100) == 0.0
         assert not account.late
     assert [each["log_level"] for each in said] == ["warning", "info"]
@@ -36,7 +35,7 @@ def test_what_a_node_kept_comes_at_once_and_more_than_that_at_its_pace() -> None
 
 def test_a_node_that_claims_many_devices_may_say_no_more_than_a_large_one() -> None:
     account = Toll("box")
-    account.devices = toll.DEVICES_COUNTED
+    account.devices = rate_limit.DEVICES_COUNTED
     most = account.per_second
     account.devices = 1_000_000
     assert account.per_second == most
@@ -46,12 +45,12 @@ async def test_who_says_too_much_is_heard_later_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor is it silent: it was not read."""
-    monkeypatch.setattr(session_module, "SILENCE_SECONDS", 1.0)
-    monkeypatch.setattr(session_module, "WATCH_SECONDS", 0.05)
-    monkeypatch.setattr(toll, "_STEP_SECONDS", 0.1)
-    monkeypatch.setattr(toll, "BURST_SECONDS", 0.5)
-    monkeypatch.setattr(toll, "PER_SECOND", 20.0)
-    monkeypatch.setattr(toll, "PER_DEVICE_AND_SECOND", 0.0)
+    monkeypatch.setattr(session, "SILENCE_SECONDS", 1.0)
+    monkeypatch.setattr(session, "WATCH_SECONDS", 0.05)
+    monkeypatch.setattr(rate_limit, "_STEP_SECONDS", 0.1)
+    monkeypatch.setattr(rate_limit, "BURST_SECONDS", 0.5)
+    monkeypatch.setattr(rate_limit, "PER_SECOND", 20.0)
+    monkeypatch.setattr(rate_limit, "PER_DEVICE_AND_SECOND", 0.0)
     async with world(tmp_path) as head:
         node = Node(head)
         await node.hello()

@@ -8,11 +8,11 @@ from pathlib import Path
 import grpc
 import pytest
 
-from hermesd.head.methods import METHODS
-from hermesd.identity import Role
+from hermesd.head.security.guard import METHODS
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
 from hermesd.pb.hermes.v1 import types_pb2 as types
+from hermesd.security.identity import Role
 from tests.head.heads import Node, World, events, request_id, status, world
 from tests.study_specs import spec
 

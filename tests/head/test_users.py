@@ -13,20 +13,14 @@ from typing import Any
 import grpc
 import pytest
 
-from hermesd.config import FairShare, UserTerms
+from hermesd.config.schema import FairShare, UserTerms
 from hermesd.core.commands import Launch
-from hermesd.core.events import (
-    Removed,
-    RunCompleted,
-)
-from hermesd.core.machine_events import (
-    TermsSet,
-)
+from hermesd.core.events import Removed, RunCompleted, TermsSet
 from hermesd.core.model import Quantum, RunId
 from hermesd.core.sharing import Terms, settled
 from hermesd.core.state import State
-from hermesd.head import snapshot
-from hermesd.head.users import user_views
+from hermesd.head.api.users import user_views
+from hermesd.head.journal import replay
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from tests.core.playbook import joined, submitted
 from tests.head.heads import Node, World, request_id, status, world
@@ -142,7 +136,7 @@ def test_a_snapshot_keeps_terms_and_use() -> None:
     state.apply(submitted(1), 0.0)
     state.apply(joined(1), 0.0)
     state.apply(Launch(RunId("s/0", 1), ("n/0",), Quantum(), "first"), 5.0)
-    again = snapshot.read(tuple(snapshot.write(snapshot.taken(state))))
+    again = replay.read(tuple(replay.write(replay.taken(state))))
     assert vars(again) == vars(state)
     assert again.used_by("ann", 65.0) == pytest.approx(settled(1, 60.0) / 2)
 

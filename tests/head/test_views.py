@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from hermesd.head.ranking import Leaderboard
-from hermesd.head.views import study_view
+from hermesd.head.api.ranking import Leaderboard
+from hermesd.head.api.views import study_view
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from tests.core.playbook import Playbook, play
 

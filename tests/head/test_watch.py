@@ -12,8 +12,8 @@ import pytest
 
 from hermesd import record
 from hermesd.core.trial import Trial
-from hermesd.head.access import Asker
-from hermesd.head.watch import Watching
+from hermesd.head.api.watch import Watching
+from hermesd.head.security.access import Asker
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
 from hermesd.pb.hermes.v1 import types_pb2 as types

@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 from grpc import aio
 
-from hermesctl.versions import client_version
+from hermesctl.sdk.versions import client_version
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import control_pb2_grpc
 from hermesd.pb.hermes.v1 import types_pb2 as types

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hermesctl import contexts
-from hermesctl.address import (
+from hermesctl.errors import Unreachable, UsageError
+from hermesctl.sdk import contexts
+from hermesctl.sdk.address import (
     SOCKET_PATH_BYTES_MAX,
     embedded_head,
     find_head,
@@ -17,9 +18,8 @@ from hermesctl.address import (
     short_state_directory,
     state_directory,
 )
-from hermesctl.connection import Connection
-from hermesctl.errors import Unreachable, UsageError
-from hermesctl.token import find_token
+from hermesctl.sdk.connection import Connection
+from hermesctl.sdk.token import find_token
 
 
 def test_a_flag_beats_the_environment_beats_the_embedded_head(tmp_path: Path) -> None:

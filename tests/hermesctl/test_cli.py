@@ -16,10 +16,10 @@ import typer
 import yaml
 from typer.testing import CliRunner, Result
 
-from hermesctl import live
 from hermesctl.cli import app
 from hermesctl.errors import ExitCode
-from hermesctl.output import csv_text
+from hermesctl.render import live
+from hermesctl.render.output import csv_text
 from hermesctl.yaml_text import Data
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types

@@ -22,7 +22,7 @@ from hermesctl import (
     UsageError,
 )
 from hermesctl.errors import HermesError
-from hermesctl.records import TrialState
+from hermesctl.sdk.records import TrialState
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from tests.hermesctl.fake_head import FakeHead, HeadThread, event, trial

@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from hermesctl import slurm
 from hermesctl.commands import cluster
 from hermesctl.errors import ExitCode
-from hermesctl.members import Invited
+from hermesctl.sdk.records import Invited
 from tests.hermesctl.fake_head import FakeHead
 from tests.hermesctl.test_cli import hermesctl
 
@@ -126,7 +125,7 @@ def test_the_token_is_in_a_file_of_the_user_alone_and_nowhere_else(
         assert SECRET not in (tmp_path / name).read_text()
     [(role, name, seconds, uses)] = invited
     assert (str(role), name, seconds) == ("node", "", 30 * 86_400)
-    assert uses == 2 * (1 + slurm.REQUEUES), "each may be requeued"
+    assert uses == 2 * (1 + cluster.REQUEUES), "each may be requeued"
 
 
 def test_what_sbatch_refuses_is_said_and_nothing_stays(
@@ -193,4 +192,4 @@ def test_what_cannot_be_meant_is_said_before_anybody_is_asked(
     ],
 )
 def test_durations_are_ours_or_slurms(text: str, seconds: int) -> None:
-    assert slurm.seconds_of(text, "--time") == seconds
+    assert cluster.seconds_of(text, "--time") == seconds

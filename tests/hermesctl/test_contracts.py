@@ -10,7 +10,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from hermesctl.cli import app
-from hermesctl.output import json_text
+from hermesctl.render.output import json_text
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from tests.hermesctl.fake_head import FakeHead, event, trial

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from hermesctl import forecast as forecasting
 from hermesctl.cli import app
 from hermesctl.errors import ExitCode
-from hermesctl.forecast import Forecast
-from hermesctl.likeness import NONE_EARLIER
-from hermesctl.replay_views import forecast_view
-from hermesctl.study_writer import plugin_label
+from hermesctl.render.replay_views import forecast_view
+from hermesctl.sdk import forecast as forecasting
+from hermesctl.sdk.forecast import Forecast
+from hermesctl.sdk.likeness import NONE_EARLIER
+from hermesctl.study_file.write import plugin_label
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from tests.head.heads import world

@@ -8,15 +8,14 @@ from hypothesis import strategies as st
 from rich.console import RenderableType
 from rich.text import Text
 
-from hermesctl.failure_views import failed_trials
-from hermesctl.forecast import Forecast
-from hermesctl.grid import PARAMETERS, Grid
-from hermesctl.node_records import Device, Node, Usage
-from hermesctl.node_views import devices_table, nodes_table
-from hermesctl.records import StudyDetail, Trial
-from hermesctl.replay_views import forecast_view
-from hermesctl.tables import leaderboard, studies_table, trials_table
-from hermesctl.views import final_view, status_view
+from hermesctl.render.failure_views import failed_trials
+from hermesctl.render.grid import PARAMETERS, Grid
+from hermesctl.render.node_views import devices_table, nodes_table
+from hermesctl.render.replay_views import forecast_view
+from hermesctl.render.tables import leaderboard, studies_table, trials_table
+from hermesctl.render.views import final_view, status_view
+from hermesctl.sdk.forecast import Forecast
+from hermesctl.sdk.records import Device, Node, StudyDetail, Trial, Usage
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from tests.hermesctl.fake_head import trial
 from tests.hermesctl.test_render import detail, shown

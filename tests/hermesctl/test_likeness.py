@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hermesctl.from_wire import study as study_of
-from hermesctl.likeness import NONE_EARLIER, Wanted, nearest, overlap, program, signal_of
-from hermesctl.records import Study, TrialState
+from hermesctl.sdk.from_wire import study as study_of
+from hermesctl.sdk.likeness import NONE_EARLIER, Wanted, nearest, overlap, program, signal_of
+from hermesctl.sdk.records import Study, TrialState
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from tests.study_specs import spec

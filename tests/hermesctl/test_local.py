@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from hermesctl import AsyncClient, local
+from hermesctl import AsyncClient
 from hermesctl.cli import app
 from hermesctl.errors import ExitCode, HermesError, Refused, Unreachable
+from hermesctl.sdk import local
 
 STAND_IN = Path(__file__).with_name("local_head.py")
 

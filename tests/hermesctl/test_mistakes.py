@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from hermesctl.cli import app
 from hermesctl.errors import ExitCode
-from hermesctl.versions import client_version
+from hermesctl.sdk.versions import client_version
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from tests.hermesctl.fake_head import FakeHead, trial
 

@@ -8,9 +8,9 @@ import io
 import json
 from pathlib import Path
 
-from hermesctl.async_client import AsyncClient
-from hermesctl.client import Client
 from hermesctl.errors import ExitCode
+from hermesctl.sdk.async_client import AsyncClient
+from hermesctl.sdk.client import Client
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from tests.hermesctl.fake_head import FakeHead, event, trial

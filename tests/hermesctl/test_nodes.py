@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from hermesctl import async_upkeep, live
-from hermesctl.address import Address
 from hermesctl.errors import ExitCode
-from hermesctl.explanations import Explanation, LeftOut
-from hermesctl.idle import more_machines
-from hermesctl.views import explanation_view
-from hermesd.enrolment import Membership
+from hermesctl.render import live
+from hermesctl.render.node_views import more_machines
+from hermesctl.render.views import explanation_view
+from hermesctl.sdk import async_upkeep
+from hermesctl.sdk.address import Address
+from hermesctl.sdk.records import Explanation, LeftOut
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
+from hermesd.security.enrolment import Membership
 from tests.hermesctl.fake_head import FakeHead, event, trial
 from tests.hermesctl.test_cli import hermesctl
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from hermesctl import policy_check
 from hermesctl.cli import app
+from hermesctl.sdk import forecast
 from tests.hermesctl.fake_head import FakeHead, trial
 from tests.installed_policies import lucky_policies
 
@@ -66,7 +66,7 @@ def test_a_study_that_runs_already_is_not_judged_again(head: FakeHead, project: 
 def test_a_policy_that_never_answers_is_not_waited_for(
     head: FakeHead, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(policy_check, "COMMAND", ("sh", "-c", "exec sleep 600"))
-    monkeypatch.setattr(policy_check, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(forecast, "COMMAND", ("sh", "-c", "exec sleep 600"))
+    monkeypatch.setattr(forecast, "PATIENCE_SECONDS", 0.1)
     said = hermesctl("submit", project / "study.yaml", *scheduled_by("lucky"))
     assert "fails its check: no answer within 0 s" in " ".join(said.stderr.split())

@@ -22,7 +22,7 @@ print(os.environ.get("GRPC_VERBOSITY"))
 """
 
 
-@pytest.mark.parametrize("module", ["hermesctl", "hermesctl.cli", "hermesctl.connection"])
+@pytest.mark.parametrize("module", ["hermesctl", "hermesctl.cli", "hermesctl.sdk.connection"])
 @pytest.mark.parametrize(("wanted", "heard"), [(None, ["ERROR", "None"]), ("DEBUG", ["DEBUG"] * 2)])
 def test_what_grpc_may_say_is_set_when_it_is_loaded(
     module: str, wanted: str | None, heard: list[str]

@@ -13,24 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
-from hermesctl import from_wire, text
-from hermesctl.charts import plot, progress_bar, sparkline
+from hermesctl import text
 from hermesctl.commands.trial import trial_view
-from hermesctl.event_lines import event_line
-from hermesctl.events import Event
-from hermesctl.explanations import Explanation, Ranked
-from hermesctl.failure_views import unexplained
-from hermesctl.node_records import Device, Node, Usage
-from hermesctl.program_output import TerminalFilter
-from hermesctl.records import (
-    Checkpoint,
-    StudyDetail,
-    Submission,
-    Trial,
-    TrialState,
-)
-from hermesctl.tables import leaderboard, studies_table, trials_table
-from hermesctl.views import (
+from hermesctl.render.charts import plot, progress_bar, sparkline
+from hermesctl.render.event_lines import event_line
+from hermesctl.render.failure_views import unexplained
+from hermesctl.render.tables import leaderboard, studies_table, trials_table
+from hermesctl.render.views import (
     Live,
     explanation_view,
     final_view,
@@ -39,6 +28,21 @@ from hermesctl.views import (
     study_progress,
     top_view,
 )
+from hermesctl.sdk import from_wire
+from hermesctl.sdk.events import Event
+from hermesctl.sdk.records import (
+    Checkpoint,
+    Device,
+    Explanation,
+    Node,
+    Ranked,
+    StudyDetail,
+    Submission,
+    Trial,
+    TrialState,
+    Usage,
+)
+from hermesctl.text import TerminalFilter
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from tests.hermesctl.fake_head import FakeHead, event, trial

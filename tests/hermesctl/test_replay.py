@@ -16,9 +16,9 @@ import pytest
 
 from hermesctl import AsyncClient, Refused, UsageError
 from hermesctl.errors import ExitCode
-from hermesctl.likeness import ran_meanwhile
-from hermesctl.records import Study
-from hermesctl.replay_views import replay_view, shared, verdict
+from hermesctl.render.replay_views import replay_view, shared, verdict
+from hermesctl.sdk.likeness import ran_meanwhile
+from hermesctl.sdk.records import Study
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from tests.head.heads import Node, world

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hermesctl import scalars
+from hermesctl.study_file import load
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ from hermesctl import scalars
     ],
 )
 def test_plain_scalars_follow_yaml_1_2_and_never_surprise(text: str, value: object) -> None:
-    resolved = scalars.resolve(text)
+    resolved = load.resolve(text)
     assert resolved == value
     assert type(resolved) is type(value)
 
@@ -49,7 +49,7 @@ def test_plain_scalars_follow_yaml_1_2_and_never_surprise(text: str, value: obje
 )
 def test_numbers_that_cannot_be_carried_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="number"):
-        scalars.resolve(text)
+        load.resolve(text)
 
 
 @pytest.mark.parametrize(
@@ -57,12 +57,12 @@ def test_numbers_that_cannot_be_carried_are_refused(text: str) -> None:
     [("90s", 90.0), ("10m", 600.0), ("1h30m", 5400.0), ("500ms", 0.5), ("1.5h", 5400.0)],
 )
 def test_durations(text: str, value: float) -> None:
-    assert scalars.seconds(text) == value
+    assert load.seconds(text) == value
 
 
 @pytest.mark.parametrize("text", ["", "90", "s", "m10", "-5s", "10 m", "1y", "12:30"])
 def test_what_is_no_duration(text: str) -> None:
-    assert scalars.seconds(text) is None
+    assert load.seconds(text) is None
 
 
 @pytest.mark.parametrize(
@@ -70,9 +70,9 @@ def test_what_is_no_duration(text: str) -> None:
     [("8GiB", 8 << 30), ("500 MB", 500_000_000), ("1.5KiB", 1536), ("7B", 7), ("2kB", 2000)],
 )
 def test_sizes(text: str, value: int) -> None:
-    assert scalars.size_bytes(text) == value
+    assert load.size_bytes(text) == value
 
 
 @pytest.mark.parametrize("text", ["", "8", "GiB", "8 gib", "-1GB", "1e9B", "99999999999TiB"])
 def test_what_is_no_size(text: str) -> None:
-    assert scalars.size_bytes(text) is None
+    assert load.size_bytes(text) is None

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from hermesctl.errors import SnapshotError
-from hermesctl.ignore_rules import IgnoreRules
-from hermesctl.regular_files import open_regular
-from hermesctl.snapshot import snapshot
+from hermesctl.study_file.regular_files import open_regular
+from hermesctl.study_file.snapshot import IgnoreRules, snapshot
 from tests.deep_trees import dig
 
 

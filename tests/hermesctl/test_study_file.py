@@ -10,15 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hermesctl.errors import Problem, StudyFileError
-from hermesctl.schema import build_spec
-from hermesctl.study_file import (
-    Scalar,
-    parse,
-    parse_value,
-    place_of,
-    read,
-)
-from hermesctl.study_writer import study_text
+from hermesctl.study_file.load import Scalar, parse, parse_value, place_of, read
+from hermesctl.study_file.schema import build_spec
+from hermesctl.study_file.write import study_text
 from hermesd.pb.hermes.v1 import types_pb2 as pb
 
 

@@ -6,9 +6,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermesctl.schema import build_spec
-from hermesctl.study_file import Document, Items, Node, Scalar, Table, parse
-from hermesctl.study_writer import study_data, study_text
+from hermesctl.study_file.load import Document, Items, Node, Scalar, Table, parse
+from hermesctl.study_file.schema import build_spec
+from hermesctl.study_file.write import study_data, study_text
 from hermesctl.yaml_text import to_yaml
 from hermesd.pb.hermes.v1 import types_pb2 as pb
 from tests.hermesctl.strategies import FINITE, INT64, SPECS, TEXT

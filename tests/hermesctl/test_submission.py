@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from hermesctl.errors import StudyFileError, UsageError
-from hermesctl.study_writer import study_data
-from hermesctl.submission import from_data, from_document, interpreter, open_study
-from hermesctl.trees import tree_of
+from hermesctl.study_file.submission import from_data, from_document, interpreter, open_study
+from hermesctl.study_file.trees import tree_of
+from hermesctl.study_file.write import study_data
 
 
 def test_the_program_is_found_beside_the_file_or_in_the_present_directory(

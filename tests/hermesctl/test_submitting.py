@@ -10,10 +10,10 @@ import grpc
 import pytest
 from typer.testing import CliRunner, Result
 
-from hermesctl import local
-from hermesctl.async_client import AsyncClient
 from hermesctl.cli import app
 from hermesctl.errors import ExitCode, StudyFileError, UsageError
+from hermesctl.sdk import local
+from hermesctl.sdk.async_client import AsyncClient
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from tests.hermesctl.fake_head import FakeHead, trial
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from hermesctl.errors import Place, StudyFileError, UsageError
-from hermesctl.schema import build_spec
-from hermesctl.study_file import Table, parse
-from hermesctl.trees import with_flags
+from hermesctl.study_file.load import Table, parse
+from hermesctl.study_file.schema import build_spec
+from hermesctl.study_file.trees import with_flags
 from hermesd.pb.hermes.v1 import types_pb2 as pb
 from tests.study_specs import plugin
 

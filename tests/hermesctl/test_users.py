@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from hermesctl import contexts, from_wire
 from hermesctl.cli import app
-from hermesctl.contexts import Context
 from hermesctl.errors import ExitCode
-from hermesctl.members import Member, User
-from hermesctl.node_views import devices_table, nodes_table
-from hermesctl.tables import facts_table, studies_table
-from hermesctl.user_views import user_facts, users_table
-from hermesd.enrolment import Membership
-from hermesd.identity import Role
+from hermesctl.render.node_views import devices_table, nodes_table
+from hermesctl.render.tables import facts_table, studies_table
+from hermesctl.render.user_views import user_facts, users_table
+from hermesctl.sdk import contexts, from_wire
+from hermesctl.sdk.contexts import Context
+from hermesctl.sdk.records import Member, User
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
+from hermesd.security.enrolment import Membership
+from hermesd.security.identity import Role
 from tests.hermesctl.test_render import shown
 
 ALICE = User("alice", 2.0, 4, None, 3, 12, 2, 7200.0, 0.75, 2 / 3, 4 * 3600.0)

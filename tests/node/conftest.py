@@ -17,17 +17,16 @@ import grpc
 import pytest
 
 from hermesd import wire
-from hermesd.config import NodeConfig
+from hermesd.config.schema import NodeConfig
+from hermesd.config.slots import Slot
 from hermesd.core.commands import Launch, Suspend
 from hermesd.core.events import NodeJoined, Reported, RunStarted, RunSuspended
-from hermesd.core.model import Checkpoint, Goal, Program, Quantum, RunId, Tier
-from hermesd.core.node_messages import Assignment, Order, Series, Source, Work
-from hermesd.core.retrying import OnStall
-from hermesd.node import cgroups, processes
+from hermesd.core.model import Checkpoint, Goal, OnStall, Program, Quantum, RunId, Tier
+from hermesd.core.node.messages import Assignment, Order, Series, Source, Work
 from hermesd.node.daemon import group_name, run_node
+from hermesd.node.machine import cgroups, processes
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2_grpc
-from hermesd.slots import Slot
 
 Event = TypeVar("Event")
 CPU0, CPU1 = "n1/cpu0", "n1/cpu1"
@@ -343,7 +342,7 @@ def suspended(head: Head) -> Callable[..., Awaitable[RunSuspended]]:
 
 DAEMON = """
 import asyncio, os, sys
-from hermesd.config import NodeConfig
+from hermesd.config.schema import NodeConfig
 from hermesd.node.daemon import run_node
 config = NodeConfig.model_validate_json(sys.argv[1])
 asyncio.run(run_node(config, os.environ, asyncio.Event(), lambda: None))

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from hermesd.config import NodeConfig
+from hermesd.config.schema import NodeConfig
+from hermesd.config.slots import Slot
 from hermesd.core.events import NodeJoined, RunStarted, RunSuspended
 from hermesd.core.model import Checkpoint, RunId, Tier
-from hermesd.core.node_messages import Upcoming
-from hermesd.slots import Slot
+from hermesd.core.node.messages import Upcoming
 
 from .conftest import PROGRAM, Head, Node, becomes
 

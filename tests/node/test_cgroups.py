@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hermesd.node import cgroups, processes
-from hermesd.node.cgroups import Cgroups, Hierarchy, NoCgroups
+from hermesd.node.machine import cgroups, processes
+from hermesd.node.machine.cgroups import Cgroups, Hierarchy, NoCgroups
 
 TREE = """
 import os, sys, time

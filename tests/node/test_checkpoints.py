@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermesd.node import checkpoints
-from trainer_shim import snapshot
-from trainer_shim.snapshot import Builder
+from hermesd.node.storage import checkpoints
+from trainer_shim import checkpoint_dir
+from trainer_shim.checkpoint_dir import Builder
 
 
 def build(folder: Path, name: str, step: int, attempt: int = 1) -> Path:
@@ -75,7 +75,7 @@ def test_no_flipped_bit_of_a_manifest_changes_what_is_taken_for_true(data: st.Da
             replace(before, sha256=""),
             replace(checkpoints.verified(old), sha256=""),
         )
-        said = snapshot.newest_verified(folder)
+        said = checkpoint_dir.newest_verified(folder)
         assert said is not None
         assert (said["id"], said["step"]) in (("s9", 9), ("s5", 5))
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hermesctl import snapshot
-from hermesd.node import code
+from hermesctl.study_file import snapshot
+from hermesd.node.storage import code
 from tests.deep_trees import TOO_DEEP, dig
 
 

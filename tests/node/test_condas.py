@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 
 from hermesd.core.commands import Launch, Look
-from hermesd.core.events import RunCompleted, RunFailed
-from hermesd.core.file_events import Looked
+from hermesd.core.events import Looked, RunCompleted, RunFailed
 from hermesd.core.model import Goal, Program, Quantum, RunId
-from hermesd.core.node_messages import Assignment, Work
-from hermesd.node.condas import Condas, NoConda
+from hermesd.core.node.messages import Assignment, Work
+from hermesd.node.machine.conda import Condas, NoConda
 from tests.node.conftest import CPU0, Head, Node, blob
 
 NEED = "conda environment vision"

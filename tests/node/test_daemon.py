@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import structlog
 
-from hermesd.config import NodeConfig
+from hermesd.config.schema import NodeConfig
+from hermesd.config.slots import Slot
 from hermesd.core.commands import Kill, Release, Renew, Stop, Suspend, WriteDown
 from hermesd.core.events import (
     Checkpointed,
@@ -24,10 +25,9 @@ from hermesd.core.events import (
     RunSuspended,
 )
 from hermesd.core.model import Fidelity, Goal, Quantum, RunId, Tier
-from hermesd.node import processes
 from hermesd.node.daemon import AlreadyRunning, run_node
+from hermesd.node.machine import processes
 from hermesd.pb.hermes.v1 import node_pb2 as pb
-from hermesd.slots import Slot
 
 from .conftest import CPU0, CPU1, PROGRAM, SHORT, Head, Node, becomes, host_of, worker_of
 

@@ -11,13 +11,13 @@ from collections.abc import Callable
 import pytest
 from structlog.testing import capture_logs
 
-from hermesd.config import NodeConfig
+from hermesd.config.schema import NodeConfig
+from hermesd.config.slots import Slot
 from hermesd.core.events import NodeJoined, Reported
 from hermesd.core.model import RunId, Tier
-from hermesd.node.devices.cpu import CpuSlots
-from hermesd.node.devices.nvml import Gpus, chosen
-from hermesd.node.devices.rack import Rack
-from hermesd.slots import Slot
+from hermesd.node.machine.devices.cpu import CpuSlots
+from hermesd.node.machine.devices.nvml import Gpus, chosen
+from hermesd.node.machine.devices.rack import Rack
 
 from .conftest import SHORT, Head, Node
 
@@ -144,7 +144,7 @@ async def test_a_driver_that_hangs_is_not_waited_for_for_ever(
     monkeypatch.setitem(sys.modules, "pynvml", Hangs([set()]))
     gpus = Gpus()
     await gpus.find("n1")
-    monkeypatch.setattr("hermesd.node.devices.nvml.ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr("hermesd.node.machine.devices.nvml.ANSWER_SECONDS", 0.05)
     try:
         reason = await gpus.released("n1/gpu0", frozenset({7}))
         assert reason == "the driver does not answer: it was silent for 0.05 s"
@@ -188,7 +188,7 @@ async def test_what_the_driver_does_not_answer_is_said_once(
 
 HUNG = """
 import asyncio, sys, threading, types
-from hermesd.node.devices import nvml
+from hermesd.node.machine.devices import nvml
 
 driver = types.ModuleType("pynvml")
 driver.nvmlInit = threading.Event().wait

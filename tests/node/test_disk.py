@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hermesd.node.disk import disk_of
+from hermesd.node.machine.identity import disk_of
 from tests.node.conftest import Head, Node
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hermesd.node.environment import program_environment
+from hermesd.node.machine.environment import program_environment
 from tests.core.node_talk import WORK
 
 

@@ -15,18 +15,18 @@ import grpc
 import pytest
 import structlog
 
-from hermesd.config import NodeConfig
+from hermesd.config.schema import NodeConfig
 from hermesd.core.events import NodeJoined, RunCompleted, RunFailed, RunSuspended
 from hermesd.core.model import Checkpoint, RunId, Tier
-from hermesd.core.node_messages import Source
-from hermesd.enrolment import Membership, enrol
-from hermesd.node import checkpoints, fetching, giving
-from hermesd.node.fetching import Fetching, NotFetched
-from hermesd.node.folder import TrialFolder
-from hermesd.node.giving import Giving
+from hermesd.core.node.messages import Source
+from hermesd.node.storage import checkpoints, fetching, giving
+from hermesd.node.storage.fetching import Fetching, NotFetched
+from hermesd.node.storage.giving import Giving
+from hermesd.node.storage.trial_folder import TrialFolder
 from hermesd.pb.hermes.v1 import enrol_pb2, transfer_pb2_grpc
 from hermesd.pb.hermes.v1 import transfer_pb2 as pb
-from hermesd.ticket import ticket
+from hermesd.security.enrolment import Membership, enrol
+from hermesd.security.ticket import ticket
 from tests.head.test_enrol import Open
 from tests.head.test_enrol import head as enrolling
 from tests.node.conftest import Head, Node, becomes

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from hermesd.node import checkpoints, errands
-from hermesd.node.errands import Errands
-from hermesd.node.files import chunks
-from hermesd.node.folder import TrialFolder
 from hermesd.node.outbox import Outbox
+from hermesd.node.storage import checkpoints, client_files
+from hermesd.node.storage.client_files import Errands, chunks
+from hermesd.node.storage.trial_folder import TrialFolder
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 
 
@@ -66,7 +65,7 @@ async def test_what_goes_wrong_costs_whoever_asked_alone(
         raise RuntimeError("can't start new thread")
         yield pb.FileChunk()
 
-    monkeypatch.setattr(errands.files, "chunks", broken)
+    monkeypatch.setattr(client_files.files, "chunks", broken)
     outbox = Outbox()
 
     def folder(trial: str) -> TrialFolder:

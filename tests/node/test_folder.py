@@ -7,8 +7,8 @@ import pytest
 
 from hermesd.core.commands import Launch
 from hermesd.core.model import Goal, Program, Quantum, RunId
-from hermesd.core.node_messages import Assignment, Work
-from hermesd.node.folder import BadTrial, TrialFolder, journalled
+from hermesd.core.node.messages import Assignment, Work
+from hermesd.node.storage.trial_folder import BadTrial, TrialFolder, journalled
 
 
 @pytest.fixture

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hermesd.core import node_stay
 from hermesd.core.events import Reported, RunCompleted, RunFailed, RunStalled
-from hermesd.core.model import RunId
-from hermesd.core.retrying import OnStall
+from hermesd.core.model import OnStall, RunId
+from hermesd.core.node import stay
 from tests.node.conftest import PROGRAM, Head, Node
 
 ARGV = ("python", "train.py", "400", "0.01")
@@ -27,8 +26,8 @@ def hanging(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[[OnStall], RunId]:
     """Launch a program that hangs in a step until the file `go` is there."""
-    monkeypatch.setattr(node_stay, "STALL_SECONDS", 8.0)
-    monkeypatch.setattr(node_stay, "STALL_TIMES", 2.0)
+    monkeypatch.setattr(stay, "STALL_SECONDS", 8.0)
+    monkeypatch.setattr(stay, "STALL_TIMES", 2.0)
     hang = (
         f"    while step == {HANGS_AT} and not os.path.exists({str(tmp_path / 'go')!r}):\n"
         "        time.sleep(0.5)\n"

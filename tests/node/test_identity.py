@@ -2,11 +2,11 @@
 
 from collections.abc import Awaitable, Callable
 
-from hermesd.config import NodeConfig
+from hermesd.config.schema import NodeConfig
 from hermesd.core.events import NodeJoined, RunCompleted, RunFailed, RunStarted
 from hermesd.core.model import RunId
-from hermesd.node import checkpoints
-from hermesd.node.folder import TrialFolder
+from hermesd.node.storage import checkpoints
+from hermesd.node.storage.trial_folder import TrialFolder
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 
 from .conftest import Head, Node, becomes

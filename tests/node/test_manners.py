@@ -17,15 +17,14 @@ from pathlib import Path
 
 import pytest
 
-from hermesd.config import NodeConfig
-from hermesd.core.events import NodeJoined
-from hermesd.core.machine_events import Reclaimed, Yielded
-from hermesd.hours import parse
-from hermesd.node import manners
-from hermesd.node.devices.nvml import Gpus
-from hermesd.node.devices.rack import Rack
-from hermesd.node.environment import OWNER
-from hermesd.node.manners import CALM_LOOKS, Manners, described
+from hermesd.config.schema import NodeConfig
+from hermesd.config.values import parse
+from hermesd.core.events import NodeJoined, Reclaimed, Yielded
+from hermesd.node.machine import availability
+from hermesd.node.machine.availability import CALM_LOOKS, Manners, described
+from hermesd.node.machine.devices.nvml import Gpus
+from hermesd.node.machine.devices.rack import Rack
+from hermesd.node.machine.environment import OWNER
 
 from .conftest import Head, Node
 
@@ -61,7 +60,7 @@ class Driver(types.ModuleType):
 def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     made = Driver()
     monkeypatch.setitem(sys.modules, "pynvml", made)
-    monkeypatch.setattr(manners, "sees_every_process", lambda: True)
+    monkeypatch.setattr(availability, "sees_every_process", lambda: True)
     return made
 
 
@@ -220,7 +219,7 @@ async def test_the_daemon_tells_the_head_with_its_hello_and_as_it_changes(
     monkeypatch: pytest.MonkeyPatch,
     start: Started,
 ) -> None:
-    monkeypatch.setattr(manners, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(availability, "LOOK_SECONDS", 0.01)
     pid = await start(*WAITS)
     driver.pids = {pid}
     shared = config.model_copy(update={"gpus": True, "cpu_slots": ()})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hermesd.node.marks import marks_of_machine
+from hermesd.node.machine.identity import marks_of_machine
 
 
 def machine(root: Path, identity: str, **cards: str) -> tuple[str, ...]:

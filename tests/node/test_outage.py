@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hermesd.node.outage import FIRST_SECONDS, LONGEST_SECONDS, Outage
+from hermesd.node.head_link import FIRST_SECONDS, LONGEST_SECONDS, Outage
 
 
 class Log:

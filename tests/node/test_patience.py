@@ -7,7 +7,7 @@ import asyncio
 from hermesd.core.events import ParkLost
 from hermesd.core.model import RunId
 from hermesd.node.outbox import ROOM, Outbox
-from hermesd.node.patience import (
+from hermesd.node.runner.host_events import (
     A_SECOND,
     ALWAYS,
     AT_ONCE,

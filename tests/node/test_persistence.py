@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from hermesd.config import NodeConfig
+from hermesd.config.schema import NodeConfig
 from hermesd.core.events import NodeJoined, RunCompleted, RunFailed
 from hermesd.core.model import RunId
-from hermesd.node import processes
-from hermesd.node.folder import TrialFolder, Unreadable
+from hermesd.node.machine import processes
+from hermesd.node.storage.trial_folder import TrialFolder, Unreadable
 
 from .conftest import DAEMON, SHORT, Head, Node, becomes, worker_of
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from hermesd.config import NodeConfig
+from hermesd.config.schema import NodeConfig
+from hermesd.config.slots import Slot
 from hermesd.core.events import NodeJoined, RunStarted, RunSuspended
 from hermesd.core.model import RunId, Tier
-from hermesd.node import cgroups, processes, quotas
-from hermesd.node.cgroups import Hierarchy, NoCgroups
 from hermesd.node.daemon import group_name, run_node
-from hermesd.node.quotas import NoQuota, NoShares, Quotas, Unified
-from hermesd.slots import Slot
+from hermesd.node.machine import cgroups, cpu_quotas, processes
+from hermesd.node.machine.cgroups import Hierarchy, NoCgroups
+from hermesd.node.machine.cpu_quotas import NoQuota, NoShares, Quotas, Unified
 
 from .conftest import CPU0, CPU1, Head, Node, becomes, worker_of
 
@@ -31,7 +31,7 @@ def held(config: NodeConfig) -> Quotas:
     """What the node's slots are held by, where this machine lets us write a cpu controller."""
     name = group_name(config)
     try:
-        return quotas.detect(name, {CPU0: 60}, cgroups.detect(name))
+        return cpu_quotas.detect(name, {CPU0: 60}, cgroups.detect(name))
     except NoQuota as error:
         pytest.skip(str(error))
 
@@ -138,7 +138,7 @@ async def test_the_kernel_holds_all_that_a_program_forks_to_its_share(
 
 
 def test_whole_cores_need_no_quota() -> None:
-    assert isinstance(quotas.detect("hermes-test", {}, NoCgroups("a test")), NoShares)
+    assert isinstance(cpu_quotas.detect("hermes-test", {}, NoCgroups("a test")), NoShares)
 
 
 async def test_slots_that_cannot_be_held_are_refused(
@@ -166,7 +166,7 @@ def test_a_controller_that_is_read_only_is_named(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(Path, "read_text", mounts)
     with pytest.raises(NoQuota, match=r"can be written here \(/proc/.*: "):
-        quotas.detect("hermes-test", {CPU0: 60}, NoCgroups("a test"))
+        cpu_quotas.detect("hermes-test", {CPU0: 60}, NoCgroups("a test"))
 
 
 def test_a_group_that_was_given_no_cpu_controller_is_named(
@@ -180,7 +180,7 @@ def test_a_group_that_was_given_no_cpu_controller_is_named(
 
     monkeypatch.setattr(Path, "read_text", no_mounts)
     with pytest.raises(NoQuota, match=r"can be written here \(/.*: it has no cpu controller\)"):
-        quotas.detect("hermes-test", {CPU0: 60}, Hierarchy(tmp_path / "hermes-n1", 2))
+        cpu_quotas.detect("hermes-test", {CPU0: 60}, Hierarchy(tmp_path / "hermes-n1", 2))
     assert [path.name for path in tmp_path.iterdir()] == ["cgroup.controllers"]
 
 

@@ -11,18 +11,17 @@ from typing import Any
 import grpc
 import pytest
 
-from hermesd.config import NodeConfig
+from hermesd.config.schema import NodeConfig
 from hermesd.core.commands import Release
-from hermesd.core.events import RunCompleted
-from hermesd.core.file_events import Copied, Dropped, NotCopied, Spoilt
+from hermesd.core.events import Copied, Dropped, NotCopied, RunCompleted, Spoilt
 from hermesd.core.model import Checkpoint, RunId
-from hermesd.core.node_messages import Fetch, Shed, Source
-from hermesd.node import checkpoints
-from hermesd.node.fetching import Fetching, NotFetched
-from hermesd.node.folder import TrialFolder
+from hermesd.core.node.messages import Fetch, Shed, Source
+from hermesd.node.storage import checkpoints
+from hermesd.node.storage.fetching import Fetching, NotFetched
+from hermesd.node.storage.trial_folder import TrialFolder
 from hermesd.pb.hermes.v1 import transfer_pb2 as pb
 from hermesd.pb.hermes.v1 import transfer_pb2_grpc
-from hermesd.ticket import ticket
+from hermesd.security.ticket import ticket
 from tests.node.conftest import Head, Node, becomes
 from tests.node.test_checkpoints import build
 from tests.node.test_fetching import TRIAL, Giver

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hermesd.core.losses import REPORT_CHUNKS
 from hermesd.core.model import Checkpoint, Fidelity, Goal, RunId, Tier
-from hermesd.core.node_messages import (
+from hermesd.core.node.messages import (
     Completed,
     Failed,
     Judged,
@@ -20,7 +20,7 @@ from hermesd.core.node_messages import (
     Started,
 )
 from hermesd.node.frames import Frame
-from hermesd.node.reports import fact_of
+from hermesd.node.runner.host_events import fact_of
 
 RUN = RunId("t/1", 3)
 KEPT = {"id": "s9", "path": "/x", "step": 9, "bytes": 5, "sha256": "ab"}

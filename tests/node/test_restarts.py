@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hermesd.config import NodeConfig
+from hermesd.config.schema import NodeConfig
 from hermesd.core.commands import Release
 from hermesd.core.events import (
     Checkpointed,
@@ -18,8 +18,9 @@ from hermesd.core.events import (
     RunSuspended,
 )
 from hermesd.core.model import RunId, Tier
-from hermesd.node import cgroups, outbox
+from hermesd.node import outbox
 from hermesd.node.daemon import group_name
+from hermesd.node.machine import cgroups
 
 from .conftest import CPU0, CPU1, SHORT, Head, Node, becomes, daemon_process, host_of, worker_of
 

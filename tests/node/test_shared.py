@@ -10,18 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from hermesd.config import NodeConfig
+from hermesd.config.schema import NodeConfig
 from hermesd.core.commands import Release
-from hermesd.core.events import NodeJoined, RunCompleted, RunFailed
-from hermesd.core.file_events import Copied, NotCopied
+from hermesd.core.events import Copied, NodeJoined, NotCopied, RunCompleted, RunFailed
 from hermesd.core.model import Checkpoint, RunId
-from hermesd.core.node_messages import Fetch
-from hermesd.node import checkpoints
+from hermesd.core.node.messages import Fetch
 from hermesd.node.daemon import run_node
-from hermesd.node.fetching import Fetching, NotFetched
-from hermesd.node.folder import TrialFolder
-from hermesd.node.giving import Giving
-from hermesd.node.shared import MARK, Shared, SharedAway
+from hermesd.node.storage import checkpoints
+from hermesd.node.storage.fetching import Fetching, NotFetched
+from hermesd.node.storage.giving import Giving
+from hermesd.node.storage.shared_directory import MARK, Shared, SharedAway
+from hermesd.node.storage.trial_folder import TrialFolder
 from tests.node.conftest import Head, Node, becomes
 from tests.node.test_checkpoints import build
 from tests.node.test_fetching import TRIAL, Giver

@@ -8,10 +8,10 @@ import pytest
 
 from hermesd.core.commands import Launch
 from hermesd.core.model import Goal, Program, Quantum, RunId
-from hermesd.core.node_messages import Assignment, Work
-from hermesd.node.code import CodeError
-from hermesd.node.folder import TrialFolder
-from hermesd.node.shelf import Shelf
+from hermesd.core.node.messages import Assignment, Work
+from hermesd.node.storage.code import CodeError
+from hermesd.node.storage.disk_budget import Shelf
+from hermesd.node.storage.trial_folder import TrialFolder
 from tests.deep_trees import TOO_DEEP, dig
 
 NEEDED, STALE = "a" * 64, "b" * 64

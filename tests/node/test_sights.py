@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from hermesd.core.commands import Look
-from hermesd.core.file_events import Looked
-from hermesd.node import sights, watched
-from hermesd.node.sights import Sights
+from hermesd.core.events import Looked
+from hermesd.node.machine import requirement_watch, watched_names
+from hermesd.node.machine.requirement_watch import Sights
 from tests.node.conftest import Head, Node
 
 MISSING = "No such file or directory"
@@ -52,7 +52,7 @@ async def test_a_machine_without_threads_left_says_so(
     def exhausted(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(watched, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(watched_names, "LOOK_SECONDS", 0.01)
     with monkeypatch.context() as crowded:
         crowded.setattr(threading.Thread, "start", exhausted)
         heard.sights.watched.watch([str(tmp_path)])
@@ -64,7 +64,7 @@ async def test_a_machine_without_threads_left_says_so(
 async def test_what_changes_is_said_and_what_does_not_is_not(
     heard: Heard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watched, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(watched_names, "LOOK_SECONDS", 0.01)
     there, later = str(tmp_path), tmp_path / "later"
     heard.sights.watched.watch([there, str(later)])
     assert await heard.next() == {there: "", str(later): MISSING}
@@ -77,17 +77,17 @@ async def test_what_changes_is_said_and_what_does_not_is_not(
 async def test_a_path_that_hangs_delays_no_other(
     heard: Heard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sights, "HANGS_SECONDS", 0.05)
+    monkeypatch.setattr(requirement_watch, "HANGS_SECONDS", 0.05)
     hangs = tmp_path / "hangs"
     os.mkfifo(hangs)
-    answer = sights.reason_against
+    answer = requirement_watch.reason_against
 
     def slow(path: str) -> str:
         if path == str(hangs):
             hangs.read_text()  # until somebody writes
         return answer(path)
 
-    monkeypatch.setattr(sights, "reason_against", slow)
+    monkeypatch.setattr(requirement_watch, "reason_against", slow)
     heard.sights.watched.watch([str(tmp_path), str(hangs)])
     said = await heard.next()
     assert said[str(tmp_path)] == ""
@@ -99,7 +99,7 @@ async def test_a_path_that_hangs_delays_no_other(
 
 def test_what_may_not_be_read_is_lacking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    assert sights.reason_against(str(tmp_path)) == (
+    assert requirement_watch.reason_against(str(tmp_path)) == (
         "it may not be read by the user of the node daemon"
     )
-    assert sights.reason_against("\0") != ""
+    assert requirement_watch.reason_against("\0") != ""

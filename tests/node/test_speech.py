@@ -14,8 +14,8 @@ from hermesd.core.events import (
     RunSuspended,
 )
 from hermesd.core.model import Checkpoint, RunId, Tier
-from hermesd.core.node_messages import Series
-from hermesd.node.speech import LARGEST_BYTES, TEXT_CHARACTERS, message_of
+from hermesd.core.node.messages import Series
+from hermesd.node.sanitize import LARGEST_BYTES, TEXT_CHARACTERS, message_of
 from hermesd.wire import NodeEvent
 
 from .conftest import Head, Node

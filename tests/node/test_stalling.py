@@ -13,8 +13,8 @@ import structlog
 
 from hermesd.core.events import RunFailed
 from hermesd.core.model import Checkpoint, RunId
-from hermesd.node import fetching
-from hermesd.node.fetching import Fetching, NotFetched
+from hermesd.node.storage import fetching
+from hermesd.node.storage.fetching import Fetching, NotFetched
 from hermesd.pb.hermes.v1 import transfer_pb2 as pb
 from tests.node.conftest import Head, Node
 from tests.node.test_fetching import TRIAL, Giver, Liar, giver

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from hermesd.config import NodeConfig
+from hermesd.config.schema import NodeConfig
 from hermesd.core.events import NodeJoined, RunFailed
 from hermesd.core.model import RunId
-from hermesd.node import cgroups, processes
-from hermesd.node.cgroups import NoCgroups
-from hermesd.node.environment import OWNER
+from hermesd.node.machine import cgroups, processes
+from hermesd.node.machine.cgroups import NoCgroups
+from hermesd.node.machine.environment import OWNER
 
 from .conftest import DAEMON, Head, Node, becomes, daemon_process, host_of
 
@@ -41,7 +41,7 @@ while True:
 """
 WITHOUT_CGROUPS = DAEMON.replace(
     "config = ",
-    "from hermesd.node import cgroups\n"
+    "from hermesd.node.machine import cgroups\n"
     "cgroups.detect = lambda name: cgroups.NoCgroups('a test')\n"
     "config = ",
 )

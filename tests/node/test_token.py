@@ -9,7 +9,7 @@ import pytest
 
 from hermesd.core.events import RunCompleted
 from hermesd.core.model import RunId
-from hermesd.node.token import read_token
+from hermesd.node.head_link import read_token
 
 from .conftest import Head, Node
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from hermesd.config import NodeConfig
+from hermesd.config.schema import NodeConfig
 from hermesd.core.events import (
     NodeJoined,
     Reported,
@@ -21,10 +21,11 @@ from hermesd.core.events import (
     RunStarted,
     RunSuspended,
 )
-from hermesd.core.history import CODE
 from hermesd.core.model import RunId, Tier
-from hermesd.node import hostlink, processes
+from hermesd.core.trial import CODE
+from hermesd.node.machine import processes
 from hermesd.node.outbox import ROOM
+from hermesd.node.runner import host_link
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from tests.deep_trees import TOO_DEEP, dig
 
@@ -232,7 +233,7 @@ async def test_a_host_that_does_not_answer_costs_its_run_alone(
     os.kill(host, signal.SIGSTOP)
     daemon.kill()
     await daemon.wait()
-    monkeypatch.setattr(hostlink, "ANSWER_SECONDS", 0.0)
+    monkeypatch.setattr(host_link, "ANSWER_SECONDS", 0.0)
     async with Node(config):
         monkeypatch.undo()
         joined = await head.hears(NodeJoined, count=2)
@@ -309,7 +310,7 @@ async def test_no_run_goes_on_from_a_checkpoint_that_is_further_than_its_head_kn
 
 EITHER = f"""
 import os, sys
-from trainer_shim import reach
+from trainer_shim import child_interpreters as reach
 if sys.argv[1] == "other":
     reach.claim().failed("restore", "it is asked for other data", "OtherProgram")
     os._exit(1)

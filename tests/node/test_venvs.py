@@ -14,12 +14,11 @@ from pathlib import Path
 import pytest
 
 from hermesd.core.commands import Launch, Look
-from hermesd.core.events import RunCompleted, RunFailed
-from hermesd.core.file_events import Looked
+from hermesd.core.events import Looked, RunCompleted, RunFailed
 from hermesd.core.model import Goal, Program, Quantum, RunId, Venv
-from hermesd.core.node_messages import Assignment, Work
-from hermesd.node import processes
-from hermesd.node.venvs import BEING_MADE, NotMade, Venvs
+from hermesd.core.node.messages import Assignment, Work
+from hermesd.node.machine import processes
+from hermesd.node.machine.venvs import BEING_MADE, NotMade, Venvs
 from tests.node.conftest import CPU0, Head, Node, becomes, blob
 
 OFFLINE = {"PIP_NO_INDEX": "1", "UV_OFFLINE": "1", "UV_NO_CONFIG": "1"}
@@ -169,7 +168,7 @@ async def test_what_an_earlier_daemon_left_at_work_does_not_write_into_it(tmp_pa
     orphaned = f"""
 import asyncio, pathlib
 from hermesd.core.model import Venv
-from hermesd.node.venvs import Venvs
+from hermesd.node.machine.venvs import Venvs
 made = Venvs("n1", pathlib.Path({str(tmp_path / "venvs")!r}), {without_uv()!r}, print)
 asyncio.run(made.interpreter(Venv({stuck.python!r}, "x")))
 """

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from hermesd.core.file_events import Looked
-from hermesd.core.sights import UNSEEN
-from hermesd.node import watched
-from hermesd.node.watched import BRIEF_SECONDS, Sight, Watched
+from hermesd.core.events import Looked
+from hermesd.core.requirements import UNSEEN
+from hermesd.node.machine import watched_names
+from hermesd.node.machine.watched_names import BRIEF_SECONDS, Sight, Watched
 
 
 class Watcher:
@@ -32,7 +32,7 @@ class Watcher:
 
 @pytest.fixture
 async def watcher(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Watcher]:
-    monkeypatch.setattr(watched, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(watched_names, "LOOK_SECONDS", 0.01)
     made = Watcher()
     async with asyncio.TaskGroup() as tasks:
         watching = tasks.create_task(made.watched.run(made.look))

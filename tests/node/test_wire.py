@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from hermesd import wire
 from hermesd.core.commands import Kill, Launch, Release, Renew, Stop, Suspend, WriteDown
-from hermesd.core.events import DeviceFailed, NodeJoined, Reported, RunEvent
+from hermesd.core.events import DeviceFailed, NodeJoined, Reclaimed, Reported, RunEvent, Yielded
 from hermesd.core.losses import Chunk
-from hermesd.core.machine_events import Reclaimed, Yielded
 from hermesd.core.model import (
     Checkpoint,
     Device,
@@ -23,7 +22,7 @@ from hermesd.core.model import (
     RunId,
     Tier,
 )
-from hermesd.core.node_messages import Assignment, Order, Series, Upcoming, Work
+from hermesd.core.node.messages import Assignment, Order, Series, Upcoming, Work
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 
 text = st.text(st.characters(codec="utf-8"), max_size=8)

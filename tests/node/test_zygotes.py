@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 import trainer_shim
-from hermesd.node import hostlink, processes
-from hermesd.node.environment import OWNER, host_environment
-from hermesd.node.folder import TrialFolder
-from hermesd.node.zygotes import LIMIT, Zygotes
+from hermesd.node.machine import processes
+from hermesd.node.machine.environment import OWNER, host_environment
+from hermesd.node.runner import host_link
+from hermesd.node.runner.zygotes import LIMIT, Zygotes
+from hermesd.node.storage.trial_folder import TrialFolder
 
 
 @pytest.fixture
@@ -80,7 +81,7 @@ async def start(
     python: str = sys.executable,
 ) -> bytes:
     """Start a host, end it again, and return its command line, which names who it came from."""
-    link = await hostlink.start(folder, python, "keras", env, shim, zygotes)
+    link = await host_link.start(folder, python, "keras", env, shim, zygotes)
     command = Path(f"/proc/{link.host_pid}/cmdline").read_bytes()
     link.send("quit")
     await processes.exited(link.host_pid)
@@ -211,10 +212,10 @@ async def test_one_that_hangs_is_given_up_and_not_waited_for_again(
     program: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("hermesd.node.zygotes.IMPORT_SECONDS", 0.1)
+    monkeypatch.setattr("hermesd.node.runner.zygotes.IMPORT_SECONDS", 0.1)
     env = hangs(tmp_path, program)
     assert b"trainer_shim.host" in await start(make(tmp_path, 1, env), zygotes, shim, env)
-    monkeypatch.setattr("hermesd.node.zygotes.IMPORT_SECONDS", 3600.0)
+    monkeypatch.setattr("hermesd.node.runner.zygotes.IMPORT_SECONDS", 3600.0)
     assert b"trainer_shim.host" in await start(make(tmp_path, 2, env), zygotes, shim, env)
 
 
@@ -228,7 +229,7 @@ async def test_one_that_is_stopped_is_given_up_and_ended(
     await start(make(tmp_path, 1, program), zygotes, shim, program)
     (interpreter,) = named(tmp_path / "run/zygote0")
     os.kill(interpreter, signal.SIGSTOP)
-    monkeypatch.setattr("hermesd.node.zygotes.FORK_SECONDS", 0.1)
+    monkeypatch.setattr("hermesd.node.runner.zygotes.FORK_SECONDS", 0.1)
     assert b"trainer_shim.host" in await start(make(tmp_path, 2, program), zygotes, shim, program)
     await processes.exited(interpreter)
 

@@ -6,7 +6,7 @@ import pytest
 
 from hermesd.core.model import Quantum
 from hermesd.core.trial import Trial
-from hermesd.policy.asha import Asha
+from hermesd.policy.published.asha import Asha
 from tests.policy.trials import finished, on_device, trained, trial, view
 
 # Rungs at 10, 20, 40 and 80 of 100 steps.

@@ -6,10 +6,9 @@ import math
 
 import pytest
 
-from hermesd.core.history import Use
 from hermesd.core.model import Quantum
 from hermesd.core.policy import Facts
-from hermesd.core.trial import Trial
+from hermesd.core.trial import Trial, Use
 from hermesd.policy.best_first import BestFirst, scales_differ
 from tests.policy.trials import costing, trained, trial
 

@@ -9,22 +9,21 @@ import pytest
 from hermesd.core.model import Plugin, Setting
 from hermesd.core.policy import BadSetting, Planning, Policy, Ranking
 from hermesd.policy import POLICIES, SHIPPED, make_policy
-from hermesd.policy.asha import Asha
 from hermesd.policy.best_first import BestFirst
+from hermesd.policy.check import STUDY_STEPS, STUDY_TRIALS, faults, rehearse
 from hermesd.policy.fifo import Fifo
-from hermesd.policy.flowcon import FlowCon
 from hermesd.policy.guided import Guided
-from hermesd.policy.hermes import Hermes
-from hermesd.policy.hyperband import Hyperband
-from hermesd.policy.median import Median
-from hermesd.policy.optimus_width1 import OptimusWidth1
-from hermesd.policy.rehearsal import STUDY_STEPS, STUDY_TRIALS, rehearse
+from hermesd.policy.published.asha import Asha
+from hermesd.policy.published.flowcon import FlowCon
+from hermesd.policy.published.hermes import Hermes
+from hermesd.policy.published.hyperband import Hyperband
+from hermesd.policy.published.median import Median
+from hermesd.policy.published.optimus_width1 import OptimusWidth1
+from hermesd.policy.published.slaq import Slaq
+from hermesd.policy.published.successive_halving import SuccessiveHalving
+from hermesd.policy.published.themis import Themis
+from hermesd.policy.published.tiresias import Tiresias
 from hermesd.policy.round_robin import RoundRobin
-from hermesd.policy.slaq import Slaq
-from hermesd.policy.successive_halving import SuccessiveHalving
-from hermesd.policy.themis import Themis
-from hermesd.policy.tiresias import Tiresias
-from hermesd.policy.trying import faults
 
 VARIANTS: list[Policy] = [
     Asha(),

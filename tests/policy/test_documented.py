@@ -17,8 +17,8 @@ import yaml
 from hermesd.core.model import Plugin
 from hermesd.core.policy import Policy
 from hermesd.policy import SHIPPED, make_policy
-from hermesd.policy.installed import GROUP, Registry
-from hermesd.policy.trying import faults
+from hermesd.policy.check import faults
+from hermesd.policy.plugin import GROUP, Registry
 from tests.policy.trials import trained, trial
 
 PAGE = (Path(__file__).parents[2] / "docs" / "policies.md").read_text(encoding="utf-8")

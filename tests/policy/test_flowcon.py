@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hermesd.core.history import Use
-from hermesd.core.trial import Trial
-from hermesd.policy.flowcon import FlowCon, efficiency
+from hermesd.core.trial import Trial, Use
+from hermesd.policy.published.flowcon import FlowCon, efficiency
 from tests.policy.trials import losses, on_device, trained, trial, view
 
 

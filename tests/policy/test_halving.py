@@ -10,9 +10,9 @@ import pytest
 from hermesd.core.model import Phase, Quantum
 from hermesd.core.policy import Facts, Planning
 from hermesd.core.trial import Trial
-from hermesd.policy.hyperband import Hyperband, bracket_sizes, deal
-from hermesd.policy.rungs import Ladder
-from hermesd.policy.successive_halving import SuccessiveHalving
+from hermesd.policy.published.hyperband import Hyperband, bracket_sizes, deal
+from hermesd.policy.published.rungs import Ladder
+from hermesd.policy.published.successive_halving import SuccessiveHalving
 from tests.policy.trials import costing, finished, on_device, trained, trial, view
 
 # Rungs at 10, 20, 40 and 80 of 100 steps.

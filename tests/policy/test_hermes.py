@@ -10,7 +10,7 @@ from hermesd.core.model import Milestone, Quantum
 from hermesd.core.policy import Facts
 from hermesd.core.trial import Trial
 from hermesd.policy.curve import convergence
-from hermesd.policy.hermes import Hermes
+from hermesd.policy.published.hermes import Hermes
 from tests.policy.trials import losses, on_device, trained, trial
 
 FACTS = Facts()

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from hermesd.cli import REFUSED, app
 from hermesd.core.commands import Launch
+from hermesd.core.decide.scheduler import Scheduler
 from hermesd.core.events import NodeJoined, PolicyFailed, Submitted
 from hermesd.core.model import (
     Device,
@@ -29,15 +30,13 @@ from hermesd.core.model import (
 )
 from hermesd.core.placement import make_placement
 from hermesd.core.policy import BadSetting, Claim, Facts, Following, Planning, Score, View
-from hermesd.core.scheduler import Scheduler
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.policy import SHIPPED, make_policy
-from hermesd.policy.asha import Asha
-from hermesd.policy.contract import BrokenPromise
+from hermesd.policy.check import faults
 from hermesd.policy.fifo import Fifo
-from hermesd.policy.installed import GROUP, Registry, guarded
-from hermesd.policy.trying import faults
+from hermesd.policy.plugin import GROUP, BrokenPromise, Registry, guarded
+from hermesd.policy.published.asha import Asha
 from tests.installed_policies import lucky_policies
 from tests.policy.trials import mixed_bag, trained, trial, view
 

@@ -9,19 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermesd.core.history import Use
 from hermesd.core.losses import chunked, extend
 from hermesd.core.model import Phase
 from hermesd.core.policy import Facts, Following
-from hermesd.core.trial import Trial
+from hermesd.core.trial import Trial, Use
 from hermesd.policy import POLICIES
-from hermesd.policy.asha import Asha
-from hermesd.policy.flowcon import FlowCon
 from hermesd.policy.guided import Guided
-from hermesd.policy.hyperband import Hyperband
-from hermesd.policy.median import Median
-from hermesd.policy.successive_halving import SuccessiveHalving
-from hermesd.policy.themis import Themis
+from hermesd.policy.published.asha import Asha
+from hermesd.policy.published.flowcon import FlowCon
+from hermesd.policy.published.hyperband import Hyperband
+from hermesd.policy.published.median import Median
+from hermesd.policy.published.successive_halving import SuccessiveHalving
+from hermesd.policy.published.themis import Themis
 from tests.policy.trials import costing, losses, on_device, trial, view
 
 TRIALS, FACTS = 9, Facts(0.1, 0.2, 0.1)

@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from hermesd.core.line import Entry, Line
+from hermesd.core.decide.queue import Entry, Line
 from hermesd.core.model import Quantum
 from hermesd.core.trial import Trial
-from hermesd.policy.median import Median, average, lowest, median_without
+from hermesd.policy.published.median import Median, average, lowest, median_without
 from tests.policy.trials import finished, on_device, trained, trial, view
 
 # Looked at after 10 steps of 100, then at 20, 30, ...

@@ -9,7 +9,7 @@ import pytest
 from hermesd.core.losses import Chunk
 from hermesd.core.trial import Trial
 from hermesd.policy.curve import InverseFit, fit_inverse
-from hermesd.policy.optimus_width1 import OptimusWidth1, settles_at, without_outliers
+from hermesd.policy.published.optimus_width1 import OptimusWidth1, settles_at, without_outliers
 from tests.policy.trials import curve, trained, trial
 
 POLICY = OptimusWidth1()

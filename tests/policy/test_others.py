@@ -10,8 +10,8 @@ from hermesd.core.model import Quantum
 from hermesd.core.policy import Facts
 from hermesd.policy.curve import InverseFit, fit_inverse
 from hermesd.policy.fifo import Fifo
+from hermesd.policy.published.slaq import Slaq, predicted_reduction
 from hermesd.policy.round_robin import RoundRobin
-from hermesd.policy.slaq import Slaq, predicted_reduction
 from tests.policy.trials import curve, losses, on_device, trained, trial
 
 

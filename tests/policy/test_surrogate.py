@@ -11,7 +11,7 @@ import pytest
 
 from hermesd.core.model import Scalar, Stage
 from hermesd.core.trial import Trial
-from hermesd.policy.surrogate import Floats, Process, positions
+from hermesd.policy.guided import Floats, Process, positions
 from tests.policy.trials import trial
 
 

@@ -6,10 +6,9 @@ import math
 
 import pytest
 
-from hermesd.core.history import Use
 from hermesd.core.model import Quantum
-from hermesd.core.trial import Trial
-from hermesd.policy.themis import Themis, alone_seconds, rho
+from hermesd.core.trial import Trial, Use
+from hermesd.policy.published.themis import Themis, alone_seconds, rho
 from tests.policy.trials import on_device, trained, trial, view
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from hermesd.core.history import Use
 from hermesd.core.model import Quantum
 from hermesd.core.policy import Facts
-from hermesd.core.trial import Trial
-from hermesd.policy.tiresias import Tiresias, gittins
+from hermesd.core.trial import Trial, Use
+from hermesd.policy.published.tiresias import Tiresias, gittins
 from tests.policy.trials import on_device, trained, trial
 
 FACTS = Facts()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hermesd.policy.rehearsal import (
+from hermesd.policy.check import (
     costing,
     curve,
     finished,

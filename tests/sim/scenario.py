@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
 
+from hermesd.core.decide.scheduler import LeaseTerms
 from hermesd.core.events import Submitted
 from hermesd.core.model import (
     Device,
@@ -15,6 +16,7 @@ from hermesd.core.model import (
     Goal,
     MetricMode,
     Plugin,
+    Pool,
     Program,
     Stage,
     StopRule,
@@ -23,14 +25,12 @@ from hermesd.core.model import (
     TrialId,
     TrialSpec,
 )
-from hermesd.core.node_machine import NodeTerms
-from hermesd.core.pools import Pool
-from hermesd.core.scheduler import LeaseTerms
-from hermesd.sim.box import Box, Work
-from hermesd.sim.curves import Recording
-from hermesd.sim.faults import NONE, Faults
-from hermesd.sim.storm import Storm
-from hermesd.sim.world import World
+from hermesd.core.node.machine import NodeTerms
+from hermesd.sim.cluster.curves import Recording
+from hermesd.sim.cluster.faults import NONE, Faults
+from hermesd.sim.cluster.node import Box, Work
+from hermesd.sim.cluster.storm import Storm
+from hermesd.sim.cluster.world import World
 
 LEASE = LeaseTerms(lease_seconds=30.0, grace_seconds=10.0, margin_seconds=5.0)
 POLICIES = [

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from hermesd.core.model import RunId
-from hermesd.sim.agenda import Agenda
-from hermesd.sim.disk import Folder
-from hermesd.sim.ground import Broken, Ground
+from hermesd.sim.cluster.agenda import Agenda
+from hermesd.sim.cluster.disk import Folder
+from hermesd.sim.cluster.ground import Broken, Ground
 
 ONE, AGAIN, OTHER = RunId("s/0", 1), RunId("s/0", 2), RunId("s/1", 1)
 

@@ -13,12 +13,12 @@ import pytest
 from hermesd.core.commands import WriteDown
 from hermesd.core.events import Submitted
 from hermesd.core.model import Device, Fidelity, Phase, Plugin, Stage, Tier, TrialSpec
-from hermesd.core.node_machine import NodeTerms
-from hermesd.sim.box import Box, Work
-from hermesd.sim.curves import Recording
-from hermesd.sim.faults import NONE
-from hermesd.sim.pace import SAVE_SECONDS
-from hermesd.sim.world import World
+from hermesd.core.node.machine import NodeTerms
+from hermesd.sim.cluster.curves import Recording
+from hermesd.sim.cluster.faults import NONE
+from hermesd.sim.cluster.host import SAVE_SECONDS
+from hermesd.sim.cluster.node import Box, Work
+from hermesd.sim.cluster.world import World
 from tests.sim.scenario import LEASE, _study
 
 SHARES = {"fast": 0.6, "slow": 0.25}

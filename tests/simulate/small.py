@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from hermesd.core.model import Plugin
-from hermesd.simulate.curves import Floats, Job, Switch
-from hermesd.simulate.drive import Drive, Outcome
-from hermesd.simulate.orders import Goal, Order
+from hermesd.sim.curves import Floats, Job, Switch
+from hermesd.sim.drive import Drive, Outcome
+from hermesd.sim.orders import Goal, Order
 
 # The worked example of these tests: one device, a switch of 1 s (0.36 s to leave, 0.64 s to
 # start), iterations of 1 s, no smoothing. Only the second trial reaches the goal, at its step 2.

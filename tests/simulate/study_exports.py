@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from hermesd.core.events import RunStarted
-from hermesd.core.history import Use
 from hermesd.core.model import RunId, Stage, Study, TrialSpec
-from hermesd.core.trial import Trial
+from hermesd.core.trial import Trial, Use
 from hermesd.record import Entry, Form, encode
 
 STUDY: Form[Study] = Form(Study)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from hermesd.refusal import Refused
-from hermesd.simulate.curves import Switch, smoothed
-from hermesd.simulate.reading import read
+from hermesd.sim.compare import read
+from hermesd.sim.curves import Switch, smoothed
 from tests.simulate.small import trainings
 
 

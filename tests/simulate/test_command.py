@@ -17,8 +17,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from hermesd.cli import app
-from hermesd.simulate.compare import Recorded, Scene, cases_of, compare
-from hermesd.simulate.contenders import contenders
+from hermesd.sim.compare import Recorded, Scene, cases_of, compare
+from hermesd.sim.contenders import contenders
 from tests.simulate.small import trainings
 
 COMPARED = {"mean", "ratio", "median", "p10", "p90", "won", "bound_share"}
@@ -285,7 +285,7 @@ def test_files_of_one_name_have_charts_of_their_own(file: Path, tmp_path: Path) 
 
 
 def test_charts_are_called_by_stems_and_by_paths_where_these_agree() -> None:
-    from hermesd.simulate.charts import stems
+    from hermesd.sim.charts import stems
 
     assert stems(["a.b", "spirals.npz", "../d2/spirals.npz", "d2-spirals", "d2/spirals.npz"]) == {
         "a.b": "a.b",
@@ -317,7 +317,7 @@ def test_charts_need_a_folder_that_can_be_written_to(file: Path) -> None:
 def test_the_folder_of_charts_is_tried_before_the_simulation(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hermesd.simulate.command.compare", None)  # would raise TypeError
+    monkeypatch.setattr("hermesd.sim.comparison.compare", None)  # would raise TypeError
     assert hermesd(file, "--policy", "fifo", "--charts", file).exit_code == 2
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from hermesd.config.policy_line import label_of
 from hermesd.core.model import Plugin
 from hermesd.refusal import Refused
-from hermesd.simulate.contenders import FIFO, contenders
-from hermesd.spelling import label_of
+from hermesd.sim.contenders import FIFO, contenders
 
 
 def test_policies_and_settings_share_the_comma() -> None:

@@ -10,10 +10,10 @@ import pytest
 from hermesd.core.model import Plugin, Quantum
 from hermesd.core.policy import Claim, Policy
 from hermesd.policy.fifo import Fifo
-from hermesd.simulate.bound import bound_of, check
-from hermesd.simulate.curves import Passes
-from hermesd.simulate.drive import Drive, Outcome, Stalled
-from hermesd.simulate.figures import figures_of
+from hermesd.sim.bound import bound_of, check
+from hermesd.sim.curves import Passes
+from hermesd.sim.drive import Drive, Outcome, Stalled
+from hermesd.sim.figures import figures_of
 from tests.simulate.small import EXAMPLE, SLOW, STEEP, job, order, play
 
 

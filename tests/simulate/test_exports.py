@@ -12,19 +12,18 @@ from typer.testing import CliRunner
 
 from hermesd.cli import app
 from hermesd.core.events import Reported
-from hermesd.core.history import SwitchCost
 from hermesd.core.model import Goal, Plugin, Quantum, RunId, StopRule, Tier
 from hermesd.core.policy import Facts, Score
-from hermesd.core.trial import Trial
+from hermesd.core.trial import SwitchCost, Trial
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.refusal import Refused
-from hermesd.simulate.bound import bound_of, check
-from hermesd.simulate.curves import Switch
-from hermesd.simulate.drive import Drive
-from hermesd.simulate.exports import open_export
-from hermesd.simulate.figures import figures_of
-from hermesd.simulate.orders import ALL, draw, goal_of
-from hermesd.simulate.reading import read
+from hermesd.sim.bound import bound_of, check
+from hermesd.sim.compare import read
+from hermesd.sim.curves import Switch
+from hermesd.sim.drive import Drive
+from hermesd.sim.exports import open_export
+from hermesd.sim.figures import figures_of
+from hermesd.sim.orders import ALL, draw, goal_of
 from tests.core.playbook import study
 from tests.head.heads import Node, world
 from tests.simulate.small import trainings

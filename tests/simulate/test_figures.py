@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from hermesd.core.model import Plugin
 from hermesd.policy import SHIPPED
-from hermesd.simulate.bound import Beaten, bound_of, check, shortest_first
-from hermesd.simulate.curves import Curves, Job, Switch
-from hermesd.simulate.figures import Figures, effort_of, figures_of, top_places
-from hermesd.simulate.orders import ALL, draw, goal_of
+from hermesd.sim.bound import Beaten, bound_of, check, shortest_first
+from hermesd.sim.curves import Curves, Job, Switch
+from hermesd.sim.figures import Figures, effort_of, figures_of, top_places
+from hermesd.sim.orders import ALL, draw, goal_of
 from tests.simulate.small import EXAMPLE, SLOW, STEEP, order, play
 
 TURNS = Plugin("round_robin", (("quantum_seconds", 2.0),))

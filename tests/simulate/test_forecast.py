@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 from hermesd.cli import app
 from hermesd.core.model import Plugin
 from hermesd.refusal import Refused
-from hermesd.simulate.contenders import contenders
-from hermesd.simulate.curves import Curves, Switch
-from hermesd.simulate.exports import open_export
-from hermesd.simulate.forecast import Span, drawn, first_good, forecast
+from hermesd.sim.contenders import contenders
+from hermesd.sim.curves import Curves, Switch
+from hermesd.sim.exports import open_export
+from hermesd.sim.forecast import Span, drawn, first_good, forecast
 from tests.simulate.small import EXAMPLE, job, play
 from tests.simulate.test_replay import CURVES as RAN
 from tests.simulate.test_replay import ran

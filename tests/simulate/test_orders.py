@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from hermesd.refusal import Refused
-from hermesd.simulate.curves import Curves, Switch
-from hermesd.simulate.orders import ALL, draw, goal_of, good_jobs
+from hermesd.sim.curves import Curves, Switch
+from hermesd.sim.orders import ALL, draw, goal_of, good_jobs
 from tests.simulate.small import job
 
 

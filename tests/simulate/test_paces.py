@@ -9,8 +9,8 @@ import pytest
 
 from hermesd.core.events import Reported, RunCompleted
 from hermesd.core.model import RunId
-from hermesd.simulate.curves import Job, Switch
-from hermesd.simulate.reading import read
+from hermesd.sim.compare import read
+from hermesd.sim.curves import Job, Switch
 from tests.core.playbook import study
 from tests.simulate.study_exports import entry, exported, points, trial, with_stages
 

@@ -17,10 +17,9 @@ from hermesd.cli import app
 from hermesd.core.commands import Launch
 from hermesd.core.events import PolicyFailed, Reported, RunCompleted, RunSuspended
 from hermesd.core.model import Goal, Phase, Plugin, Quantum, RunId, Tier
-from hermesd.simulate.contenders import contenders
-from hermesd.simulate.exports import open_export
-from hermesd.simulate.past import devices_of, happened
-from hermesd.simulate.replay import replay
+from hermesd.sim.contenders import contenders
+from hermesd.sim.exports import open_export
+from hermesd.sim.replay import devices_of, happened, replay
 from tests.core.playbook import study
 from tests.installed_policies import lucky_policies
 from tests.simulate.study_exports import entry, exported, points, started, trial, with_stages

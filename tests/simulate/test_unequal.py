@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 from hermesd.cli import app
 from hermesd.core.model import Plugin
 from hermesd.policy import SHIPPED
-from hermesd.simulate.bound import bound_of, check, shared, shortest_first
-from hermesd.simulate.curves import Job, Switch
-from hermesd.simulate.drive import Drive, Outcome
-from hermesd.simulate.figures import figures_of
-from hermesd.simulate.orders import Goal, Order
+from hermesd.sim.bound import bound_of, check, shared, shortest_first
+from hermesd.sim.curves import Job, Switch
+from hermesd.sim.drive import Drive, Outcome
+from hermesd.sim.figures import figures_of
+from hermesd.sim.orders import Goal, Order
 from tests.simulate.small import EXAMPLE, order, trainings
 
 LENGTHS = st.lists(st.floats(0.1, 10), min_size=1, max_size=5)

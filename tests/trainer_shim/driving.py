@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from trainer_shim import wire
+from trainer_shim.channel import frames
 
 ROOT = Path(__file__).resolve().parents[2]
 Event = dict[str, Any]
@@ -88,7 +88,7 @@ class Trial:
                 self.daemon.close()
                 assert self.process is None or self.process.poll() is None, "the host died"
         self.send("attach", after=after)
-        answer = wire.receive(self.daemon)
+        answer = frames.receive(self.daemon)
         assert answer is not None
         assert answer["kind"] == "attached"
         self.attached = answer
@@ -104,7 +104,7 @@ class Trial:
     def send(self, kind: str, **fields: Any) -> None:
         """One request, with the current attempt."""
         assert self.daemon is not None
-        wire.send(self.daemon, {"kind": kind, "attempt": self.attempt, **fields})
+        frames.send(self.daemon, {"kind": kind, "attempt": self.attempt, **fields})
 
     def start(self, restore: str | None = None, limit: int | None = None) -> None:
         """The next attempt, in a new training process."""
@@ -124,7 +124,7 @@ class Trial:
         """The next event of one of these kinds, keeping those before it."""
         assert self.daemon is not None
         while True:
-            event = wire.receive(self.daemon)
+            event = frames.receive(self.daemon)
             assert event is not None, f"the host went away waiting for {kinds}: {self.output}"
             self.events.append(event)
             if event["kind"] in kinds:
@@ -136,7 +136,7 @@ class Trial:
         """End the host, and with it the process."""
         if self.daemon is not None:
             self.send("quit")
-            while wire.receive(self.daemon) is not None:
+            while frames.receive(self.daemon) is not None:
                 pass
             self.detach()
         if self.process is not None:
@@ -166,7 +166,7 @@ class Zygote:
     end all that are below the test's own."""
 
     def __init__(self, path: Path, preload: str = "") -> None:
-        command = [sys.executable, "-m", "trainer_shim.zygote", str(path)]
+        command = [sys.executable, "-m", "trainer_shim.host.zygote", str(path)]
         if preload:
             command += ["--preload", preload]
         orphan = ["/bin/sh", "-c", '"$@" >&2 & echo $!', "sh", *command]
@@ -185,8 +185,8 @@ class Zygote:
 
     def spawn(self, spec: Path) -> Event:
         """Ask for a host."""
-        wire.send(self.control, {"kind": "spawn", "spec": str(spec)})
-        answer = wire.receive(self.control)
+        frames.send(self.control, {"kind": "spawn", "spec": str(spec)})
+        answer = frames.receive(self.control)
         assert answer is not None
         return answer
 

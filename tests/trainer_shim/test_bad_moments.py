@@ -13,7 +13,7 @@ import pytest
 from tests.trainer_shim.conftest import MakeTrial
 from tests.trainer_shim.driving import Trial
 from tests.trainer_shim.test_host import FOREVER, LOOP, expected
-from trainer_shim import snapshot
+from trainer_shim import checkpoint_dir
 
 
 def is_there(path: Path) -> None:
@@ -78,7 +78,7 @@ def test_kill_9_during_a_save_leaves_the_checkpoint_before_it(make_trial: MakeTr
     trial.attach(after=trial.events[-1]["seq"])
     os.kill(trial.attached["worker_pid"], signal.SIGKILL)
     assert trial.until("failed")["error_kind"] == "killed"
-    newest = snapshot.newest_verified(str(trial.checkpoints))
+    newest = checkpoint_dir.newest_verified(str(trial.checkpoints))
     assert newest is not None
     assert newest["path"] == before, "what was half written does not count"
     (work / "never").touch()
@@ -108,7 +108,7 @@ def test_kill_9_after_a_save_leaves_the_points_of_every_step_before_it(
     trial.until("attached")
     (work / "go").touch()
     path = trial.until("checkpointed")["path"]
-    assert snapshot.verify(path)["step"] == 6
+    assert checkpoint_dir.verify(path)["step"] == 6
     trial.attach()
     os.kill(trial.attached["worker_pid" if victim == "trainer" else "host_pid"], signal.SIGKILL)
     if victim == "trainer":
@@ -171,7 +171,7 @@ def test_a_disk_that_is_full_in_a_save_costs_the_save_alone(
         trial.resume()
         trial.until("completed", "failed")
         assert trial.losses() == expected(10)
-    newest = snapshot.newest_verified(str(trial.checkpoints))
+    newest = checkpoint_dir.newest_verified(str(trial.checkpoints))
     assert newest is not None
     assert newest["path"] == before
     assert list(trial.checkpoints.iterdir()) == [Path(before)], "the room is free again"

@@ -7,8 +7,9 @@ import resource
 from pathlib import Path
 from typing import Any
 
-from trainer_shim import report, wire
-from trainer_shim.events import MAX_REPORTS_WAITING, EventLog
+from trainer_shim import reporting
+from trainer_shim.channel import frames
+from trainer_shim.host.event_log import MAX_REPORTS_WAITING, EventLog
 
 
 def reported(first: int, last: int, points: int = 1, width: int = 1) -> dict[str, Any]:
@@ -19,7 +20,7 @@ def reported(first: int, last: int, points: int = 1, width: int = 1) -> dict[str
         "last_step": last,
         "count": last - first + 1,
         "points": listed,
-        "signal": report.summarise(losses),
+        "signal": reporting.summarise(losses),
         "busy_seconds": 1.0,
         "examples": 8,
         "memory_bytes": 100 + last,
@@ -46,11 +47,11 @@ def on_disk(folder: Path) -> list[dict[str, Any]]:
 
 def test_a_checkpoint_is_named_after_the_reports_that_it_rests_on(tmp_path: Path) -> None:
     log = EventLog(str(tmp_path / "events.jsonl"))
-    report = log.append("reported", 1, **reported(1, 9))
+    reporting = log.append("reported", 1, **reported(1, 9))
     log.write_down(1, "a1-s9")
     log.write_down(1, "a1-s9b")
     names = [{"kind": "saving", "attempt": 1, "id": id} for id in ("a1-s9", "a1-s9b")]
-    assert on_disk(tmp_path) == [report, *names], "no report is there twice"
+    assert on_disk(tmp_path) == [reporting, *names], "no report is there twice"
     log.close()
 
 
@@ -131,5 +132,5 @@ def test_reports_that_would_not_fit_one_frame_stay_apart(tmp_path: Path) -> None
         log.append("reported", 1, **reported(step, step, points=60, width=40))
     assert len(log.after(0)) == MAX_REPORTS_WAITING + 1
     for event in log.after(0):
-        assert wire.encode(event)
+        assert frames.encode(event)
     log.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer_shim.freeze import WorkGroup
+from trainer_shim.host.freeze import WorkGroup
 
 ROOTS = {
     "v2": [Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified")],

@@ -17,8 +17,9 @@ import pytest
 
 from tests.trainer_shim.conftest import MakeTrial
 from tests.trainer_shim.driving import Trial, Zygote, environment
-from trainer_shim import host, wire
-from trainer_shim.events import boottime
+from trainer_shim.channel import frames
+from trainer_shim.host import __main__
+from trainer_shim.host.event_log import boottime
 
 # Every step multiplies the state: one lost or repeated shows in every later loss.
 LOOP = """
@@ -320,11 +321,13 @@ def test_a_trial_that_nobody_looks_after_rests_at_a_checkpoint(
 
 def test_a_host_without_a_program_waits_for_no_daemon_for_long(make_trial: MakeTrial) -> None:
     """What its program came to is written down; nobody else would ever end the host."""
-    impatient = "import sys; from trainer_shim import host; host._EMPTY_SECONDS = 0.1"
+    impatient = (
+        "import sys; from trainer_shim.host import __main__ as host; host._EMPTY_SECONDS = 0.1"
+    )
     process = subprocess.Popen(
         [sys.executable, "-c", f"{impatient}; host.main(sys.argv[1:])", str(make_trial("").spec)],
         env={**os.environ, "PYTHONHASHSEED": "0"},
-        cwd=Path(host.__file__).parents[1],
+        cwd=Path(__main__.__file__).parents[1],
         start_new_session=True,
     )
     assert process.wait() == 0
@@ -427,7 +430,7 @@ def test_stale_doubled_and_unknown_requests_change_nothing(make_trial: MakeTrial
     trial.attempt = 2
     assert trial.daemon is not None
     doubled = ({"kind": "resume", "attempt": 2, "limit_step": limit} for limit in (9, 20))
-    trial.daemon.sendall(b"".join(map(wire.encode, doubled)))  # the first one counts
+    trial.daemon.sendall(b"".join(map(frames.encode, doubled)))  # the first one counts
     trial.send("no-such-request")
     trial.attempt = 1
     trial.send("kill")  # of an attempt that is over

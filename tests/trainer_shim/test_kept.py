@@ -15,8 +15,8 @@ import pytest
 from tests.trainer_shim.conftest import MakeTrial
 from tests.trainer_shim.driving import Trial, Zygote, environment
 from tests.trainer_shim.suspending import QUIET, fidelity, suspend
-from trainer_shim import kept, writers
-from trainer_shim.found import Found
+from trainer_shim.rerun import open_writers, workdir_rollback
+from trainer_shim.rerun.workdir_baseline import Found
 
 # All that a beginning does to files, and a training that writes to them.
 PROGRAM = """
@@ -181,8 +181,10 @@ def test_files_elsewhere_are_the_programs_own(tmp_path: Path) -> None:
     (work / "log").write_text("rows")
     checkpoint = tmp_path / "checkpoint"
     checkpoint.mkdir()
-    (checkpoint / kept.NAME).write_text(json.dumps({"logs": {"log": [2, 2]}, "folders": []}))
-    looked_after = kept.Files(str(work), str(tmp_path / "kept"))
+    (checkpoint / workdir_rollback.NAME).write_text(
+        json.dumps({"logs": {"log": [2, 2]}, "folders": []})
+    )
+    looked_after = workdir_rollback.Files(str(work), str(tmp_path / "kept"))
     with pytest.MonkeyPatch.context() as patch:
         for owner, name in ((os, "mkdir"), (os, "open"), (builtins, "open"), (io, "open")):
             patch.setattr(owner, name, getattr(owner, name))  # what is hooked for good is unhooked
@@ -204,8 +206,10 @@ def test_a_file_that_another_thread_closes_meanwhile(tmp_path: Path, is_taken: b
     work, checkpoint = tmp_path / "work", tmp_path / "checkpoint"
     work.mkdir()
     checkpoint.mkdir()
-    (checkpoint / kept.NAME).write_text(json.dumps({"logs": {"log": [2, 2]}, "folders": []}))
-    looked_after = kept.Files(str(work), str(tmp_path / "kept"))
+    (checkpoint / workdir_rollback.NAME).write_text(
+        json.dumps({"logs": {"log": [2, 2]}, "folders": []})
+    )
+    looked_after = workdir_rollback.Files(str(work), str(tmp_path / "kept"))
     saved = os.open(work / "saved", os.O_WRONLY | os.O_CREAT)
     other = tmp_path / "other"
     other.write_text("other")
@@ -221,7 +225,7 @@ def test_a_file_that_another_thread_closes_meanwhile(tmp_path: Path, is_taken: b
 
     def path_of(fd: int) -> str:
         with contextlib.suppress(OSError):
-            return writers.path_of(fd)
+            return open_writers.path_of(fd)
         return ""
 
     with pytest.MonkeyPatch.context() as patch:
@@ -242,8 +246,8 @@ def test_a_file_that_another_thread_closes_meanwhile(tmp_path: Path, is_taken: b
 def test_files_opened_before_the_freeze_are_flushed_too(tmp_path: Path) -> None:
     log = open(tmp_path / "log", "w")  # noqa: SIM115
     log.write("kept back")
-    writers.freeze()
-    found = writers.flush(str(tmp_path))
+    open_writers.freeze()
+    found = open_writers.flush(str(tmp_path))
     assert found == {log.fileno(): str(tmp_path / "log")}
     assert (tmp_path / "log").read_text() == "kept back"
     log.close()

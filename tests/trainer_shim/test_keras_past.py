@@ -11,7 +11,7 @@ import pytest
 from tests.trainer_shim import keras_programs as programs
 from tests.trainer_shim.driving import Event, Trial, Zygote, ending
 from tests.trainer_shim.suspending import Runs, fidelity, outcome, suspend
-from trainer_shim import snapshot
+from trainer_shim import checkpoint_dir
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(300)]
 
@@ -71,7 +71,7 @@ def test_a_fit_before_the_last_is_not_extended_and_nothing_is_lost(
         "fit 1 is asked for 2 epochs, at the checkpoint it was for 1; it cannot be trained "
         "further, since a later fit began from where it had ended"
     )
-    assert snapshot.newest_verified(str(trial.checkpoints)) == end
+    assert checkpoint_dir.newest_verified(str(trial.checkpoints)) == end
 
 
 _MANY = """
@@ -103,7 +103,7 @@ def test_what_ended_fits_came_to_is_written_once(zygote: Zygote, tmp_path: Path)
                 assert (end / name).exists()
                 assert number == 4 or len(found) > 2, name
                 assert len(set(found)) == 1, name
-        assert snapshot.verify(str(end))["step"] == 5 * steps
+        assert checkpoint_dir.verify(str(end))["step"] == 5 * steps
 
 
 def test_many_small_fits_are_saved_now_and_then_and_at_the_end(
@@ -118,7 +118,7 @@ def test_many_small_fits_are_saved_now_and_then_and_at_the_end(
         undisturbed = outcome(trial)
         assert len(list(trial.checkpoints.iterdir())) < 20
         assert (end / "model.keras").exists()
-        assert snapshot.verify(str(end))["step"] == max(undisturbed[0])
+        assert checkpoint_dir.verify(str(end))["step"] == max(undisturbed[0])
     with runs.trial("again") as trial:
         trial.start(restore=str(end))
         trial.until("completed")

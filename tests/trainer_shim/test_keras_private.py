@@ -16,7 +16,7 @@ pytestmark = pytest.mark.tensorflow
 # Where there is Hermes, it lacks a name before Keras is imported.
 PLAIN = """
 try:
-    from trainer_shim.adapters import keras_private
+    from trainer_shim.adapters.keras import private as keras_private
     keras_private.NAMES += (("keras", "no_such_name"),)
 except ImportError:
     pass
@@ -33,7 +33,7 @@ print("FINAL", keras.backend.backend(), history.history, model.get_weights()[0].
 
 # In a process of its own: an import of TensorFlow warns, and would stay.
 CHECK = """
-from trainer_shim.adapters import keras_private as private
+from trainer_shim.adapters.keras import private
 print(private.missing(), "/", private.untested())
 print(private.first_unused(private.OPTIONAL_USES, "keras"))
 private.USES += (("keras.src.trainers.trainer", "Trainer.__init__", "_no_such_attribute"),)

@@ -11,8 +11,8 @@ import pytest
 
 from tests.trainer_shim.conftest import MakeTrial
 from tests.trainer_shim.driving import Trial, environment
-from trainer_shim import commandline
-from trainer_shim.launch import python_arguments
+from trainer_shim.host.launch import python_arguments
+from trainer_shim.program import command_line
 
 # Each step multiplies the state; what the interpreter was told is printed once, at the start.
 PROGRAM = """
@@ -260,7 +260,7 @@ COMMAND_LINES = [
 def test_a_command_line_is_read_as_python_reads_it(
     words: str, options: list[str], program: list[str]
 ) -> None:
-    assert commandline.split(words.split()) == (options, program)
+    assert command_line.split(words.split()) == (options, program)
 
 
 def test_what_runs_in_the_hosts_own_process(tmp_path: Path, other: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 
-from trainer_shim import leaving
+from trainer_shim.program import fast_exit
 
 
 class Made:
@@ -17,7 +17,7 @@ def test_flushing_keeps_nothing_that_the_program_lets_go_of() -> None:
     seen = weakref.ref(made)
     gc.disable()
     try:
-        leaving._flush()
+        fast_exit._flush()
         del made
         assert seen() is None
     finally:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from trainer_shim.freeze import WorkGroup
+from trainer_shim.host.freeze import WorkGroup
 
 MEBIBYTE = 1 << 20
 HOLDING = """

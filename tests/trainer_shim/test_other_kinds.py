@@ -22,7 +22,7 @@ from tests.trainer_shim.suspending import Runs, fidelity, last_word, outcome, wa
 from tests.trainer_shim.test_bad_moments import is_there, saved_at
 from tests.trainer_shim.test_kept import run
 from tests.trainer_shim.test_moments import PAUSE
-from trainer_shim import snapshot
+from trainer_shim import checkpoint_dir
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -229,7 +229,7 @@ def test_kill_9_of_a_pytorch_program(warm: Zygote, tmp_path: Path, when: str) ->
             while not list(trial.checkpoints.glob("second*")):
                 pass
             _kill(trial)
-            newest = snapshot.newest_verified(str(trial.checkpoints))
+            newest = checkpoint_dir.newest_verified(str(trial.checkpoints))
             assert newest is not None
             assert newest["step"] in (5, 12)
             path = newest["path"]

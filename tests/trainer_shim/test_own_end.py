@@ -13,7 +13,7 @@ from tests.trainer_shim.driving import Event, Trial
 from tests.trainer_shim.test_bad_moments import is_there
 from tests.trainer_shim.test_host import LOOP, expected
 from tests.trainer_shim.test_supervisor import Sleeping
-from trainer_shim.events import boottime
+from trainer_shim.host.event_log import boottime
 
 STEPS = 4
 OUTCOMES = ("completed", "parked", "suspended")

@@ -10,11 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer_shim.mailbox import Mailbox
-from trainer_shim.names import MOST, Names
-from trainer_shim.report import MAX_POINTS
-from trainer_shim.reporter import Reporter
-from trainer_shim.wire import fits, receive
+from trainer_shim.channel.agent_channel import Mailbox
+from trainer_shim.channel.frames import fits, receive
+from trainer_shim.reporting import MAX_POINTS, MOST, Names, Reporter
 
 
 class Told:

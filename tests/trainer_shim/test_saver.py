@@ -8,10 +8,10 @@ import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from trainer_shim import snapshot
-from trainer_shim.mailbox import Mailbox
+from trainer_shim import checkpoint_dir
+from trainer_shim.channel.agent_channel import Mailbox
+from trainer_shim.channel.frames import receive
 from trainer_shim.saver import Saver
-from trainer_shim.wire import receive
 
 
 class Progress:
@@ -20,10 +20,10 @@ class Progress:
     def __init__(self, parts: Iterable[bytes]) -> None:
         self._parts = parts
 
-    def prepare(self, builder: snapshot.Builder) -> None:
+    def prepare(self, builder: checkpoint_dir.Builder) -> None:
         """Nothing."""
 
-    def write(self, builder: snapshot.Builder) -> None:
+    def write(self, builder: checkpoint_dir.Builder) -> None:
         """Write the parts."""
         builder.add("state", self._parts)
 
@@ -45,7 +45,7 @@ def test_a_suspend_waits_for_no_checkpoint_in_the_background(tmp_path: Path) -> 
         ("checkpointed", "suspend"),
     ]
     assert {each.name for each in tmp_path.iterdir()} == {"first", "suspend"}
-    assert snapshot.verify(str(tmp_path / "suspend"))["step"] == 2
+    assert checkpoint_dir.verify(str(tmp_path / "suspend"))["step"] == 2
     assert lacks == [None, None], "nothing is lacking"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.trainer_shim.conftest import MakeTrial
 from tests.trainer_shim.driving import Trial
-from trainer_shim import sown
+from trainer_shim.rerun import seed_replay
 
 DRAWING = """
 import copy, importlib.util, os, pickle, random, time
@@ -206,7 +206,7 @@ for _ in range(2):
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("turns", [sown.MOST // 2, sown.MOST + 1])
+@pytest.mark.parametrize("turns", [seed_replay.MOST // 2, seed_replay.MOST + 1])
 def test_what_sets_more_seeds_than_are_kept_is_not_called_exact(
     make_trial: MakeTrial, turns: int
 ) -> None:
@@ -214,6 +214,6 @@ def test_what_sets_more_seeds_than_are_kept_is_not_called_exact(
     trial.start()
     trial.until("completed")
     (told,) = [event for event in trial.events if event["kind"] == "fidelity"][-1:]
-    many = turns > sown.MOST
+    many = turns > seed_replay.MOST
     assert told["level"] == ("exact-if-deterministic" if many else "exact")
     assert ("sets more than 10000 seeds" in told["reason"]) == many

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer_shim.conftest import MakeTrial
-from trainer_shim.output import Output
-from trainer_shim.shown import DIVIDER
+from trainer_shim.host.output import DIVIDER, Output
 
 PRINTING = """
 import os, sys

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from trainer_shim import snapshot, straight
-from trainer_shim.mailbox import Mailbox
+from trainer_shim import checkpoint_dir
+from trainer_shim.channel.agent_channel import Mailbox
+from trainer_shim.channel.frames import receive
 from trainer_shim.saver import Saver
-from trainer_shim.wire import receive
 
 MIB = 1 << 20
 BODY = os.urandom(MIB) * 21
@@ -47,7 +47,7 @@ class Calls:
 
 def written(folder: Path, is_read_soon: bool = False) -> bytes:
     """What is in the file once the parts were written."""
-    with straight.File(str(folder / "state"), is_read_soon) as file:
+    with checkpoint_dir.File(str(folder / "state"), is_read_soon) as file:
         for part in PARTS:
             file.write(part)
         file.finish()
@@ -130,7 +130,7 @@ def test_a_disk_that_fills_up_leaves_nothing_of_a_checkpoint(
         return write(fd, data[: len(data) // 2] if count == 5 else data)
 
     monkeypatch.setattr(os, "write", writing)
-    builder = snapshot.Builder(str(tmp_path), "large", is_read_soon=False)
+    builder = checkpoint_dir.Builder(str(tmp_path), "large", is_read_soon=False)
     with pytest.raises(OSError, match="full"), builder.or_nothing():
         builder.add("state", PARTS)
     assert list(tmp_path.iterdir()) == []
@@ -138,11 +138,11 @@ def test_a_disk_that_fills_up_leaves_nothing_of_a_checkpoint(
 
 @pytest.mark.parametrize("is_read_soon", [True, False])
 def test_a_checkpoint_of_many_pieces_verifies(tmp_path: Path, is_read_soon: bool) -> None:
-    builder = snapshot.Builder(str(tmp_path), "large", is_read_soon)
+    builder = checkpoint_dir.Builder(str(tmp_path), "large", is_read_soon)
     builder.add("state", PARTS)
     builder.add("empty", [])
     builder.finish({"step": 1})
-    files = snapshot.verify(str(tmp_path / "large"))["files"]
+    files = checkpoint_dir.verify(str(tmp_path / "large"))["files"]
     assert files["state"]["bytes"] == 21 * MIB + 3
     assert files["empty"]["bytes"] == 0
 
@@ -150,10 +150,10 @@ def test_a_checkpoint_of_many_pieces_verifies(tmp_path: Path, is_read_soon: bool
 class Body:
     """Progress of many pieces."""
 
-    def prepare(self, builder: snapshot.Builder) -> None:
+    def prepare(self, builder: checkpoint_dir.Builder) -> None:
         """Nothing."""
 
-    def write(self, builder: snapshot.Builder) -> None:
+    def write(self, builder: checkpoint_dir.Builder) -> None:
         """Write it."""
         builder.add("state", PARTS)
 
@@ -168,7 +168,7 @@ def test_only_what_is_written_beside_the_training_goes_past_the_cache(
         saver = Saver(Mailbox(ours), str(tmp_path), lambda why: None)
         saver.save("one", Body, {"step": 1}, wait)
         saver.join()
-        assert snapshot.verify(str(tmp_path / "one"))["step"] == 1
+        assert checkpoint_dir.verify(str(tmp_path / "one"))["step"] == 1
         message = receive(hosts)
     assert message is not None
     assert message["kind"] == "checkpointed"

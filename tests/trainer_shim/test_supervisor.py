@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from tests.trainer_shim.driving import Trial
-from trainer_shim.events import boottime
-from trainer_shim.freeze import WorkGroup
-from trainer_shim.page import Page
+from trainer_shim.channel.frames import Connection, send
+from trainer_shim.channel.page import Page
+from trainer_shim.host.event_log import boottime
+from trainer_shim.host.freeze import WorkGroup
+from trainer_shim.host.supervisor import Supervisor
+from trainer_shim.host.worker import Worker
 from trainer_shim.spec import Spec
-from trainer_shim.supervisor import Supervisor
-from trainer_shim.wire import Connection, send
-from trainer_shim.worker import Worker
 
 Told = list[dict[str, Any]]
 
@@ -230,7 +230,7 @@ def test_each_second_on_the_device_is_told_once(
     """By the program or, while that is silent, by its host; none of it is lost at the end."""
     supervisor = sleeping.supervisor
     clock = {"now": boottime(), "cpu": 10.0}
-    monkeypatch.setattr("trainer_shim.run.boottime", lambda: clock["now"])
+    monkeypatch.setattr("trainer_shim.host.run.boottime", lambda: clock["now"])
     monkeypatch.setattr(supervisor.group, "cpu_seconds", lambda: clock["cpu"])
     report = {"kind": "reported", "last_step": 3, "points": [], "count": 1}
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.tensorflow
 
 # In a process of its own: an import of TensorFlow warns, and would stay.
 CHECK = """
-from trainer_shim.adapters import tf_private as private
+from trainer_shim.adapters.tensorflow import private
 print(private.missing(), "/", private.untested())
 private.USES += (("tensorflow.python.client.session", "BaseSession.__init__", "_no_such"),)
 print(private.missing())

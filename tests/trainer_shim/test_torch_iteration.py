@@ -16,7 +16,7 @@ _HEAD = """
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
-from trainer_shim.adapters.torch_iteration import Iteration
+from trainer_shim.adapters.torch.loop import Iteration
 
 iteration = Iteration()
 original = torch.autograd.backward
@@ -104,8 +104,8 @@ assert "item" not in breaks, breaks
 
 # A loader of the program's own class may give any iterator.
 PASSES = """
-from trainer_shim.adapters.torch_beside import Beside
-from trainer_shim.adapters.torch_objects import Objects
+from trainer_shim.adapters.torch.side_iterators import Beside
+from trainer_shim.adapters.torch.objects import Objects
 
 class Slots:
     __slots__ = ("__weakref__",)

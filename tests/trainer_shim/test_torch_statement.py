@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from trainer_shim.adapters import torch_statement as statements
+from trainer_shim.adapters.torch import for_loop_bytecode
 
 
 class Source:
@@ -25,7 +25,7 @@ class Source:
         self.counters: list[Any] = []
 
     def __iter__(self) -> Source:
-        self.since = statements.collections()
+        self.since = for_loop_bytecode.collections()
         return self
 
     def __next__(self) -> int:
@@ -38,8 +38,8 @@ class Source:
 
     def _look(self, frame: types.FrameType) -> None:
         try:
-            where, self.counters = statements.statement(frame, self, self.since)
-        except statements.OtherWay as error:
+            where, self.counters = for_loop_bytecode.statement(frame, self, self.since)
+        except for_loop_bytecode.OtherWay as error:
             self.said = str(error)
         else:
             self.where = where.f_code, where.f_lasti
@@ -186,7 +186,7 @@ def test_an_enumerate_counts_on_as_if_it_had_given_more() -> None:
         def _look(self, frame: types.FrameType) -> None:
             super()._look(frame)
             for counter in self.counters:
-                statements.advance(counter, 3)
+                for_loop_bytecode.advance(counter, 3)
             self.given = 3
 
     assert [pair for pair in enumerate(Source())][3:] == [(3, 3), (4, 4), (5, 5)]  # noqa: C416
@@ -213,7 +213,7 @@ class Dropped:
 
     def __del__(self) -> None:
         assert self.where is not None
-        self.told.append(statements.is_break(sys._getframe(1), *self.where))
+        self.told.append(for_loop_bytecode.is_break(sys._getframe(1), *self.where))
 
 
 def broken_off(told: list[bool]) -> None:

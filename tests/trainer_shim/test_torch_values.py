@@ -20,12 +20,12 @@ import os, random, sys
 from collections import Counter, OrderedDict, defaultdict, deque
 import numpy as np
 import torch
-from trainer_shim.adapters.torch_pack import Packer
-from trainer_shim.adapters.torch_raw import Unplain
-from trainer_shim.adapters.torch_random import copy_random, set_random
-from trainer_shim.adapters.torch_state import OtherProgram, Snapshot, load
-from trainer_shim.adapters.torch_unpack import Unpacker
-from trainer_shim.snapshot import Builder
+from trainer_shim.adapters.torch.pack import Packer
+from trainer_shim.adapters.torch.tensor_bytes import Unplain
+from trainer_shim.adapters.torch.random import copy_random, set_random
+from trainer_shim.adapters.torch.state import OtherProgram, Snapshot, load
+from trainer_shim.adapters.torch.pack import Unpacker
+from trainer_shim.checkpoint_dir import Builder
 
 def through_a_file(tree):
     builder = Builder(sys.argv[1], "one")
@@ -164,8 +164,8 @@ assert refused([[0, 1]] * 70, longest=70) is False and refused([[0] * 70] * 70, 
 """
 
 LARGE = """
-from trainer_shim.adapters import torch_pack
-from trainer_shim.adapters.torch_large import Large
+from trainer_shim.adapters.torch import pack as torch_pack
+from trainer_shim.adapters.torch.unchanged_values import Large
 
 def packer(large):
     return Packer({}, largest=8000, longest=3, large=large)
@@ -225,8 +225,8 @@ except torch_pack.TooMuch as error:
 """
 
 LEFT = """
-from trainer_shim.adapters import torch_left
-from trainer_shim.adapters.torch_left import Left
+from trainer_shim.adapters.torch import pass_variables as torch_left
+from trainer_shim.adapters.torch.pass_variables import Left
 
 def passes(left, *values):
     records = []
@@ -340,7 +340,7 @@ def test_values(tmp_path: Path) -> None:
 
 
 CHECK = """
-from trainer_shim.adapters import torch_private as private
+from trainer_shim.adapters.torch import private
 print(private.missing(), "/", private.untested())
 print(private.first_missing(private.OPTIONAL_NAMES, "torch"))
 private.USES += (("torch.optim", "Optimizer.__init__", "no_such_attribute"),)

@@ -223,7 +223,7 @@ def test_a_finished_train_is_trained_further(zygote: Zygote, tmp_path: Path) -> 
 
 
 CHECK = """
-from trainer_shim.adapters import torch_private as private
+from trainer_shim.adapters.torch import private
 for name in "lightning.pytorch", "pytorch_lightning", private.HF_TRAINER:
     print(private.missing_of(name), "/", private.untested_of(name))
     if name != private.HF_TRAINER:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer_shim import report, wire
+from trainer_shim import reporting
+from trainer_shim.channel import frames
 
 messages = st.dictionaries(
     st.text(max_size=8), st.one_of(st.integers(-(2**53), 2**53), st.text(max_size=20)), max_size=5
@@ -18,10 +19,10 @@ messages = st.dictionaries(
 
 @given(st.lists(messages, max_size=6), st.lists(st.integers(1, 40), min_size=1, max_size=30))
 def test_a_stream_cut_anywhere_gives_the_same_messages(
-    sent: list[wire.Message], cuts: list[int]
+    sent: list[frames.Message], cuts: list[int]
 ) -> None:
-    stream = b"".join(wire.encode(message) for message in sent)
-    decoder, heard, at = wire.Decoder(), [], 0
+    stream = b"".join(frames.encode(message) for message in sent)
+    decoder, heard, at = frames.Decoder(), [], 0
     while at < len(stream):
         size = cuts[at % len(cuts)]
         heard += decoder.feed(stream[at : at + size])
@@ -35,34 +36,34 @@ def test_a_stream_cut_anywhere_gives_the_same_messages(
     ids=["too long", "not an object", "not json"],
 )
 def test_a_malformed_frame_is_refused(stream: bytes) -> None:
-    with pytest.raises(wire.FrameError):
-        wire.Decoder().feed(stream)
+    with pytest.raises(frames.FrameError):
+        frames.Decoder().feed(stream)
 
 
 def test_a_message_over_64_kib_is_refused_by_name() -> None:
-    with pytest.raises(wire.FrameError, match="'reported'"):
-        wire.encode({"kind": "reported", "points": "x" * 70_000})
+    with pytest.raises(frames.FrameError, match="'reported'"):
+        frames.encode({"kind": "reported", "points": "x" * 70_000})
 
 
 def test_blocking_ends_speak_the_same_frames() -> None:
     one, two = socket.socketpair()
     with one, two:
-        wire.send(one, {"kind": "a", "value": wire.number(float("nan"))})
+        frames.send(one, {"kind": "a", "value": frames.number(float("nan"))})
         one.close()
-        assert wire.receive(two) == {"kind": "a", "value": "nan"}
-        assert wire.receive(two) is None
+        assert frames.receive(two) == {"kind": "a", "value": "nan"}
+        assert frames.receive(two) is None
 
 
 def test_a_connection_keeps_what_the_peer_does_not_take_yet() -> None:
     one, two = socket.socketpair()
     with two:
-        connection = wire.Connection(one)
+        connection = frames.Connection(one)
         for _ in range(100):
             connection.send({"kind": "x", "text": "y" * 50_000})
         assert connection.wants_write
         heard = 0
         while heard < 100:
-            assert wire.receive(two) is not None
+            assert frames.receive(two) is not None
             heard += 1
             connection.flush()
         assert not connection.wants_write
@@ -72,12 +73,12 @@ def test_a_connection_keeps_what_the_peer_does_not_take_yet() -> None:
 @given(st.integers(0, 2000))
 def test_thinning_keeps_order_bound_and_the_last(count: int) -> None:
     points = [[step, {}] for step in range(count)]
-    thinned = report.thin(points)
-    assert len(thinned) == min(count, report.MAX_POINTS)
+    thinned = reporting.thin(points)
+    assert len(thinned) == min(count, reporting.MAX_POINTS)
     assert thinned == sorted(thinned, key=lambda point: point[0])
     assert thinned[-1:] == points[-1:]
 
 
 def test_nan_spoils_neither_extreme_of_a_signal() -> None:
-    summary = report.summarise([2.0, float("nan"), 1.0, float("inf")])
+    summary = reporting.summarise([2.0, float("nan"), 1.0, float("inf")])
     assert summary == {"count": 4, "first": 2.0, "last": "inf", "min": 1.0, "max": "inf"}

@@ -12,8 +12,8 @@ import pytest
 
 from tests.trainer_shim.conftest import MakeTrial
 from tests.trainer_shim.driving import ROOT, Zygote, environment
-from trainer_shim.cold import cold_program
-from trainer_shim.zygote import unfit
+from trainer_shim.host.warm_start_rules import cold_program
+from trainer_shim.host.zygote import unfit
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """One seed per trial, for programs that set none themselves.
 
 Rule: every process of a trial must build the same data, split and initial weights; a seed
-that the program sets is never touched, but for one that it is told again (see `sown`).
+that the program sets is never touched, but for one that it is told again (see `seed_replay`).
 TensorFlow's global seed is left unset, so operations that the program seeded draw the same
 numbers as without Hermes: only a draw that nobody seeded gets the trial's seed, at the point
 where the framework would have taken a random one.
@@ -18,9 +18,9 @@ import tempfile
 import weakref
 from typing import Any, Callable
 
-from trainer_shim import sown
 from trainer_shim.adapters import seeds_private
 from trainer_shim.agent import Agent
+from trainer_shim.rerun import seed_replay
 
 _trials: int | None = None
 _made = 0  # generators that were made, or seeded anew, without a seed
@@ -37,7 +37,7 @@ def seed_python(seed: int | None) -> None:
 
     @functools.wraps(original)
     def seeded(self: random.Random, a: Any = None, version: int = 2) -> None:
-        chosen = sown.seed("random", a)
+        chosen = seed_replay.seed("random", a)
         if chosen is None and seed is not None:
             chosen = _drawn(seed, 256)
         original(self, chosen, version)
@@ -69,7 +69,7 @@ def _tell_bits(module: Any) -> None:
     original: Callable[[Any], Any] = module._coerce_to_uint32_array
 
     def coerced(x: Any) -> Any:
-        return original(sown.seed("numpy bits", x) if isinstance(x, int) else x)
+        return original(seed_replay.seed("numpy bits", x) if isinstance(x, int) else x)
 
     module._coerce_to_uint32_array = coerced
 
@@ -84,7 +84,7 @@ def _tell_states(module: Any) -> None:
 
     class MT19937(original, metaclass=Kind):  # type: ignore[misc, valid-type]
         def _legacy_seeding(self, seed: Any) -> None:
-            super()._legacy_seeding(sown.seed("numpy state", seed))
+            super()._legacy_seeding(seed_replay.seed("numpy state", seed))
 
         def __reduce__(self) -> Any:
             make, given, *state = super().__reduce__()
@@ -136,7 +136,7 @@ def seed_tensorflow(agent: Agent) -> None:
 
     def get_seed(op_seed: Any) -> Any:
         if op_seed is not None:
-            return original(sown.seed("tensorflow operation", op_seed, early=True))
+            return original(seed_replay.seed("tensorflow operation", op_seed, early=True))
         if context.executing_eagerly():
             if context.global_seed() is None:
                 return seed, context.internal_operation_seed()
@@ -162,7 +162,7 @@ def seed_keras() -> None:
 
     @functools.wraps(original)
     def made(self: Any, seed: Any = None, *args: Any, **kwargs: Any) -> None:
-        original(self, sown.seed("keras", seed), *args, **kwargs)
+        original(self, seed_replay.seed("keras", seed), *args, **kwargs)
 
     keras.random.SeedGenerator.__init__ = made
 
@@ -173,7 +173,7 @@ def _tell_again(owner: Any, name: str, kind: str) -> None:
 
     @functools.wraps(original)
     def function(seed: Any = None, *args: Any, **kwargs: Any) -> Any:
-        return original(sown.seed(kind, seed), *args, **kwargs)
+        return original(seed_replay.seed(kind, seed), *args, **kwargs)
 
     setattr(owner, name, function)
 

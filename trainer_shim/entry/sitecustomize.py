@@ -26,10 +26,10 @@ def _run_the_users() -> None:
 def _look_for_a_trial() -> None:
     if "HERMES_CHANNEL_FD" in os.environ and sys.version_info >= (3, 9):
         try:
-            from trainer_shim import reach
+            from trainer_shim import child_interpreters
         except ImportError:
             return  # a program that has changed PYTHONPATH is not to be reached
-        reach.begin()
+        child_interpreters.begin()
 
 
 try:

@@ -1,0 +1,251 @@
+"""The arguments and flags that many commands share, with the completion of ids.
+
+Rule: the same thing has the same name, letter and help everywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+from hermesctl.errors import HermesError
+from hermesctl.render.output import Format
+from hermesctl.sdk.address import HEAD_VARIABLE
+from hermesctl.sdk.async_client import AsyncClient
+
+_COMPLETION_PATIENCE_SECONDS = 0.0
+
+
+def complete_study(incomplete: str) -> list[str]:
+    """Ids of studies that begin so; nothing where no head answers."""
+
+    async def ask() -> list[str]:
+        async with AsyncClient(patience_seconds=_COMPLETION_PATIENCE_SECONDS) as client:
+            return [s.id async for s in client.studies() if s.id.startswith(incomplete)]
+
+    return _quietly(ask)
+
+
+def complete_trial(incomplete: str) -> list[str]:
+    """Ids of trials; studies first, until there is a slash."""
+    study, slash, _ = incomplete.partition("/")
+    if not slash:
+        return [f"{found}/" for found in complete_study(incomplete)]
+
+    async def ask() -> list[str]:
+        async with AsyncClient(patience_seconds=_COMPLETION_PATIENCE_SECONDS) as client:
+            return [t.id async for t in client.trials(study) if t.id.startswith(incomplete)]
+
+    return _quietly(ask)
+
+
+def complete_policies(incomplete: str) -> list[str]:
+    """Names of policies that the head has, after the last comma."""
+    before, comma, last = incomplete.rpartition(",")
+
+    async def ask() -> list[str]:
+        async with AsyncClient(patience_seconds=_COMPLETION_PATIENCE_SECONDS) as client:
+            return list((await client.server_info()).policies)
+
+    return [f"{before}{comma}{name}" for name in _quietly(ask) if name.startswith(last)]
+
+
+def complete_node(incomplete: str) -> list[str]:
+    """Names of nodes."""
+
+    async def ask() -> list[str]:
+        async with AsyncClient(patience_seconds=_COMPLETION_PATIENCE_SECONDS) as client:
+            return [n.id for n in await client.nodes() if n.id.startswith(incomplete)]
+
+    return _quietly(ask)
+
+
+def complete_pool(incomplete: str) -> list[str]:
+    """Names of pools that have a node."""
+
+    async def ask() -> list[str]:
+        async with AsyncClient(patience_seconds=_COMPLETION_PATIENCE_SECONDS) as client:
+            return sorted({n.pool for n in await client.nodes() if n.pool.startswith(incomplete)})
+
+    return _quietly(ask)
+
+
+def _quietly(ask: Callable[[], Coroutine[None, None, list[str]]]) -> list[str]:
+    try:
+        return asyncio.run(ask())
+    except HermesError:
+        return []
+
+
+HeadOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--head",
+        metavar="ADDRESS",
+        help="HOST:PORT or name of a login (`hermesctl login`), unix:PATH, or the end of a tunnel."
+        f" Default: {HEAD_VARIABLE}, else your current login, else your own local head.",
+        show_default=False,
+        rich_help_panel="Connection",
+    ),
+]
+OutputOption: TypeAlias = Annotated[
+    Format, typer.Option("--output", "-o", help="How to print the result.")
+]
+YesOption: TypeAlias = Annotated[
+    bool, typer.Option("--yes", "-y", help="Do it without asking.", show_default=False)
+]
+PoliciesOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--policy",
+        metavar="NAME[:SETTING=VALUE],...",
+        help="Policies, with settings, as of `hermesd simulate`.",
+        autocompletion=complete_policies,
+    ),
+]
+FileToOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--to", metavar="FILE", help="Where to; default: stdout.", show_default=False),
+]
+ForceOption: TypeAlias = Annotated[
+    bool, typer.Option("--force", help="Replace what is there.", show_default=False)
+]
+GoalOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--goal",
+        metavar="minimize|maximize",
+        help="Which of its values is the best. Default: as the study says of it, else minimize.",
+        show_default=False,
+        autocompletion=lambda: ["minimize", "maximize"],
+    ),
+]
+ByOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--by",
+        metavar="last|best|smoothed",
+        help="Which value of a trial counts; smoothed, of the study's signal alone, is the mean of"
+        " its last tenth. Default: smoothed for the signal, else last.",
+        show_default=False,
+        autocompletion=lambda: ["last", "best", "smoothed"],
+    ),
+]
+StudyArgument: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="STUDY",
+        help="A study's id, or a unique prefix of it.",
+        autocompletion=complete_study,
+        show_default=False,
+    ),
+]
+LatestStudyArgument: TypeAlias = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="STUDY",
+        help="A study's id, or a unique prefix of it. Default: the newest.",
+        autocompletion=complete_study,
+        show_default=False,
+    ),
+]
+TrialArgument: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="TRIAL",
+        help="A trial, `study/17`, or a unique prefix.",
+        autocompletion=complete_trial,
+        show_default=False,
+    ),
+]
+TrialsArgument: TypeAlias = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TRIAL...",
+        help="Trials, `study/17`.",
+        autocompletion=complete_trial,
+        show_default=False,
+    ),
+]
+NodeArgument: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="NODE", help="A node's name.", autocompletion=complete_node, show_default=False
+    ),
+]
+FileArgument: TypeAlias = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="A study file (.yaml, .yml, .json) or a script (.py).",
+        show_default=False,
+    ),
+]
+GridOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--grid",
+        metavar="NAME=V,V",
+        help="An axis of the grid; repeat it.",
+        show_default=False,
+    ),
+]
+SetOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Set a key: parameters.epochs.value=5, schedule.policy=asha; repeat it.",
+        show_default=False,
+    ),
+]
+RaiseOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Raise a limit or set a parameter: stop.max_steps=2000, epochs=20; repeat it.",
+        show_default=False,
+    ),
+]
+MetricOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME[:GOAL]",
+        help="What ranks the trials, for example val_accuracy:maximize.",
+        show_default=False,
+    ),
+]
+NameOption: TypeAlias = Annotated[
+    str | None, typer.Option(help="The study's name.", show_default=False)
+]
+PoolOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        help="The pool whose nodes run it; as `node ls` has them.",
+        autocompletion=complete_pool,
+        show_default=False,
+    ),
+]
+EnvOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env",
+        metavar="NAME=VALUE",
+        help="A variable for the trials; repeat it.",
+        show_default=False,
+    ),
+]
+LocalOption: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--local",
+        help="Use your own head on this machine; start it if needed.",
+        show_default=False,
+        rich_help_panel="Connection",
+    ),
+]

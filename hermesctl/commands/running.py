@@ -1,0 +1,201 @@
+"""From a command to its exit code: runs its coroutine with a client, asks before damage.
+
+Rule: Ctrl-C is no error of anybody's; it says what goes on without us and how to look at it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import difflib
+import errno
+import os
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NoReturn, TypeAlias
+
+import typer
+from typer.core import TyperGroup, TyperOption
+
+from hermesctl.errors import ExitCode, HermesError, NotFound, Problem, UsageError
+from hermesctl.invocation import command, named_head
+from hermesctl.sdk import local as own_head
+from hermesctl.sdk.address import embedded_head, find_head
+from hermesctl.sdk.async_client import AsyncClient
+from hermesctl.sdk.records import StudyDetail, TrialState
+from hermesctl.terminal import forget_stdout, say, show_error
+from hermesctl.text import cut, printable
+from hermesctl.waiting import make_room, progress
+from hermesd.misuse import Misuse, OneLineGroup
+
+_CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+Body: TypeAlias = Callable[[AsyncClient], Awaitable[ExitCode | None]]
+
+# What `hermesctl --head X command` says for the commands that don't say it themselves.
+root_head: contextvars.ContextVar[str | None] = contextvars.ContextVar("root_head", default=None)
+
+
+def run(
+    body: Body,
+    *,
+    head: str | None,
+    local: bool = False,
+    interrupted: Callable[[], str] | None = None,
+    waiting: str = "waiting for the head",
+) -> None:
+    """Run `body` with a client and leave with its exit code.
+
+    `interrupted` says, after Ctrl-C, what is true now; `waiting` what takes so long, nothing for a
+    body that shows that itself.
+    """
+    # An empty one is no address either, and must not be taken for none: `--head "$UNSET"`.
+    named = head if head is not None else root_head.get()
+    if named is not None and local:
+        raise UsageError("--head and --local: expected one of them")
+    named_head.set(named or _head_to_name(local))
+
+    async def with_client() -> ExitCode | None:
+        client = AsyncClient(named, local=local)
+        with progress(waiting):
+            if local:
+                await own_head.start(os.environ, say=say)
+            async with client:
+                return await body(client)
+
+    try:
+        code = asyncio.run(with_client())
+    except KeyboardInterrupt:
+        if interrupted is not None:
+            say("\n" + interrupted())
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+    if code:
+        raise typer.Exit(code)
+
+
+def _head_to_name(local: bool) -> str:
+    """One's own head where `--local` meant it and a command without would find another."""
+    if not local:
+        return ""
+    own = embedded_head(os.environ).target
+    try:
+        return "" if find_head(None, os.environ).target == own else own
+    except UsageError:
+        return own
+
+
+class HermesGroup(OneLineGroup):
+    """A group whose errors are one message and a stable exit code."""
+
+    def main(self, *args: Any, **settings: Any) -> Any:
+        """Run the command line; a disk without room for what it says is one message, too."""
+        try:
+            return super().main(*args, **settings)
+        except OSError as error:
+            if error.errno not in _CANNOT_WRITE:
+                raise
+            forget_stdout()
+            show_error(UsageError(f"what was to be written: {error.strerror}"))
+            sys.exit(ExitCode.USAGE)
+
+    def refused(self, misuse: Misuse) -> NoReturn:
+        """Say what is wrong with the command line, and leave."""
+        problem = Problem(misuse.expected, misuse.name, misuse.value, misuse.nearest)
+        show_error(UsageError("", [problem]))
+        raise typer.Exit(ExitCode.USAGE)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except HermesError as error:
+            known = error
+        except UnicodeEncodeError as error:
+            # Bytes of the command line, or of a variable, that the wire has no text for.
+            known = UsageError(f"{cut(printable(error.object))}: expected text in UTF-8")
+        show_error(known)
+        raise typer.Exit(known.exit_code)
+
+
+class NounGroup(TyperGroup):
+    """A noun's commands. Without a verb it lists; an id instead of a verb shows that thing."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the verb that is meant before the arguments; `list` is what many say for `ls`."""
+        places = self._operands(args)
+        if places and args[places[0]] == "list" and "ls" in self.commands:
+            args = [*args[: places[0]], "ls", *args[places[0] + 1 :]]
+        words = [args[place] for place in places]
+        if any(a in ("--help", "-h") for a in args):
+            return super().parse_args(ctx, args)
+        if words and words[0] in self.commands:
+            verb = places[0]
+            return super().parse_args(ctx, [args[verb], *args[:verb], *args[verb + 1 :]])
+        self._refuse_misspelt(words)
+        return super().parse_args(ctx, [self._verb(words), *args])
+
+    def _operands(self, args: Sequence[str]) -> list[int]:
+        """Where `args` has what is neither an option nor the value of one."""
+        valued = {
+            name
+            for verb in self.commands.values()
+            for option in verb.params
+            if isinstance(option, TyperOption) and not option.is_flag
+            for name in option.opts
+        }
+        return [
+            place
+            for place, word in enumerate(args)
+            if not word.startswith("-") and not (place and args[place - 1] in valued)
+        ]
+
+    def _verb(self, words: Sequence[str]) -> str:
+        lists_inside = "ls" in self.commands and self.name == "trial"
+        shows = "show" in self.commands and words and not (lists_inside and "/" not in words[0])
+        return "show" if shows else "ls"
+
+    def _refuse_misspelt(self, words: Sequence[str]) -> None:
+        # `pasue digits` has two words; `digits` alone is an id.
+        near = difflib.get_close_matches(words[0], self.commands, 1, 0.7) if words[1:] else []
+        if near:
+            raise UsageError(
+                f"{self.name} {printable(words[0])}: expected one of {', '.join(self.commands)}; "
+                f"did you mean {near[0]}?"
+            )
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask; leave without having done anything unless the answer is yes.
+
+    Raises UsageError where nobody can be asked.
+    """
+    if yes:
+        return
+    if not (sys.stdin and sys.stdin.isatty()):
+        raise UsageError(f"{question} Nobody is here to ask; add --yes to do it")
+    make_room()
+    if not typer.confirm(question, err=True):
+        say("nothing was done")
+        raise typer.Exit(ExitCode.OK)
+
+
+def no_study_yet() -> str:
+    """What to say to people who look at studies before there is one."""
+    return f"there is no study yet; submit one: {command('submit study.yaml')}"
+
+
+async def chosen_study(client: AsyncClient, study: str | None) -> str:
+    """The study that is meant: the one named, or the newest."""
+    if study is not None:
+        return study
+    newest = await client.latest_study()
+    if newest is None:
+        raise NotFound(no_study_yet())
+    return newest.id
+
+
+def outcome(detail: StudyDetail) -> ExitCode:
+    """The exit code of a study that was waited for."""
+    counts = detail.study.counts
+    lost = any(counts.get(state) for state in (TrialState.FAILED, TrialState.CANCELLED))
+    return ExitCode.TRIALS_FAILED if lost else ExitCode.OK

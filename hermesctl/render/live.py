@@ -1,0 +1,366 @@
+"""Following a study on the terminal: a picture that moves, or lines where it can't.
+
+Rule: events drive what they can (the trails of the signals), one question a second to the head
+the rest; a head that is away for a while is a notice, not the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import re
+import signal
+import sys
+import termios
+import tty
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    aclosing,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
+from dataclasses import replace
+
+from rich.console import Console
+from rich.live import Live as RichLive
+
+from hermesctl.errors import HermesError, Unreachable
+from hermesctl.render.event_lines import event_line
+from hermesctl.render.failure_views import unexplained
+from hermesctl.render.live_table import SPARK_WIDTH
+from hermesctl.render.node_views import hindrances
+from hermesctl.render.views import Live, final_view, live_view, progress_line, top_view
+from hermesctl.sdk.async_client import AsyncClient
+from hermesctl.sdk.events import EventKind, Plain
+from hermesctl.sdk.records import Study, StudyDetail
+from hermesctl.terminal import say
+from hermesctl.text import last_line, one_line
+from hermesctl.waiting import is_live
+
+# --- Keys pressed while a picture moves: one at a time, without Enter, and never echoed.
+#
+# Rule: the terminal is as it was when we leave, are stopped by Ctrl-Z, or are asked to end;
+# Ctrl-C stays what it is. Without a terminal to read from, or in its background, there are no
+# keys.
+
+_KEY = re.compile(r"\x1b[\[O][0-9;]*[A-Za-z~]|.", re.DOTALL)
+_ARROWS = {"A": "up", "B": "down", "C": "right", "D": "left"}
+
+
+@contextmanager
+def pressed(tell: Callable[[str], None], leave: Callable[[], None]) -> Iterator[bool]:
+    """Call `tell` with each key, `left` or `up` for an arrow, from the running event loop, and
+    `leave` when this process is asked to end. Whether there are keys at all is what it yields."""
+    if not _is_ours():
+        yield False
+        return
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+    loop = asyncio.get_running_loop()
+
+    def read() -> None:
+        if not _is_ours():  # reading from the background would stop us
+            return
+        data = os.read(terminal, 1024)
+        if not data:
+            loop.remove_reader(terminal)
+        for key in keys_of(data.decode(errors="replace")):
+            tell(key)
+
+    def back() -> None:
+        # After Ctrl-Z: the shell has put the terminal back meanwhile.
+        if _is_ours():
+            tty.setcbreak(terminal)
+        tell("")
+
+    tty.setcbreak(terminal)
+    loop.add_reader(terminal, read)
+    loop.add_signal_handler(signal.SIGCONT, back)
+    loop.add_signal_handler(signal.SIGTERM, leave)
+    try:
+        yield True
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+        loop.remove_signal_handler(signal.SIGCONT)
+        loop.remove_reader(terminal)
+        if _is_ours():
+            termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
+
+def keys_of(text: str) -> list[str]:
+    """The keys that a terminal tells of by `text`: characters, and arrows by their names."""
+    keys = []
+    for key in _KEY.findall(text):
+        if len(key) > 1:
+            key = _ARROWS.get(key[-1], "")
+        if key and key != "\x1b":
+            keys.append(key)
+    return keys
+
+
+def _is_ours() -> bool:
+    """Whether standard input is a terminal that we may read from: one whose foreground we are in,
+    or that has none as it controls nobody."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        return False
+    try:
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    except OSError as error:
+        return error.errno == errno.ENOTTY
+
+
+_REFRESH_SECONDS = 1.0
+# Where lines are printed, they are kept: a night of training should fit a log.
+PROGRESS_SECONDS = 60.0
+# What keeps a study waiting is said soon, and once.
+HEED_SECONDS = 5.0
+# A study that is large asks for less of the head's time.
+_REFRESH_SHARE = 5
+_TRAILS_FETCHED = 64
+LEADERBOARD_LENGTH = 10
+_KEYS_HELP = """
+q       leave; the study goes on
+s ← →   sort the trials: running first, by rank, by number, by step
+↑ ↓     see those further up or down
+f       see those on a device only, or all
+p       hold the picture still, or have it go on
+?       hide these lines"""
+
+
+class Keyboard:
+    """What keys do to a live picture. `left` is set once it is to end, and `going` unless it is to
+    stand still."""
+
+    def __init__(self, live: Live) -> None:
+        self.left, self.going = asyncio.Event(), asyncio.Event()
+        self.going.set()
+        self._live = live
+        self._helps = False
+
+    def press(self, key: str) -> None:
+        """Do what a key is for; nothing for one that is for nothing."""
+        live = self._live
+        match key.lower():
+            case "q":
+                self.left.set()
+            case "s" | "right":
+                live.look = live.look.sorted_otherwise(1)
+            case "left":
+                live.look = live.look.sorted_otherwise(-1)
+            case "up" | "down":
+                by = 1 if key == "down" else -1
+                live.look = live.look.scrolled(by, live.detail.trials)
+            case "f":
+                chosen = not live.look.only_on_device
+                live.look = replace(live.look, only_on_device=chosen, first=0)
+            case "p" if self.going.is_set():
+                self.going.clear()
+            case "p":
+                self.going.set()
+            case "?":
+                self._helps = not self._helps
+            case _:
+                pass
+        self.tell()
+
+    def tell(self) -> None:
+        """Have the picture say what keys there are."""
+        look = self._live.look
+        listed = "all trials" if look.only_on_device else "running only"
+        standing = "hold still" if self.going.is_set() else "go on (held)"
+        self._live.keys = (
+            f"q leave  s sort: {look.order_name}  f {listed}  p {standing}  ? help"
+            + (_KEYS_HELP if self._helps else "")
+        )
+
+
+async def follow_to_the_end(
+    client: AsyncClient, study: str, console: Console, after: int
+) -> StudyDetail:
+    """Show a study until it has finished, then how it ended.
+
+    Without a terminal to draw on, the events after the sequence number `after` are printed as
+    lines.
+    """
+    if is_live(console):
+        await _draw(client, study, console, devices=False)
+    else:
+        await _print_lines(client, study, console, after)
+    return await show_end(client, study, console)
+
+
+async def show_end(client: AsyncClient, study: str, console: Console) -> StudyDetail:
+    """Show how a finished study ended."""
+    detail = await client.study(study)
+    best = await client.best(detail.study, LEADERBOARD_LENGTH)
+    console.print(final_view(detail, best, await said_last(client, detail)))
+    return detail
+
+
+async def said_last(client: AsyncClient, detail: StudyDetail) -> dict[str, str]:
+    """The last line printed by each trial that failed, or was not extended, without a word of
+    why."""
+    said = {}
+    for trial in unexplained(detail.trials):
+        try:
+            said[trial.id] = last_line((await client.trial(trial)).output_tail)
+        except HermesError:
+            continue  # its exit status is told then
+    return said
+
+
+async def show_top(client: AsyncClient, study: str, console: Console) -> None:
+    """Show the devices and a study until it has finished, then how it ended; once, if it can't
+    be redrawn."""
+    if is_live(console):
+        finished = (await client.study(study)).study.finished
+        if finished or await _draw(client, study, console, devices=True):
+            await show_end(client, study, console)
+        else:
+            say("the study goes on")
+        return
+    live = await _asked(client, study, None, devices=True)
+    console.print(top_view(live, console.width, 1 << 30))
+
+
+async def _print_lines(client: AsyncClient, study: str, console: Console, after: int) -> None:
+    """What `tail` prints, and every now and then how far all of it is."""
+
+    async def tell() -> None:
+        while True:
+            await asyncio.sleep(PROGRESS_SECONDS)
+            try:
+                line = progress_line(await client.study(study))
+            except HermesError:
+                continue  # the follower knows what that means
+            console.print(line, soft_wrap=True)
+
+    follow = client.follow(study, after=after, reports=False, on_gap=_say_gap)
+    plain = Plain()
+    told = await hindrances(client)  # said already, before the first line
+    async with _beside(tell()), heeded(client, study, told), aclosing(follow) as events:
+        async for event in events:
+            if plain.tells(event):
+                console.print(event_line(event), soft_wrap=True)
+
+
+def heeded(
+    client: AsyncClient, study: str, told: Sequence[str]
+) -> AbstractAsyncContextManager[None]:
+    """Say beside the body what keeps the study from running and what its author should know, as
+    soon as it is other than what was `told` already."""
+    return _beside(_heed(client, study, told))
+
+
+async def _heed(client: AsyncClient, study: str, told: Sequence[str]) -> None:
+    loop, took = asyncio.get_running_loop(), 0.0
+    while True:
+        await asyncio.sleep(max(HEED_SECONDS, _REFRESH_SHARE * took))
+        began = loop.time()
+        try:
+            found = await concerns(client, (await client.study(study)).study)
+        except HermesError:
+            continue
+        for reason in found:
+            if reason not in told:
+                say(f"note: {reason}")
+        told, took = found, loop.time() - began
+
+
+async def concerns(client: AsyncClient, study: Study) -> list[str]:
+    """What a study's author should know of it, then what keeps it from running."""
+    return [*map(one_line, study.notices), *await hindrances(client, study)]
+
+
+async def _draw(client: AsyncClient, study: str, console: Console, *, devices: bool) -> bool:
+    """Whether the study has finished: with `devices` there are keys, one of which leaves it."""
+    live = await _asked(client, study, None, devices)
+    await _fetch_trails(client, live)
+    keyboard, finished = Keyboard(live), False
+
+    def picture() -> None:
+        view = top_view if devices else live_view
+        screen.update(view(live, console.width, console.height), refresh=True)
+
+    def gap(error: Unreachable) -> None:
+        live.notice = f"reconnecting, the trials go on: {str(error).splitlines()[0]}"
+        picture()
+
+    def key(name: str) -> None:
+        keyboard.press(name)
+        picture()
+
+    async def refresh() -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            try:
+                await _asked(client, study, live, devices)
+            except Unreachable as error:
+                gap(error)
+            else:
+                picture()
+            await asyncio.sleep(max(_REFRESH_SECONDS, _REFRESH_SHARE * (loop.time() - began)))
+            await keyboard.going.wait()
+
+    async def events() -> None:
+        after = live.detail.journal_sequence
+        async with aclosing(client.follow(study, after=after, on_gap=gap)) as stream:
+            async for event in stream:
+                if event.kind is EventKind.REPORTED and event.loss is not None:
+                    live.reported(event.trial, event.loss)
+        nonlocal finished
+        finished = True
+        keyboard.left.set()
+
+    with (
+        pressed(key, keyboard.left.set) if devices else nullcontext(False) as has_keys,
+        RichLive(console=console, auto_refresh=False, transient=True) as screen,
+    ):
+        if has_keys:
+            keyboard.tell()
+        picture()
+        async with _beside(refresh()), _beside(events()):
+            await keyboard.left.wait()
+    return finished
+
+
+@asynccontextmanager
+async def _beside(endless: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    """Run a coroutine beside the body, until that ends; the first error of either is raised."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(endless)
+            yield
+            task.cancel()
+    except* HermesError as errors:
+        raise errors.exceptions[0] from None
+
+
+async def _asked(client: AsyncClient, study: str, live: Live | None, devices: bool) -> Live:
+    detail = await client.study(study)
+    if live is None:
+        live = Live(detail)
+    live.detail = detail
+    live.nodes = await client.nodes() if devices else ()
+    live.notice = next(iter(await concerns(client, detail.study)), "")
+    return live
+
+
+async def _fetch_trails(client: AsyncClient, live: Live) -> None:
+    """The signals so far, so that the picture does not begin empty."""
+    for trial in live.detail.trials[:_TRAILS_FETCHED]:
+        if trial.step:
+            try:
+                curve = await client.curve(trial, max_points=SPARK_WIDTH)
+            except HermesError:
+                continue  # a picture without this trail is still right
+            for value in curve.values:
+                live.reported(trial.id, value)
+
+
+def _say_gap(error: Unreachable) -> None:
+    say(f"{str(error).splitlines()[0]}; reconnecting, the trials go on")

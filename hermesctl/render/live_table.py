@@ -1,0 +1,161 @@
+"""The trials of the live view, in a table that fits its terminal.
+
+Rule: pure. What a trial is and how far it is (trial, state, step, metric) is never shortened;
+the picture of the signal gives way first, then the signal, then the device. The parameters, by
+which people tell trials apart, get shorter before they go, and what all trials' ids begin with
+goes before them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from hermesctl.render.charts import sparkline
+from hermesctl.render.tables import (
+    cell,
+    grid,
+    params_text,
+    state_cell,
+    step_text,
+    value_text,
+    varying,
+)
+from hermesctl.sdk.records import StudyDetail, Trial
+from hermesctl.text import count, cut, number
+
+SPARK_WIDTH = 16
+# As much of the parameters goes before what else there is of a trial, and less is of no use.
+_PARAMETERS_WIDTH, _PARAMETERS_WIDTH_MIN = 34, 20
+_METRIC_NAME_LENGTH = 20
+_NAME_LENGTHS = (12, 8, 6, 4, 3)
+_GAP = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What of the trials is shown: which, in what order, from the `first` on."""
+
+    order: int = 0
+    only_on_device: bool = False
+    first: int = 0
+
+    @property
+    def order_name(self) -> str:
+        """By what the trials are sorted."""
+        return list(_ORDERS)[self.order]
+
+    def sorted_otherwise(self, by: int) -> Look:
+        """Sorted as so many orders further on, from the top."""
+        return replace(self, order=(self.order + by) % len(_ORDERS), first=0)
+
+    def scrolled(self, by: int, trials: Sequence[Trial]) -> Look:
+        """With so many trials further down as the first; never beyond the last."""
+        last = max(0, len(self.chosen(trials)) - 1)
+        return replace(self, first=min(max(0, self.first + by), last))
+
+    def chosen(self, trials: Sequence[Trial]) -> list[Trial]:
+        """All that are shown if there is room, in order."""
+        kept = (t for t in trials if t.state.on_device or not self.only_on_device)
+        return sorted(kept, key=_ORDERS[self.order_name])
+
+
+def live_trials(
+    detail: StudyDetail,
+    trails: Mapping[str, Sequence[float]],
+    width: int,
+    room: int,
+    look: Look | None = None,
+) -> RenderableType:
+    """The first `room` trials, those on a device first unless `look` says otherwise, in `width`
+    columns.
+
+    `trails` are the newest signals of each trial.
+    """
+    look = look or Look()
+    order = look.chosen(detail.trials)[look.first :]
+    shown = order[:room]
+    metric = cut(detail.study.ranked_by, _METRIC_NAME_LENGTH)
+    names = varying(detail.trials)
+    parameters = [params_text(trial.params, names) for trial in shown]
+    columns = {
+        "trial": [cell(trial.id) for trial in shown],
+        "state": [state_cell(trial) for trial in shown],
+        "device": [cell(trial.device or "-") for trial in shown],
+        ">step": [cell(step_text(trial)) for trial in shown],
+        ">signal": [cell(number(trial.signal)) for trial in shown],
+        "": [_picture(trails.get(trial.id, ())) for trial in shown],
+        f">{metric}": [cell(number(trial.metric)) for trial in shown],
+    }
+    widths = {
+        header: max([len(header.removeprefix(">")), *(one.cell_len for one in cells)])
+        for header, cells in columns.items()
+    }
+    longest = max(map(len, parameters), default=0)
+    widths[""] = SPARK_WIDTH
+    left = width - sum(widths[each] + _GAP for each in ("trial", "state", ">step", f">{metric}"))
+    for_them = min(longest, _PARAMETERS_WIDTH, left - _GAP)
+    if for_them < min(longest, _PARAMETERS_WIDTH_MIN):
+        # The study is named above.
+        numbers = [cell(f"/{trial.number}") for trial in shown]
+        saved = widths["trial"] - max(one.cell_len for one in (*numbers, cell("trial")))
+        for_them = min(longest, _PARAMETERS_WIDTH, left + saved - _GAP)
+        if for_them >= min(longest, _PARAMETERS_WIDTH_MIN):
+            columns["trial"], left = numbers, left + saved
+        else:
+            for_them = 0
+    left -= for_them + _GAP if for_them else 0
+    # What is left is given in this order, and what has no room is left out.
+    for header in ("device", ">signal", ""):
+        needed = widths[header] + _GAP
+        if needed <= left:
+            left -= needed
+        else:
+            columns.pop(header)
+    if for_them:
+        shorter = _parameters(shown, names, for_them + left)
+        columns["parameters"] = [cell(words, "dim") for words in shorter]
+    headers = (name if name.startswith(">") else f"|{name}" for name in columns)
+    table = grid(*headers, silently=True)
+    for cells in zip(*columns.values(), strict=True):
+        table.add_row(*cells)
+    hidden = len(order) - room
+    more = [cell(f"… and {count(hidden, 'trial')} more", "dim")] if hidden > 0 else []
+    return Group(table, *more)
+
+
+def _parameters(trials: Sequence[Trial], names: Sequence[str], room: int) -> list[str]:
+    """What tells the trials apart, in so many columns: long names are cut before any value is."""
+    written: list[str] = []
+    for length in (max(map(len, names), default=0), *_NAME_LENGTHS):
+        short = {name: cut(name, length) for name in names}
+        written = [
+            " ".join(f"{short[name]}={value_text(trial.params.get(name))}" for name in names)
+            for trial in trials
+        ]
+        if max(map(len, written), default=0) <= room:
+            break
+    return [cut(words, room) for words in written]
+
+
+def _picture(trail: Sequence[float]) -> Text:
+    """As wide in every frame, however little there is to be seen."""
+    return cell(sparkline(trail, SPARK_WIDTH).ljust(SPARK_WIDTH), "blue")
+
+
+def _live_order(trial: Trial) -> tuple[bool, bool, int, int]:
+    """Those on a device first, then those that may still run, by rank."""
+    rank = trial.rank or 1 << 30
+    return (not trial.state.on_device, trial.state.final, rank, trial.number)
+
+
+_ORDERS: dict[str, Callable[[Trial], Any]] = {
+    "running first": _live_order,
+    "rank": lambda trial: (trial.rank or 1 << 30, trial.number),
+    "number": lambda trial: trial.number,
+    "step": lambda trial: (-trial.step, trial.number),
+}

@@ -1,0 +1,263 @@
+"""Records -> tables. Rule: pure; every cell is made harmless."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from rich.table import Table
+from rich.text import Text
+
+from hermesctl.render.grid import PARAMETERS, Grid
+from hermesctl.sdk.records import (
+    Checkpoint,
+    Explanation,
+    Params,
+    Study,
+    Trial,
+    TrialState,
+    ranked_by,
+)
+from hermesctl.text import cut, duration, number, one_line, percent, printable, size
+from hermesctl.yaml_text import Data
+
+STATE_STYLES = {
+    TrialState.WAITING: "dim",
+    TrialState.STARTING: "cyan",
+    TrialState.RUNNING: "green",
+    TrialState.SUSPENDING: "cyan",
+    TrialState.COMPLETED: "bold green",
+    TrialState.FAILED: "bold red",
+    TrialState.STOPPED: "yellow",
+    TrialState.CANCELLED: "yellow",
+}
+_VALUE_LENGTH = 24
+# How much of a policy's order is shown of a study of many trials.
+RUNNERS_UP = 10
+
+
+def grid(*headers: str, spared: Sequence[str] = (), silently: bool = False) -> Grid:
+    """An unboxed table, as `Grid` has it.
+
+    A header that begins with `>` is set to the right, with `=` names a hyper-parameter, with `|`
+    has cells that are never wrapped.
+    """
+    return Grid(headers, spared, silently)
+
+
+def cell(text: str, style: str = "") -> Text:
+    """A harmless cell."""
+    return Text(printable(text), style=style)
+
+
+def state_cell(trial: Trial) -> Text:
+    """Its state, `paused` where a person holds it back, and how it is kept meanwhile;
+    `stalled` if its program comes to no further step."""
+    words = "paused" if trial.paused and not trial.state.final else str(trial.state)
+    if trial.state is TrialState.WAITING and trial.kept_tier:
+        words += f" ({trial.kept_tier})"
+    if trial.stalled_since_unix_seconds is not None:
+        return Text("stalled", style="bold red")
+    return Text(words, style=STATE_STYLES[trial.state])
+
+
+def step_text(trial: Trial) -> str:
+    """`120/800`, or the step alone while the plan is unknown."""
+    return f"{trial.step}/{trial.planned_steps}" if trial.planned_steps else str(trial.step)
+
+
+def value_text(value: Data) -> str:
+    """A hyper-parameter's value, short."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list | tuple):
+        return cut("[" + ", ".join(value_text(v) for v in value) + "]", _VALUE_LENGTH)
+    return cut(str(value), _VALUE_LENGTH)
+
+
+def param_text(trial: Trial, name: str) -> str:
+    """A hyper-parameter's value, short; a dash where the trial has none of that name: others may
+    have got it when they were extended."""
+    return value_text(trial.params[name]) if name in trial.params else "-"
+
+
+def params_text(params: Params, names: Sequence[str] | None = None) -> str:
+    """`learning_rate=0.001 optimizer=adam`, of those named or of all."""
+    shown = params if names is None else {n: params[n] for n in names if n in params}
+    return " ".join(f"{name}={value_text(value)}" for name, value in shown.items())
+
+
+def varying(trials: Sequence[Trial]) -> list[str]:
+    """The hyper-parameters in which these trials differ; all of a single trial's."""
+    names = dict.fromkeys(name for trial in trials for name in trial.params)
+    if len(trials) < 2:
+        return list(names)
+    return [n for n in names if len({repr(t.params.get(n)) for t in trials}) > 1]
+
+
+def trials_table(trials: Sequence[Trial], metric: str, wide: bool) -> Grid:
+    """Trials in the given order."""
+    extra = ("fidelity", ">preempted", ">busy", ">overhead", ">memory", "reason") if wide else ()
+    names = varying(trials)
+    headers = ("trial", "state", "device", ">step", f">{metric}", ">signal")
+    spared = () if wide else ("signal", "device")
+    parameters = [f"={name}" for name in names]
+    table = grid(*headers, *parameters, *extra, spared=(*spared, PARAMETERS))
+    for trial in trials:
+        cells = [
+            cell(trial.id),
+            state_cell(trial),
+            cell(trial.device or "-"),
+            cell(step_text(trial)),
+            cell(number(trial.metric)),
+            cell(number(trial.signal)),
+            *(cell(param_text(trial, name)) for name in names),
+        ]
+        if wide:
+            cells += [
+                cell(trial.fidelity or "-"),
+                cell(str(trial.preemptions)),
+                cell(duration(trial.busy_seconds)),
+                cell(percent(trial.overhead_share)),
+                cell(size(trial.memory_bytes)),
+                cell(cut(one_line(trial.reason), 60)),
+            ]
+        table.add_row(*cells)
+    return table
+
+
+def leaderboard(trials: Sequence[Trial], metric: str, wide: bool) -> Grid:
+    """The best trials, best first."""
+    names = varying(trials)
+    extra = ("fidelity", *(("checkpoint",) if wide else ()))
+    head = (">rank", "|trial", f">{metric}", ">step", "|state")
+    parameters = [f"={name}" for name in names]
+    narrow = ("fidelity", "overhead", "preempted", PARAMETERS, "step", "state")
+    spared = (PARAMETERS,) if wide else narrow
+    table = grid(*head, *parameters, ">preempted", ">overhead", *extra, spared=spared)
+    for trial in trials:
+        cells = [
+            cell(str(trial.rank or "-")),
+            cell(trial.id, "bold" if trial.rank == 1 else ""),
+            cell(number(trial.metric)),
+            cell(step_text(trial)),
+            state_cell(trial),
+            *(cell(param_text(trial, name)) for name in names),
+            cell(str(trial.preemptions)),
+            cell(percent(trial.overhead_share)),
+            cell(trial.fidelity or "-"),
+        ]
+        if wide:
+            cells.append(cell(trial.checkpoint.id if trial.checkpoint else "-"))
+        table.add_row(*cells)
+    return table
+
+
+def studies_table(studies: Sequence[Study], wide: bool) -> Grid:
+    """Studies in the given order."""
+    owned = wide or len({study.owner for study in studies}) > 1
+    extra = ("pool", ">preempted", ">overhead", ">checkpoints") if wide else ()
+    owner = ("owner",) if owned else ()
+    headers = ("study", "submitted", "trials", "best", "best trial", "policy", *owner, *extra)
+    table = grid(*headers, spared=() if wide else ("best trial", "submitted", "policy"))
+    for study in studies:
+        cells = [
+            cell(study.id),
+            cell(moment(study.submitted_unix_seconds)),
+            cell(counts_text(study)),
+            cell(best_value(study)),
+            cell(study.best_trial or "-"),
+            cell(policy_text(study.policy_label or study.policy, study.deciding)),
+        ]
+        if owned:
+            cells.append(cell(study.owner or "-"))
+        if wide:
+            cells += [
+                cell(study.pool),
+                cell(str(study.preemptions)),
+                cell(percent(study.overhead_share)),
+                cell(size(study.checkpoint_bytes)),
+            ]
+        table.add_row(*cells)
+    return table
+
+
+def ranking_text(metric: str, goal: str, mode: str) -> str:
+    """`val_accuracy, the highest first`, and which value counts if it is not the last."""
+    order = {"minimize": "the lowest first", "maximize": "the highest first"}.get(goal, "")
+    value = "by the best value of each trial" if mode == "best" else ""
+    return ", ".join(filter(None, (printable(ranked_by(metric, mode)), order, value)))
+
+
+def policy_text(policy: str, deciding: str) -> str:
+    """What decides, and which policy should if it has failed: `fifo (asha failed)`."""
+    return f"{deciding} ({policy} failed)" if deciding else policy or "-"
+
+
+def best_value(study: Study) -> str:
+    """`val_loss 0.25`; a dash while nothing was measured."""
+    return "-" if study.best_metric is None else f"{study.ranked_by} {number(study.best_metric)}"
+
+
+def checkpoints_table(saved: Sequence[tuple[str, Checkpoint]]) -> Grid:
+    """Checkpoints with their trials, in the given order."""
+    table = grid("trial", "checkpoint", ">step", ">size", "on")
+    for trial, checkpoint in saved:
+        table.add_row(
+            cell(trial),
+            cell(checkpoint.id),
+            cell(str(checkpoint.step)),
+            cell(size(checkpoint.size_bytes)),
+            cell(", ".join(checkpoint.nodes)),
+        )
+    return table
+
+
+def counts_text(study: Study) -> str:
+    """`16: 2 running, 14 waiting`, and whether a person holds it back."""
+    parts = [f"{study.counts[s]} {_held(study, s)}" for s in TrialState if study.counts.get(s)]
+    words = f"{study.trial_count}: {', '.join(parts)}" if parts else "0"
+    # The last of them may be on its way from its device.
+    waits = study.counts.get(TrialState.WAITING)
+    return f"{words} (paused)" if study.paused and not waits else words
+
+
+def _held(study: Study, state: TrialState) -> str:
+    return "paused" if study.paused and state is TrialState.WAITING else str(state)
+
+
+def ranking_table(explanation: Explanation, wide: bool) -> Grid:
+    """The policy's present order, with the trial asked about marked: who goes first and the
+    runners-up, or all of them if `wide`."""
+    table = grid("", "trial", "state", "why")
+    for place, ranked in enumerate(explanation.ranking, start=1):
+        mine = "bold" if ranked.trial == explanation.trial else ""
+        if place > RUNNERS_UP and not wide and not mine:
+            continue
+        style = STATE_STYLES[ranked.state]
+        table.add_row(
+            cell(str(place)),
+            cell(ranked.trial, mine),
+            cell(ranked.state, style),
+            cell(ranked.words),
+        )
+    return table
+
+
+def facts_table(facts: Sequence[tuple[str, str]]) -> Table:
+    """Names and what they are, one a line."""
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, words in facts:
+        table.add_row(cell(name), cell(words))
+    return table
+
+
+def moment(unix_seconds: float | None) -> str:
+    """A time in UTC to the second; a dash for none."""
+    if not unix_seconds:
+        return "-"
+    return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

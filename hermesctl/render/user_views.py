@@ -1,0 +1,75 @@
+"""What is to be said of users: what they have, used and may have. Rule: as in tables.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hermesctl.render.grid import Grid
+from hermesctl.render.tables import cell, grid, moment
+from hermesctl.sdk.records import Member, User
+from hermesctl.text import count, duration, number, percent
+
+
+def users_table(members: Sequence[Member], users: Mapping[str, User], wide: bool) -> Grid:
+    """Nodes and people with a certificate, and everybody who has or had devices."""
+    extra = (">weight", ">fair share", ">studies") if wide else ()
+    columns = (">devices", ">unfinished", ">used", ">share", *extra)
+    spared = () if wide else ("share", "certificate ends")
+    table = grid("name", "role", *columns, "certificate ends", spared=spared)
+    known = {member.name for member in members if member.role != "node"}
+    rows = [(m.name, str(m.role), moment(m.expires_unix_seconds)) for m in members]
+    rows += [(name, "-", "-") for name in users if name not in known]
+    for name, role, ends in sorted(rows):
+        user = users.get(name) if role != "node" else None
+        cells = _shares(user, wide) if user is not None else ["-"] * len(columns)
+        table.add_row(*map(cell, (name, role, *cells, ends)))
+    return table
+
+
+def _shares(user: User, wide: bool) -> list[str]:
+    studies = _of(user.studies, user.max_studies)
+    extra = [number(user.weight), percent(user.fair_share), studies] if wide else []
+    return [
+        _of(user.devices, user.max_devices),
+        _of(user.unfinished_trials, user.max_unfinished_trials),
+        duration(user.decayed_device_seconds),
+        percent(user.share),
+        *extra,
+    ]
+
+
+def _of(have: int, most: int | None) -> str:
+    return str(have) if most is None else f"{have}/{most}"
+
+
+def user_facts(user: User, members: Sequence[Member]) -> list[tuple[str, str]]:
+    """What there is to know of one user."""
+    certificates = [
+        f"{member.role}, until {moment(member.expires_unix_seconds)}"
+        for member in members
+        if member.name == user.name and member.role != "node"
+    ]
+    half_life = duration(user.half_life_seconds)
+    return [
+        ("user", user.name),
+        ("certificate", "; ".join(certificates) or "none"),
+        ("studies", _of(user.studies, user.max_studies)),
+        ("unfinished", _quota(user.unfinished_trials, "trial", user.max_unfinished_trials)),
+        ("on", _quota(user.devices, "device", user.max_devices)),
+        (
+            "used",
+            f"{duration(user.decayed_device_seconds)} on devices, each second counting half as"
+            f" much after {half_life}",
+        ),
+        ("share", f"{percent(user.share)} of what all have used so"),
+        (
+            "fair share",
+            f"{percent(user.fair_share)}, by a weight of {number(user.weight)} beside those who"
+            " have unfinished trials",
+        ),
+    ]
+
+
+def _quota(have: int, noun: str, most: int | None) -> str:
+    limit = "no quota" if most is None else f"at most {most}"
+    return f"{count(have, noun)}, {limit}"

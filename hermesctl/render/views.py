@@ -1,0 +1,320 @@
+"""What the terminal shows of one study: its status, the live view, the end.
+
+Rule: pure, but for how a command is written; functions of records and of the room there is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from hermesctl.invocation import command
+from hermesctl.render.charts import progress_bar
+from hermesctl.render.failure_views import failed_trials
+from hermesctl.render.live_table import SPARK_WIDTH, Look, live_trials
+from hermesctl.render.node_views import devices_table
+from hermesctl.render.tables import (
+    best_value,
+    cell,
+    counts_text,
+    facts_table,
+    grid,
+    leaderboard,
+    moment,
+    params_text,
+    policy_text,
+    ranking_table,
+    value_text,
+    varying,
+)
+from hermesctl.sdk.records import Explanation, Node, Study, StudyDetail, Trial, TrialState
+from hermesctl.text import count, duration, one_line, percent, printable
+
+_NEXT_SHOWN = 5
+
+
+@dataclass(slots=True)
+class Live:
+    """What a live view is drawn from; `trails` are the newest signals of each trial."""
+
+    detail: StudyDetail
+    nodes: Sequence[Node] = ()
+    notice: str = ""
+    trails: dict[str, deque[float]] = field(default_factory=dict)
+    look: Look = field(default_factory=Look)
+    # What keys do, where there are any.
+    keys: str = ""
+
+    def reported(self, trial: str, loss: float) -> None:
+        """Remember one more value of a trial's signal."""
+        self.trails.setdefault(trial, deque(maxlen=SPARK_WIDTH)).append(loss)
+
+
+def study_progress(trials: Sequence[Trial]) -> float | None:
+    """The share of all trials' steps that is done; a trial that ended counts as whole.
+
+    None while not one trial's is known.
+    """
+    if not any(t.state.final or t.progress is not None for t in trials):
+        return None
+    return sum(1.0 if t.state.final else t.progress or 0.0 for t in trials) / len(trials)
+
+
+def status_view(detail: StudyDetail, said: Mapping[str, str]) -> RenderableType:
+    """Counts by state, best so far, estimated end, devices, overhead.
+
+    `said` is as in `failed_trials`.
+    """
+    study, trials = detail.study, detail.trials
+    facts = [
+        ("study", study.id),
+        ("submitted", moment(study.submitted_unix_seconds)),
+        ("trials", trials_text(detail)),
+        ("progress", percent(study_progress(trials))),
+        ("pool", study.pool),
+        ("policy", policy_text(study.policy_label, study.deciding)),
+        ("ranked by", " · ".join(filter(None, (study.ranked_by, study.metric_reason)))),
+        ("best so far", best_text(study, trials)),
+        ("devices", _devices_text(trials)),
+        ("device time", f"{duration(study.busy_seconds)} training"),
+        ("overhead", overhead_text(study)),
+        ("ended" if study.finished else "ends", ending_text(study)),
+    ]
+    failed = failed_trials(trials, said)
+    parts = [facts_table(facts), *notices_view(study.notices)]
+    return Group(*parts, *([Text(), *failed[:1]] if failed else []))
+
+
+def _devices_text(trials: Sequence[Trial]) -> str:
+    """Who is on which device, the devices in order: 10 after 9."""
+    used = [(t.device, t.id) for t in trials if t.device]
+    used.sort(key=lambda each: [p.zfill(9) for p in re.split(r"(\d+)", each[0])])
+    return ", ".join(f"{device}: {trial}" for device, trial in used) or "none in use"
+
+
+def notices_view(notices: Sequence[str]) -> list[RenderableType]:
+    """What the author of a study should know, a line each."""
+    return [cell(f"note: {one_line(words)}", "yellow") for words in notices]
+
+
+def others_view(studies: Sequence[Study]) -> RenderableType:
+    """Which other studies are not finished, and how each is doing."""
+    table = grid("also unfinished", "trials", "|look", spared=("look",))
+    for study in studies:
+        look = cell(command(f"status {study.id}"), "cyan")
+        table.add_row(cell(study.id), cell(counts_text(study)), look)
+    return table
+
+
+def trials_text(detail: StudyDetail) -> str:
+    """Its counts by state, and how many trials a person holds back where it is not all of them."""
+    paused = sum(t.paused and not t.state.final for t in detail.trials)
+    words = counts_text(detail.study)
+    return f"{words}; {paused} paused" if paused and not detail.study.paused else words
+
+
+def best_text(study: Study, trials: Sequence[Trial]) -> str:
+    """The best trial with its value and what it is made of."""
+    if not study.best_trial:
+        return "no metric seen yet"
+    best = next((t for t in trials if t.id == study.best_trial), None)
+    params = f"  {params_text(best.params, varying(trials))}" if best else ""
+    return f"{study.best_trial}  {best_value(study)}{params}"
+
+
+def overhead_text(study: Study) -> str:
+    """The share of device time that switching took, and how often it was done."""
+    share = percent(study.overhead_share)
+    return f"{share} ({count(study.preemptions, 'preemption')})"
+
+
+def ending_text(study: Study) -> str:
+    """When it ended, or will at the present rate; a dash where nobody knows."""
+    if study.finished:
+        return moment(study.finished_unix_seconds)
+    if study.paused:
+        return f"paused; {command(f'study resume {study.id}')}"
+    if study.remaining_seconds is None:
+        return "-"
+    return f"in about {duration(study.remaining_seconds)}"
+
+
+def live_view(live: Live, width: int, height: int) -> RenderableType:
+    """The live picture, in at most `height` lines where the trials are many."""
+    detail = live.detail
+    study, trials = detail.study, detail.trials
+    head = Text(overflow="ellipsis", no_wrap=True)
+    head.append(printable(study.id), style="bold")
+    head.append(f"  {trials_text(detail)}", style="dim")
+    done = study_progress(trials)
+    bar = Text(progress_bar(done or 0.0, max(10, min(40, width - 40))), style="green")
+    bar.append(f"  {percent(done)}  {printable(ending_text(study))}", style="not green")
+    lines: list[RenderableType] = [head, bar]
+    lines.append(live_trials(detail, live.trails, width, max(3, height - 8), live.look))
+    upcoming = [f"{printable(t)}" for t in detail.next_up[:_NEXT_SHOWN]]
+    lines.append(_line("next up", ", ".join(upcoming) or "-"))
+    lines.append(_line("best", best_text(study, trials)))
+    lines.append(_line("switching", overhead_text(study)))
+    if live.notice:
+        notice = Text(printable(live.notice), style="bold yellow")
+        notice.no_wrap, notice.overflow = True, "ellipsis"
+        lines.append(notice)
+    return Group(*lines)
+
+
+def progress_line(detail: StudyDetail) -> Text:
+    """How far a study is, in a line among those of its events."""
+    line = Text(f"{'':>17}{printable(detail.study.id):<20} ", style="dim")
+    parts = (
+        percent(study_progress(detail.trials)),
+        trials_text(detail),
+        f"best {best_text(detail.study, detail.trials)}",
+        f"ends {ending_text(detail.study)}",
+    )
+    line.append(f"{'progress':<16} {printable(' · '.join(parts))}", style="not dim")
+    return line
+
+
+def top_view(live: Live, width: int, height: int) -> RenderableType:
+    """The devices and who is on them, then the study."""
+    devices = [device for node in live.nodes for device in node.devices]
+    below = [Text(live.keys, style="dim")] if live.keys else []
+    rest = height - len(devices) - 2 - len(live.keys.splitlines())
+    study = live_view(live, width, rest)
+    return Group(devices_table(devices, live=True), Text(), study, *below)
+
+
+def final_view(
+    detail: StudyDetail, best: Sequence[Trial], said: Mapping[str, str]
+) -> RenderableType:
+    """How a study ended: the leaderboard, the best parameters, the costs, where to look.
+
+    `said` is as in `failed_trials`.
+    """
+    study = detail.study
+    parts: list[RenderableType] = [
+        Text(f"{printable(study.id)}: {counts_text(study)}", style="bold"),
+        Text(),
+        leaderboard(best, study.ranked_by, wide=False),
+        *more_trials(study, len(best)),
+        *_unmeasured(detail),
+        *notices_view(study.notices),
+        Text(),
+    ]
+    if best and best[0].metric is not None:
+        parts += [Text("best parameters", style="bold"), _params(best[0]), Text()]
+    parts += failed_trials(detail.trials, said)
+    parts.append(
+        facts_table(
+            [
+                ("preemptions", str(study.preemptions)),
+                ("switch overhead", percent(study.overhead_share)),
+                ("device time", duration(study.busy_seconds + study.overhead_seconds)),
+            ]
+        )
+    )
+    further = next_commands(study.id, best[0] if best else None, ended=True)
+    return Group(*parts, Text(), further)
+
+
+def more_trials(study: Study, shown: int) -> list[RenderableType]:
+    """How many trials a leaderboard of so many leaves out, and how to see them; nothing if none."""
+    more = study.trial_count - shown
+    if more <= 0:
+        return []
+    everyone = command(f"best {study.id} -n {study.trial_count}")
+    return [cell(f"… {more} more: {everyone}", "dim")]
+
+
+def _unmeasured(detail: StudyDetail) -> list[RenderableType]:
+    """What to do about a study that trained and reported nothing at all; nothing otherwise.
+
+    One that reported other metrics than the one it ranks has a notice of the head's.
+    """
+    trials = detail.trials
+    states = {t.state for t in trials if t.state.final}
+    # What failed, and stopped the rest before that trained, is told as such.
+    failed = TrialState.FAILED in states and TrialState.COMPLETED not in states
+    if not states or failed or any(t.metric is not None or t.metrics for t in trials):
+        return []
+    words = (
+        "no metric was seen: Hermes sees into loops of Keras, TensorFlow and PyTorch; any other"
+        " program reports by itself, trainer_shim.attach().report(step, loss=...)"
+    )
+    return [Text(), cell(words, "yellow")]
+
+
+def explanation_view(explanation: Explanation, wide: bool) -> RenderableType:
+    """Why a trial runs or waits, and the policy's order with its words: the first of it and the
+    trial, or all of it if `wide`."""
+    lines: list[RenderableType] = [cell(one_line(explanation.summary), "bold")]
+    if explanation.last_decision:
+        lines.append(cell(f"last decision: {explanation.last_decision}"))
+    lines.append(cell(f"policy: {explanation.policy}", "dim"))
+    lines += notices_view(explanation.notices)
+    for each in explanation.left_out:
+        until = f" until {moment(each.until_unix_seconds)}" if each.until_unix_seconds else ""
+        lines.append(cell(f"not on {each.place}{until}: {one_line(each.reason)}", "yellow"))
+    if explanation.ranking:
+        table = ranking_table(explanation, wide)
+        more = len(explanation.ranking) - table.row_count
+        rest = [cell(f"… and {more} more (-o wide shows all)", "dim")] if more else []
+        return Group(*lines, Text(), table, *rest)
+    return Group(*lines)
+
+
+def next_commands(study: str, best: Trial | None = None, *, ended: bool = False) -> RenderableType:
+    """Where to look further, ready to be copied; `best` is the trial to look at."""
+    study, trial = printable(study), printable(best.id if best else f"{study}/1")
+    rows = [
+        (command(f"best {study}"), "the leaderboard"),
+        (command(f"tail {'' if ended else '-f '}{study}"), "what happened"),
+        (command(f"trial show {trial}"), "one trial, with its last output"),
+    ]
+    if best is not None and (best.signal is not None or best.metrics):
+        rows += [(command(f"trial curve {trial}"), "its loss")]
+    rows += [(command(f"why {trial}"), "why it runs or waits")]
+    if best is not None and best.checkpoint is not None:
+        rows += [(command(f"checkpoint download {trial}"), "its files")]
+    if ended and best is not None and (epochs := _more_epochs(best)):
+        longer = command(f"study extend {study} --set epochs={epochs}")
+        rows += [(longer, "train on, for more epochs")]
+    if ended:
+        if best is not None and best.signal is not None:
+            replay = command(f"study replay {study}")
+            rows += [(replay, "what another policy would have made of it")]
+        everything = command(f"study export {study} --to {study}.jsonl")
+        rows += [(everything, "everything, as JSON Lines")]
+    else:
+        rows += [(command(f"study stop {study}"), "end it; the results stay")]
+    table = grid("|look further", "")
+    for line, meaning in rows:
+        table.add_row(cell(f"  {line}", "cyan"), cell(meaning, "dim"))
+    return table
+
+
+def _more_epochs(trial: Trial) -> int | str:
+    """Twice what it had; a letter for a number that is on its command line alone. Empty where it
+    has nothing to go on from, or nothing is known of epochs that it takes."""
+    if trial.checkpoint is None or not trial.framework.startswith("keras"):
+        return ""
+    epochs = trial.params.get("epochs")
+    if isinstance(epochs, int):
+        return 2 * epochs
+    return "N" if any(word.partition("=")[0] == "--epochs" for word in trial.argv) else ""
+
+
+def _params(trial: Trial) -> RenderableType:
+    return facts_table([(f"  {n}", value_text(v)) for n, v in trial.params.items()])
+
+
+def _line(name: str, words: str) -> Text:
+    text = Text(overflow="ellipsis", no_wrap=True)
+    text.append(f"{name:<10}", style="dim")
+    text.append(printable(words))
+    return text

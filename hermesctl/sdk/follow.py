@@ -1,0 +1,145 @@
+"""Streams that go on by themselves: the journal's events and a trial's output.
+
+Rule: after a break the stream is asked for again from the last thing seen, so nothing is missed
+and nothing comes twice; only a head that stays away for `reconnect_seconds` ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import TypeAlias
+
+from hermesctl.errors import Unreachable
+from hermesctl.sdk import from_wire
+from hermesctl.sdk.connection import Backoff, Connection
+from hermesctl.sdk.events import Event, EventKind
+from hermesctl.sdk.requests import asked
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+
+# As long as a lease: until then the trials themselves go on without the head.
+RECONNECT_SECONDS = 600.0
+
+OnGap: TypeAlias = Callable[[Unreachable], None]
+
+
+async def watch(
+    connection: Connection,
+    *,
+    study: str = "",
+    after: int = 0,
+    reports: bool = False,
+    once: bool = False,
+    reconnect_seconds: float = RECONNECT_SECONDS,
+    on_gap: OnGap | None = None,
+) -> AsyncGenerator[tuple[Event, ...], None]:
+    """Public events after the sequence number `after`; without `once` it never ends.
+
+    They come as the head sends them: all events of one journal entry, which share its number,
+    together. `on_gap` is told of each break, once until the head has answered. Raises Unreachable
+    when no head was ever there, or stays away for `reconnect_seconds`.
+    """
+    known = connection.has_answered
+    backoff = Backoff(reconnect_seconds if known else connection.patience_seconds)
+    while True:
+        request = asked(
+            pb.WatchJournalRequest, after_sequence=after, study=study, reports=reports, once=once
+        )
+        try:
+            async with aclosing(
+                connection.stream(connection.stub.WatchJournal, request)
+            ) as responses:
+                async for response in responses:
+                    backoff = Backoff(reconnect_seconds)
+                    if response.events:
+                        after = response.events[-1].sequence
+                        yield tuple(map(from_wire.event, response.events))
+            if once:
+                return
+        except Unreachable as error:
+            if on_gap is not None and not backoff.begun:
+                on_gap(error)
+            if not await backoff.wait():
+                raise
+
+
+async def follow_study(
+    connection: Connection,
+    study: str,
+    *,
+    after: int = 0,
+    reports: bool = True,
+    reconnect_seconds: float = RECONNECT_SECONDS,
+    on_gap: OnGap | None = None,
+) -> AsyncGenerator[Event, None]:
+    """A study's events until it has finished (or was removed) and all of them were seen."""
+    once = await _finished(connection, study, reconnect_seconds, on_gap)
+    while True:
+        batches = watch(
+            connection,
+            study=study,
+            after=after,
+            reports=reports,
+            once=once,
+            reconnect_seconds=reconnect_seconds,
+            on_gap=on_gap,
+        )
+        async with aclosing(batches):
+            async for batch in batches:
+                for event in batch:
+                    yield event
+                after = batch[-1].sequence
+                if any(e.kind is EventKind.REMOVED for e in batch):
+                    return
+                # A study that was extended has finished before; only the last time counts.
+                if not once and any(e.kind is EventKind.STUDY_FINISHED for e in batch):
+                    break
+        if once:
+            return
+        once = await _finished(connection, study, reconnect_seconds, on_gap)
+
+
+async def follow_logs(
+    connection: Connection,
+    trial: str,
+    *,
+    offset: int = 0,
+    follow: bool = False,
+    reconnect_seconds: float = RECONNECT_SECONDS,
+    on_gap: OnGap | None = None,
+) -> AsyncGenerator[bytes, None]:
+    """What a trial printed, from the byte `offset` on (negative: counted from the end)."""
+    backoff = Backoff(connection.patience_seconds)
+    while True:
+        request = asked(pb.TailLogsRequest, trial=trial, offset=offset, follow=follow)
+        try:
+            async with aclosing(connection.stream(connection.stub.TailLogs, request)) as chunks:
+                async for chunk in chunks:
+                    backoff = Backoff(reconnect_seconds)
+                    offset = chunk.offset + len(chunk.data)
+                    yield chunk.data
+            return
+        except Unreachable as error:
+            if on_gap is not None and not backoff.begun:
+                on_gap(error)
+            if not await backoff.wait():
+                raise
+
+
+async def _finished(
+    connection: Connection, study: str, reconnect_seconds: float, on_gap: OnGap | None
+) -> bool:
+    known = connection.has_answered
+    backoff = Backoff(reconnect_seconds if known else connection.patience_seconds)
+    request = asked(pb.GetStudyRequest, study=study)
+    while True:
+        try:
+            response = await connection.call(
+                connection.stub.GetStudy, request, patience_seconds=0.0
+            )
+            return response.study.finished
+        except Unreachable as error:
+            if on_gap is not None and not backoff.begun:
+                on_gap(error)
+            if not await backoff.wait():
+                raise

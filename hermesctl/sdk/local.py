@@ -1,0 +1,245 @@
+"""This user's embedded head and node: found, started in the background, stopped.
+
+Rule: it is `hermesd local`, a process of its own in a session of its own, that outlives whoever
+started it; the state directory says all there is to know about it (`local.json`, `local.log`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from hermesctl.errors import HermesError, Refused, Unreachable, UsageError
+from hermesctl.invocation import command
+from hermesctl.sdk.address import embedded_head, short_state_directory
+from hermesctl.sdk.connection import Connection
+from hermesctl.text import printable, size
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+
+COMMAND = (sys.executable, "-m", "hermesd.cli", "local")
+# The first start compiles every module; a stop lets trainings reach a checkpoint.
+START_SECONDS = 60.0
+# With less than this on the disk nothing would last for long.
+ROOM_BYTES = 16 << 20
+STOP_SECONDS = 150.0
+# A node that is ready attaches at once; what else is the matter with it is not found out here.
+ATTACH_SECONDS = 15.0
+_PROBE_SECONDS = 0.05
+# Another one is about to answer, for example after its head died: it is waited for instead.
+_EXIT_IN_THE_WAY = 4
+_LOG_LINES_SHOWN = 15
+
+Say: TypeAlias = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalHead:
+    """What is known of the embedded head; `pid` is None when no process of it lives."""
+
+    state: Path
+    socket: Path
+    pid: int | None
+    answers: bool
+
+
+async def find(environment: Mapping[str, str]) -> LocalHead:
+    """The embedded head, whether it runs or not."""
+    state = short_state_directory(environment)
+    address = embedded_head(environment)
+    assert address.socket is not None
+    return LocalHead(state, address.socket, _pid(state), await _answers(address.socket))
+
+
+async def start(
+    environment: Mapping[str, str], *, slots: int | str | None = None, say: Say | None = None
+) -> subprocess.Popen[bytes] | None:
+    """Start the embedded head and node unless they run; returns once the head answers and, as far
+    as that comes soon, has its node.
+
+    The result is the process, or None if it ran already. `slots` is the number of CPU
+    slots, or their shares such as "80%,40%".
+    Raises HermesError, with the end of its log, when it ends before it answers, Refused where a
+    head of its own has the state directory, UsageError when that can't be written.
+    """
+    state = short_state_directory(environment)
+    try:
+        state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (state / "local.lock").touch()
+    except OSError as error:
+        raise UsageError(
+            f"{printable(str(state))}: {error.strerror}; name a directory of yours in HERMES_STATE"
+        ) from None
+    async with _alone(state):
+        if (await find(environment)).answers:
+            return None
+        if await _answers(state / "head" / "head.sock"):
+            raise Refused(
+                f"your own hermesd head runs, and keeps what it knows in {state / 'head'} as the "
+                "embedded one would: leave --local away, and this finds it; "
+                f"{command('node ls')} shows its nodes, and hermesd node adds this machine"
+            )
+        if (free := shutil.disk_usage(state).free) < ROOM_BYTES:
+            raise Refused(
+                f"{printable(str(state))}: {size(free)} free on its disk, expected at least "
+                f"{size(ROOM_BYTES)}: free some, or set HERMES_STATE to a folder on a larger disk"
+            )
+        if say is not None:
+            say(f"starting a head and a node for you (log: {state / 'local.log'})")
+        flags = [] if slots is None else ["--slots", str(slots)]
+        process = _spawn(state, flags)
+        await _ready(environment, state, process)
+        return process
+
+
+def slots_told(state: Path) -> str:
+    """What the embedded node that runs was started with, for people."""
+    try:
+        slots = json.loads((state / "local.json").read_bytes()).get("slots")
+    except (OSError, ValueError, AttributeError):
+        return "slots that it doesn't tell"
+    return "a slot for each core" if slots is None else f"--slots {printable(str(slots))}"
+
+
+async def stop(environment: Mapping[str, str], *, say: Say | None = None) -> bool:
+    """End the embedded head and node; False if none ran.
+
+    Trainings are checkpointed on the way and go on after the next start. Raises HermesError when
+    it does not end in time.
+    """
+    state = short_state_directory(environment)
+    pid = _pid(state)
+    if pid is None:
+        return False
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return False
+    try:
+        if say is not None:
+            say(f"stopping the head and the node (process {pid})")
+        signal.pidfd_send_signal(descriptor, signal.SIGTERM)
+        await asyncio.wait_for(_ended(descriptor), STOP_SECONDS)
+    except ProcessLookupError:
+        pass
+    except TimeoutError:
+        raise HermesError(
+            f"process {pid} did not end in {STOP_SECONDS:.0f} s; its log is {state / 'local.log'}"
+        ) from None
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _spawn(state: Path, flags: list[str]) -> subprocess.Popen[bytes]:
+    # A plain Popen: asyncio's transport would kill the child when it is collected.
+    with (state / "local.log").open("ab") as log:
+        return subprocess.Popen(
+            [*COMMAND, "--state", str(state), *flags],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=state,
+            start_new_session=True,
+        )
+
+
+async def _ready(
+    environment: Mapping[str, str], state: Path, process: subprocess.Popen[bytes]
+) -> None:
+    loop = asyncio.get_running_loop()
+    give_up = loop.time() + START_SECONDS
+    while loop.time() < give_up:
+        if process.poll() not in (None, _EXIT_IN_THE_WAY):
+            raise HermesError(
+                f"the local head ended at once (exit code {process.returncode}):\n{_log_end(state)}"
+            )
+        address = embedded_head(environment)
+        assert address.socket is not None
+        # The record is there once the head and the node are both ready.
+        if (state / "local.json").exists() and await _answers(address.socket):
+            connection = Connection(address, token=None, patience_seconds=START_SECONDS)
+            try:
+                await connection.call(connection.stub.ServerInfo, pb.ServerInfoRequest())
+                await _attached(connection)
+                return
+            except Unreachable:
+                continue
+            finally:
+                await connection.close()
+        await asyncio.sleep(_PROBE_SECONDS)
+    raise Unreachable(f"the local head did not answer in {START_SECONDS:.0f} s:\n{_log_end(state)}")
+
+
+async def _attached(connection: Connection) -> None:
+    loop = asyncio.get_running_loop()
+    give_up = loop.time() + ATTACH_SECONDS
+    while loop.time() < give_up:
+        answer = await connection.call(connection.stub.ListNodes, pb.ListNodesRequest())
+        if any(node.connected for node in answer.nodes):
+            return
+        await asyncio.sleep(_PROBE_SECONDS)
+
+
+@asynccontextmanager
+async def _alone(state: Path) -> AsyncIterator[None]:
+    """Two starts at once would make two heads, of which one loses its socket."""
+    with (state / "local.lock").open("a") as lock:
+        await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)
+        yield
+
+
+async def _answers(socket: Path) -> bool:
+    try:
+        _, writer = await asyncio.open_unix_connection(str(socket))
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
+def _pid(state: Path) -> int | None:
+    """The process that holds the state directory, ready or not."""
+    lock = state / "running.lock"
+    try:
+        pid = int(lock.read_text())
+        held = any(_is_same(descriptor, lock) for descriptor in Path(f"/proc/{pid}/fd").iterdir())
+    except (OSError, ValueError):
+        return None
+    # The number may be somebody else's by now, who has no business with this lock.
+    return pid if held else None
+
+
+def _is_same(descriptor: Path, file: Path) -> bool:
+    try:
+        return descriptor.samefile(file)
+    except OSError:
+        return False  # closed meanwhile
+
+
+async def _ended(descriptor: int) -> None:
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    loop.add_reader(descriptor, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(descriptor)
+
+
+def _log_end(state: Path) -> str:
+    try:
+        lines = (state / "local.log").read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return "\n".join(printable(line) for line in lines[-_LOG_LINES_SHOWN:])

@@ -1,0 +1,623 @@
+"""What the SDK hands out: frozen records of studies and trials.
+
+Rule: units are in the names, absent is None, enums are the words of the study file. Nothing here
+knows the wire; from_wire.py makes these from its messages. A record's repr is one short line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from hermesctl.errors import NotFound
+from hermesctl.sdk.connection import Connection
+from hermesctl.text import count
+from hermesctl.yaml_text import Data
+from hermesd.pb.hermes.v1 import control_pb2, enrol_pb2
+from hermesd.security.identity import ROLES, Role
+
+# --- What the SDK hands out about machines: nodes, their devices, and how much of these is used.
+#
+# Rule: as in records.py.
+
+# Of the nodes that no other pool claims, and of the studies that name none.
+DEFAULT_POOL = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What was used over one interval: a share of the device, and memory."""
+
+    utilization: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    """A device or node that is kept from trials that can run elsewhere: until when, and why."""
+
+    until_unix_seconds: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusion:
+    """A study that runs nothing more on a node, by a rule of its own, and why."""
+
+    study: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """A trial's failure on a device, as it is held against it."""
+
+    trial: str
+    kind: str
+    detail: str
+    at_unix_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device of a node, and who is on it: a trial of `others` is not named.
+
+    `yielded` says to whom its machine left it for now. `speed` is its speed beside that of its
+    kind, by `comparisons` of what trials took on it and on another device of the kind.
+    """
+
+    id: str
+    node: str
+    kind: str
+    memory_bytes: int
+    cores: tuple[int, ...]
+    trial: str
+    reserved_for: str
+    healthy: bool
+    reason: str
+    usage: Usage
+    busy_seconds: float
+    quarantine: Quarantine | None = None
+    strikes: tuple[Strike, ...] = ()
+    others: bool = False
+    yielded: str = ""
+    speed: float = 1.0
+    comparisons: int = 0
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Node:
+    """A node daemon and its devices; `facts` are what it found out about its machine.
+
+    `resting` says why its machine wants it back for now. Of such a one, and of one that is
+    `draining`: the trials `parked` there, those on it that are `stuck` since no
+    checkpoint would bring them back elsewhere, and how many unfinished trials have their
+    `only_copies` of a checkpoint there. `lacking` is what studies require and it has not, with the
+    reasons; `warnings` are what those who look after it should know of its daemon. One that is
+    `lost` is not waited for any more.
+    """
+
+    id: str
+    connected: bool
+    devices: tuple[Device, ...]
+    facts: tuple[str, ...]
+    version: str
+    silent_seconds: float
+    draining: bool = False
+    parked: tuple[str, ...] = ()
+    stuck: tuple[str, ...] = ()
+    only_copies: int = 0
+    quarantine: Quarantine | None = None
+    exclusions: tuple[Exclusion, ...] = ()
+    pool: str = DEFAULT_POOL
+    resting: str = ""
+    lacking: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    lost: bool = False
+
+    @property
+    def running(self) -> tuple[str, ...]:
+        """The trials on its devices."""
+        return tuple(device.trial for device in self.devices if device.trial)
+
+    @property
+    def drained(self) -> bool:
+        """Whether it was to be emptied and nothing runs or is parked there any more."""
+        taken = any(device.trial or device.others for device in self.devices)
+        return self.draining and not taken and not self.parked
+
+    @property
+    def state(self) -> str:
+        """`connected`, `resting`, `quarantined`, `silent` or `lost`; `draining` or `drained` also
+        of one that is not connected."""
+        if self.draining:
+            return "drained" if self.drained else "draining"
+        if self.connected and self.resting:
+            return "resting"
+        if self.connected and self.quarantine is not None:
+            return "quarantined"
+        if self.connected:
+            return "connected"
+        return "lost" if self.lost else "silent"
+
+    def __repr__(self) -> str:
+        return f"<Node {self.id}: {self.state}, {count(len(self.devices), 'device')}>"
+
+
+Params: TypeAlias = Mapping[str, Data]
+
+
+class TrialState(StrEnum):
+    """Where a trial stands; `waiting` is one that never ran or is suspended."""
+
+    WAITING = "waiting"
+    STARTING = "starting"
+    RUNNING = "running"
+    SUSPENDING = "suspending"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    CANCELLED = "cancelled"
+
+    @property
+    def final(self) -> bool:
+        """Whether it ended; a trial that ended can still be extended or retried."""
+        return self in (self.COMPLETED, self.FAILED, self.STOPPED, self.CANCELLED)
+
+    @property
+    def on_device(self) -> bool:
+        """Whether it occupies a device now."""
+        return self in (self.STARTING, self.RUNNING, self.SUSPENDING)
+
+
+class Stopped(list[str]):
+    """The ids of the trials that were stopped; `notes` say what was lost with them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.notes: list[str] = []
+
+
+@dataclass(frozen=True, slots=True)
+class MetricValue:
+    """A metric's newest, lowest and highest value; `best` only of the metric that ranks.
+
+    `last` is None while the trial has yet to train again what it was, after a fall-back.
+    """
+
+    name: str
+    last: float | None
+    best: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The durable form of a trial's progress, and the nodes that hold its files."""
+
+    id: str
+    step: int
+    sha256: str
+    size_bytes: int
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failed run of a trial."""
+
+    device: str
+    kind: str
+    detail: str
+    step: int
+    at_unix_seconds: float
+    attempt: int
+
+    @property
+    def untold(self) -> bool:
+        """Whether only the exit status is known: what was wrong is in the program's output."""
+        return self.kind == "exit"
+
+
+@dataclass(frozen=True, slots=True)
+class Quantum:
+    """A grant of device time; whichever limit is met first ends it."""
+
+    seconds: float | None
+    until_step: int | None
+    loss: float | None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Trial:
+    """One point of a study's space and how far its training is.
+
+    `not_extended` says why it is as it was though it was to go on; else it is empty.
+    `stalled_since_unix_seconds` is since when its program has come to no step, None if it goes on.
+    """
+
+    id: str
+    study: str
+    number: int
+    state: TrialState
+    paused: bool
+    params: Params
+    step: int
+    planned_steps: int
+    signal: float | None
+    metric: float | None
+    metrics: tuple[MetricValue, ...]
+    attempt: int
+    preemptions: int
+    device: str
+    quantum: Quantum | None
+    kept_tier: str
+    kept_node: str
+    fidelity: str
+    fidelity_reason: str
+    busy_seconds: float
+    overhead_seconds: float
+    checkpoint: Checkpoint | None
+    failures: tuple[Failure, ...]
+    reason: str
+    not_extended: str
+    last_run_reason: str
+    examples_per_second: float
+    steps_per_second: float
+    memory_bytes: int
+    cpu_use: float
+    milestone_percent: float
+    rank: int | None
+    framework: str
+    argv: tuple[str, ...]
+    stalled_since_unix_seconds: float | None = None
+
+    @property
+    def overhead_share(self) -> float:
+        """Share of its device time that went into starting and suspending."""
+        return share(self.overhead_seconds, self.busy_seconds)
+
+    @property
+    def progress(self) -> float | None:
+        """Share of the planned steps done; None while the plan is not known."""
+        return min(1.0, self.step / self.planned_steps) if self.planned_steps > 0 else None
+
+    def __repr__(self) -> str:
+        step = f"{self.step}/{self.planned_steps}" if self.planned_steps else str(self.step)
+        metric = "" if self.metric is None else f", metric {self.metric:.4g}"
+        return f"<Trial {self.id}: {self.state}, step {step}{metric}>"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Study:
+    """A submitted search. `spec` is its study file's content as plain data.
+
+    `metric` names what ranks its trials, `metric_reason` why if the study names none, `metric_goal`
+    and `metric_mode` which of its values is the best and which one counts (`last`, `best`, or
+    `smoothed`, the mean of the last tenth), empty if the head does not say. `paused`:
+    nothing happens until some of its trials are resumed. `waits_for`: none of its trials is on a
+    device, and this says who has those that it could use. `reported` names the metrics that were
+    seen, `program_sha256` is of the file that it runs, `notices` say what its author should know.
+    `policy_label` is the policy with its settings and its placement, `deciding` what decides in its
+    place since it failed.
+    """
+
+    id: str
+    spec: Mapping[str, Data]
+    owner: str
+    submitted_unix_seconds: float
+    counts: Mapping[TrialState, int]
+    best_trial: str
+    best_metric: float | None
+    busy_seconds: float
+    overhead_seconds: float
+    preemptions: int
+    remaining_seconds: float | None
+    finished: bool
+    finished_unix_seconds: float | None
+    checkpoint_bytes: int
+    code_sha256: str
+    submit_directory: str
+    metric: str
+    metric_reason: str
+    policy: str
+    paused: bool
+    pool: str = DEFAULT_POOL
+    waits_for: str = ""
+    reported: tuple[str, ...] = ()
+    program_sha256: str = ""
+    notices: tuple[str, ...] = ()
+    policy_label: str = ""
+    deciding: str = ""
+    metric_goal: str = ""
+    metric_mode: str = ""
+
+    @property
+    def ranked_by(self) -> str:
+        """The metric as it heads a table: `loss (smoothed)`."""
+        return ranked_by(self.metric, self.metric_mode)
+
+    @property
+    def trial_count(self) -> int:
+        """All its trials."""
+        return sum(self.counts.values())
+
+    @property
+    def overhead_share(self) -> float:
+        """Share of its device time that went into starting and suspending."""
+        return share(self.overhead_seconds, self.busy_seconds)
+
+    def __repr__(self) -> str:
+        states = ", ".join(f"{amount} {state}" for state, amount in self.counts.items())
+        best = f"; best {self.best_trial}" if self.best_trial else ""
+        return f"<Study {self.id}: {states or 'no trials'}{best}>"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class StudyDetail:
+    """A study with its trials by number; `next_up` is the order in which they would run next."""
+
+    study: Study
+    trials: tuple[Trial, ...]
+    next_up: tuple[str, ...]
+    journal_sequence: int
+
+    def __repr__(self) -> str:
+        return f"<StudyDetail of {self.study!r}>"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TrialDetail:
+    """A trial, the last lines of what it printed, and its use of the device over time.
+
+    `parked_memory` says that what is parked on its node exceeds its memory, it among that.
+    """
+
+    trial: Trial
+    output_tail: str
+    usage: tuple[Usage, ...]
+    parked_memory: str = ""
+
+    def __repr__(self) -> str:
+        return f"<TrialDetail of {self.trial!r}>"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Submission:
+    """What a submit led to.
+
+    `identical_to` names the study that was there already, in which case nothing new was begun
+    and `study` is that one. After a dry run `study` is only what it would be called,
+    `fitting_devices` how many devices could be given its trials now, and `misfits` says why none of
+    its pool can ever take one, a line for each node; empty if one can. `policy` is what it is run
+    by, its own or its pool's, with its settings: `hermes:quantum_seconds=20`.
+    """
+
+    study: str
+    trials: tuple[Trial, ...]
+    identical_to: str
+    notes: tuple[str, ...]
+    policy: str = ""
+    fitting_devices: int = 0
+    misfits: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        before = ", submitted before" if self.identical_to else ""
+        return f"<Submission {self.study}: {count(len(self.trials), 'trial')}{before}>"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Curve:
+    """A metric's values by step."""
+
+    metric: str
+    steps: tuple[int, ...]
+    values: tuple[float, ...]
+    metrics_available: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        points = count(len(self.steps), "point")
+        steps = f" from step {self.steps[0]} to {self.steps[-1]}" if self.steps else ""
+        return f"<Curve {self.metric}: {points}{steps}>"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """The head: its version and what it can do."""
+
+    version: str
+    cluster_id: str
+    started_unix_seconds: float
+    policies: tuple[str, ...]
+    placements: tuple[str, ...]
+    read_only: bool
+    read_only_reason: str
+    journal_sequence: int
+
+
+class Leaderboard(list[Trial]):
+    """Trials, best first, and what ranks them: see `Study.metric`."""
+
+    def __init__(self, trials: Iterable[Trial], metric: str, goal: str, mode: str) -> None:
+        super().__init__(trials)
+        self.metric = metric
+        self.metric_goal = goal
+        self.metric_mode = mode
+
+    @property
+    def ranked_by(self) -> str:
+        """The metric as it heads a table: `loss (smoothed)`."""
+        return ranked_by(self.metric, self.metric_mode)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricChoice:
+    """What a study is ranked by from now on; `notes` say what its author should know."""
+
+    metric: str
+    goal: str
+    mode: str
+    notes: tuple[str, ...]
+
+
+def ranked_by(metric: str, mode: str) -> str:
+    """A metric as it heads a table."""
+    return f"{metric} (smoothed)" if mode == "smoothed" else metric
+
+
+def share(part: float, rest: float) -> float:
+    """`part` as a share of both; 0 when there is nothing yet."""
+    return part / (part + rest) if part + rest > 0 else 0.0
+
+
+# --- Why a trial runs or waits, as the SDK hands it out. Rule: as in records.py.
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A trial's place in the policy's present order, in the policy's words."""
+
+    trial: str
+    words: str
+    state: TrialState
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A place that a trial does not get as long as it could run elsewhere."""
+
+    place: str
+    reason: str
+    until_unix_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Explanation:
+    """Why a trial runs or waits; `notices` are its study's."""
+
+    trial: str
+    summary: str
+    ranking: tuple[Ranked, ...]
+    last_decision: str
+    policy: str
+    left_out: tuple[LeftOut, ...] = ()
+    notices: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Explanation {self.trial}: {self.summary}>"
+
+
+# --- Who may use a head from other machines, and how those who do share its devices.
+
+_NUMBERS = {role: number for number, role in ROLES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Invited:
+    """`token` is good for one, or for as many as were asked for; `address` is the head's own idea
+    of where it can be reached."""
+
+    token: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A node or a person with a certificate."""
+
+    role: Role
+    name: str
+    expires_unix_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """What a user has and has used of the devices, and may have; a quota is None where there is
+    none.
+
+    Decayed device seconds count half as much after each half-life. `share` is the user's part of
+    everybody's, `fair_share` what the weights make of it among those with unfinished trials.
+    """
+
+    name: str
+    weight: float
+    max_devices: int | None
+    max_unfinished_trials: int | None
+    devices: int
+    unfinished_trials: int
+    studies: int
+    decayed_device_seconds: float
+    share: float
+    fair_share: float
+    half_life_seconds: float
+    max_studies: int | None = None
+
+
+async def invite(
+    connection: Connection, role: Role, name: str, valid_seconds: float, uses: int = 1
+) -> Invited:
+    """A new invitation; an empty `name` is any, and may be for several nodes. Raises Refused."""
+    request = enrol_pb2.InviteRequest(
+        role=_NUMBERS[role], name=name, valid_seconds=valid_seconds, uses=uses
+    )
+    answer = await connection.call(connection.enrol_stub.Invite, request)
+    return Invited(answer.token, answer.address)
+
+
+async def take_back(connection: Connection, invited: Invited) -> None:
+    """Have an invitation redeemed no more. Raises NotFound where it is not open."""
+    request = enrol_pb2.RevokeRequest(token=invited.token)
+    await connection.call(connection.enrol_stub.Revoke, request)
+
+
+async def revoke(connection: Connection, roles: Sequence[Role], name: str) -> None:
+    """End what was issued to it in these roles, and the tokens that are for it. Raises NotFound
+    where there is nothing in any of them."""
+    missing: list[NotFound] = []
+    for role in roles:
+        request = enrol_pb2.RevokeRequest(role=_NUMBERS[role], name=name)
+        try:
+            await connection.call(connection.enrol_stub.Revoke, request)
+        except NotFound as error:
+            missing.append(error)
+    if len(missing) == len(roles):
+        raise missing[0]
+
+
+async def members(connection: Connection) -> list[Member]:
+    """All of them, by name; to a user only themselves."""
+    request = enrol_pb2.ListIdentitiesRequest()
+    answer = await connection.call(connection.enrol_stub.ListIdentities, request)
+    return [
+        Member(ROLES[one.role], one.name, one.expires_unix_seconds) for one in answer.identities
+    ]
+
+
+async def users(connection: Connection) -> list[User]:
+    """Everybody who has studies, used devices or has terms of their own; to a user themselves."""
+    answer = await connection.call(connection.stub.ListUsers, control_pb2.ListUsersRequest())
+    return [_user(one) for one in answer.users]
+
+
+def _user(one: control_pb2.User) -> User:
+    limits = {
+        name: getattr(one, name) if one.HasField(name) else None
+        for name in ("max_devices", "max_unfinished_trials", "max_studies")
+    }
+    return User(
+        name=one.name,
+        weight=one.weight,
+        max_devices=limits["max_devices"],
+        max_unfinished_trials=limits["max_unfinished_trials"],
+        max_studies=limits["max_studies"],
+        devices=one.devices,
+        unfinished_trials=one.unfinished_trials,
+        studies=one.studies,
+        decayed_device_seconds=one.decayed_device_seconds,
+        share=one.share,
+        fair_share=one.fair_share,
+        half_life_seconds=one.half_life_seconds,
+    )

@@ -1,0 +1,70 @@
+"""The token that is sent to a head: from the file named by HERMES_TOKEN_FILE, or beside its socket.
+
+Rule: a file that is named must be usable; one that is only looked for may be absent, and its name
+is said when the head refuses.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hermesctl.errors import UsageError
+from hermesctl.sdk.address import Address
+from hermesctl.text import printable
+
+TOKEN_VARIABLE = "HERMES_TOKEN_FILE"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """`word` is what to send, None for nothing; `origin` says where it is from, or why not."""
+
+    word: str | None
+    origin: str
+
+
+def find_token(environment: Mapping[str, str], address: Address) -> Token:
+    """The token for the head at `address`.
+
+    Raises UsageError when the file that HERMES_TOKEN_FILE names can't be read, and for any token
+    that others than its owner can read, or that is none.
+    """
+    if address.membership is not None:
+        return Token(None, f"the certificate that was shown is that of {address.origin}")
+    name = environment.get(TOKEN_VARIABLE)
+    if name:
+        try:
+            return _read(Path(name).expanduser(), f"{TOKEN_VARIABLE}: {printable(name)}")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(
+                f"{TOKEN_VARIABLE}: {printable(name)}: not readable: {error}"
+            ) from None
+    if address.socket is None or address.embedded:
+        return Token(None, f"no token was sent: {TOKEN_VARIABLE} names no file")
+    beside = address.socket.with_name("token")
+    try:
+        return _read(beside, printable(str(beside)))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a token"
+        return Token(
+            None,
+            f"no token was sent: {TOKEN_VARIABLE} names no file, and beside the socket, "
+            f"{printable(str(beside))}: {reason}",
+        )
+
+
+def _read(path: Path, origin: str) -> Token:
+    with path.open() as stream:
+        mode = stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
+        word = stream.read(4096).strip()
+    if mode & 0o077:
+        raise UsageError(
+            f"{origin} has mode {mode:04o}, expected 0600: chmod 600 {printable(str(path))}"
+        )
+    if not word or not word.isascii() or not word.isprintable() or " " in word:
+        raise UsageError(f"{origin}: expected one token in it")
+    return Token(word, f"the token that was sent is from {origin}")

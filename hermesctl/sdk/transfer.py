@@ -1,0 +1,157 @@
+"""Bulk content to and from the head: code snapshots up, checkpoints and exports down.
+
+Rule: what arrives is written beside its destination and renamed when it is complete; a name that
+would leave the destination is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import aclosing, suppress
+from pathlib import Path, PurePosixPath
+from typing import TypeAlias
+
+from hermesctl.errors import HermesError, UsageError
+from hermesctl.sdk.connection import Connection
+from hermesctl.sdk.requests import asked
+from hermesctl.study_file.snapshot import Snapshot
+from hermesctl.text import printable
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+
+OnProgress: TypeAlias = Callable[[int], None]
+
+_CHUNK_BYTES = 256 << 10
+_UPLOAD_TIMEOUT_SECONDS = 3_600.0
+
+
+async def upload(connection: Connection, code: Snapshot) -> None:
+    """Send a code snapshot; the head keeps one copy of each content."""
+
+    async def send(_: object, **options: object) -> pb.PutBlobResponse:
+        # Each try reads the file anew, and lazily: the head's pace bounds the memory.
+        return await connection.stub.PutBlob(_chunks(code), **options)  # type: ignore[arg-type]
+
+    response = await connection.call(send, None, _UPLOAD_TIMEOUT_SECONDS)
+    if response.sha256 != code.sha256:
+        raise HermesError(
+            f"the head stored the code as {printable(response.sha256)}, expected {code.sha256}"
+        )
+
+
+async def download(
+    connection: Connection,
+    trial: str,
+    destination: Path,
+    checkpoint: str = "",
+    *,
+    force: bool = False,
+    on_progress: OnProgress | None = None,
+) -> list[Path]:
+    """Write a trial's checkpoint as the directory `destination`; returns its files.
+
+    `on_progress` is told how many bytes have come. Raises UsageError when the destination can't
+    be written, or is there and not an empty directory; with `force` the checkpoint's files
+    replace those of the same names in it, and all others stay.
+    """
+    name = printable(str(destination))
+    if destination.exists() and not destination.is_dir():
+        raise UsageError(f"{name}: expected a directory, this is a file")
+    try:
+        occupied = destination.exists() and any(destination.iterdir())
+        if occupied and not force:
+            raise UsageError(
+                f"{name}: expected a new directory, or one that is empty; with force the files "
+                "of the same names are replaced"
+            )
+        partial = destination.with_name(f".{destination.name}.{uuid.uuid4().hex[:8]}.partial")
+        partial.mkdir(parents=True)
+        try:
+            names = await _receive(connection, trial, checkpoint, partial, on_progress)
+            if occupied:
+                _move_into(partial, destination, names)
+            else:
+                partial.rename(destination)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    except OSError as error:
+        raise UsageError(f"{name}: {error.strerror or error}") from None
+    return [destination / name for name in names]
+
+
+async def _receive(
+    connection: Connection,
+    trial: str,
+    checkpoint: str,
+    folder: Path,
+    on_progress: OnProgress | None,
+) -> list[PurePosixPath]:
+    request = asked(pb.DownloadCheckpointRequest, trial=trial, checkpoint=checkpoint)
+    sizes: dict[PurePosixPath, int] = {}
+    method = connection.stub.DownloadCheckpoint
+    async with aclosing(connection.stream(method, request)) as chunks:
+        async for chunk in chunks:
+            if not chunk.name and not chunk.data:
+                continue  # the end of all files
+            name = _safe_name(chunk.name)
+            if chunk.offset != sizes.get(name, 0):
+                raise HermesError(f"the head left a gap in {printable(chunk.name)}; try again")
+            (folder / name.parent).mkdir(parents=True, exist_ok=True)
+            with (folder / name).open("ab") as stream:
+                stream.write(chunk.data)
+            sizes[name] = chunk.offset + len(chunk.data)
+            if on_progress is not None:
+                on_progress(sum(sizes.values()))
+    if not sizes:
+        raise HermesError("the head sent no files; try again")
+    for name in sizes:
+        with (folder / name).open("rb") as stream:
+            os.fsync(stream.fileno())
+    return list(sizes)
+
+
+def _move_into(source: Path, destination: Path, names: Sequence[PurePosixPath]) -> None:
+    for name in names:
+        (destination / name.parent).mkdir(parents=True, exist_ok=True)
+        (source / name).replace(destination / name)
+
+
+def _safe_name(name: str) -> PurePosixPath:
+    path = PurePosixPath(name)
+    if not path.parts or path.is_absolute() or ".." in path.parts or not name.isprintable():
+        raise HermesError(f"the head sent a file name that is not one: {printable(name)!r}")
+    return path
+
+
+def _chunks(code: Snapshot) -> Iterator[pb.PutBlobRequest]:
+    code.tar.seek(0)
+    while data := code.tar.read(_CHUNK_BYTES):
+        yield pb.PutBlobRequest(data=data)
+
+
+async def write_file(content: AsyncIterator[bytes], to: Path, *, force: bool) -> None:
+    """Write the file `to`, which appears when it is whole.
+
+    Raises UsageError if it can't be written, or is there already, unless `force`.
+    """
+    name = printable(str(to))
+    if to.is_dir() or not to.name:
+        raise UsageError(f"{name}: expected a file's name, this is a directory")
+    if to.exists() and not force:
+        raise UsageError(f"{name}: it exists; add --force to replace it")
+    partial = to.with_name(f".{to.name}.partial")
+    try:
+        with partial.open("wb") as stream:
+            async for data in content:
+                stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        partial.replace(to)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{name}: {reason}") from None
+    finally:
+        with suppress(OSError):
+            partial.unlink()

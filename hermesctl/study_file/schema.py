@@ -1,0 +1,377 @@
+"""A tree from a study file -> StudySpec. The proto is the schema: its descriptor drives all.
+
+Four rules turn the proto's shape into a pleasant file, for every message alike:
+- a repeated message with a `name` is a mapping from the name to the rest (`parameters`);
+- a message that begins with `name` may be written as the bare name (`metric: loss`);
+- a message with `settings` takes every key that it doesn't know as a setting (`policy`);
+- an enum is written by its short name in lower case (`minimize`).
+Rule: all problems are collected, each with its place, what is allowed and the nearest name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from collections.abc import Iterable
+from typing import cast
+
+from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
+from google.protobuf.message import Message
+
+from hermesctl.errors import Problem
+from hermesctl.study_file import load
+from hermesctl.study_file.load import Broken, Entry, Items, Node, Scalar, Table
+from hermesd.pb.hermes.v1.types_pb2 import NamedValue, Stop, StudySpec, Value
+
+# --- What a field of the study file wants, in words, and what a wrong value was meant to be.
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The one of `known` that was most likely meant by `word`; empty if none is near."""
+    matches = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.6)
+    return matches[0] if matches else ""
+
+
+def with_unit(name: str, text: str) -> float | int | None:
+    """`text` in the unit that the field's name ends in; None if it is no such measure."""
+    if name.endswith("_seconds"):
+        return load.seconds(text)
+    if name.endswith("_bytes"):
+        return load.size_bytes(text)
+    return None
+
+
+def expectation(field: FieldDescriptor) -> str:
+    """What a field's value must be, in words."""
+    if field.name.endswith("_seconds"):
+        return "a duration such as 90, 90s or 10m"
+    if field.name.endswith("_bytes"):
+        return "a size such as 8GiB or a number of bytes"
+    match field.cpp_type:
+        case FieldDescriptor.CPPTYPE_STRING:
+            return "text"
+        case FieldDescriptor.CPPTYPE_BOOL:
+            return "true or false"
+        case FieldDescriptor.CPPTYPE_DOUBLE:
+            return "a number"
+        case _:
+            return "a whole number"
+
+
+def near_value(field: FieldDescriptor, node: Scalar) -> str:
+    """The valid value that a wrong one was probably meant to be; empty if none is near."""
+    if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
+        if node.text.lower() in ("yes", "on", "y", "true", "1"):
+            return "true"
+        return "false" if node.text.lower() in ("no", "off", "n", "false", "0") else ""
+    if isinstance(node.value, float) and node.value.is_integer():
+        return str(int(node.value))
+    near = near_number(node.text)
+    if field.cpp_type != FieldDescriptor.CPPTYPE_DOUBLE:
+        return near if near.removeprefix("-").isdigit() else ""
+    return near
+
+
+def near_number(text: str) -> str:
+    """The number that `1_000`, `010` or `1,5` was probably meant to be."""
+    candidate = text.replace("_", "").replace(",", ".").strip().lstrip("0") or "0"
+    try:
+        value = load.resolve(candidate)
+    except ValueError:
+        return ""
+    return candidate if isinstance(value, int | float) and not isinstance(value, bool) else ""
+
+
+# What others have and Hermes has not, with the reason.
+_ELSEWHERE = {
+    "bayes": " (no model proposes new points here: Hermes decides which of the given trials run, "
+    "and with random, run_cap says how many there are)"
+}
+# What a W&B sweep file may say in other words, and what of it means nothing here.
+_ENUM_ALIASES = {"categorical_w_probabilities": "categorical"}
+_IGNORED = {
+    "apiVersion": "apiVersion is not needed and was ignored",
+    "controller": "controller is not needed and was ignored: the head decides",
+    "kind": "kind is not needed and was ignored",
+    "metric.target": "metric.target was ignored: use stop.target to end a trial at a value",
+}
+# Where a key belongs that stands too high: a policy's settings are below its name.
+_BELOW = {"policy": "schedule.policy", "placement": "schedule.placement"}
+_WITH_SETTING = "policy: {name: hermes, quantum_seconds: 10}"
+_NUMBERS_ONLY = frozenset({"hermes.v1.Parameter.min", "hermes.v1.Parameter.max"})
+# Elements of an argument list are text whatever they look like.
+_ARGUMENTS = frozenset({"hermes.v1.StudySpec.command"})
+# The wire can't tell an empty list from none, which would be another mistake.
+_NOT_EMPTY = {
+    "hermes.v1.Parameter.values": "at least one value",
+    "hermes.v1.StudySpec.command": "a program to run (leave the key out for the default)",
+}
+_TEXT_AS_VALUE = "text, a number, true or false"
+_INT_RANGES = {
+    FieldDescriptor.CPPTYPE_INT32: (load.INT32_MIN, load.INT32_MAX),
+    FieldDescriptor.CPPTYPE_INT64: (load.INT64_MIN, load.INT64_MAX),
+}
+
+
+def build_spec(root: Node) -> tuple[StudySpec, list[Problem], list[str]]:
+    """The spec that the tree stands for, the problems found, and notes on what was ignored."""
+    builder = _Builder()
+    spec = StudySpec()
+    if isinstance(root, Table):
+        builder.message(spec, root, "")
+    elif not isinstance(root, Broken):
+        builder.refuse(root, "a mapping with keys such as `program` and `parameters`", "")
+    return spec, builder.problems, builder.notes
+
+
+def build_extension(
+    stop: Node | None, parameters: Node | None
+) -> tuple[Stop, list[NamedValue], list[Problem]]:
+    """What an extension raises: the stop rules and new values of hyper-parameters."""
+    builder = _Builder()
+    rules = Stop()
+    values: list[NamedValue] = []
+    if stop is not None:
+        builder.submessage(rules, stop, "stop")
+    if isinstance(parameters, Table):
+        for entry in parameters.entries:
+            values.append(NamedValue(name=entry.key))
+            builder.submessage(values[-1].value, entry.node, f"parameters.{entry.key}")
+    return rules, values, builder.problems
+
+
+def short_enum_name(enum: EnumDescriptor, number: int) -> str:
+    """How the file writes the enum value `number`: without the prefix, in lower case."""
+    name = enum.values_by_number[number].name
+    return name.removeprefix(_enum_prefix(enum)).lower()
+
+
+def begins_with_name(message: Message) -> bool:
+    """Whether this message may be written as the bare name."""
+    return message.DESCRIPTOR.fields[0].name == "name"
+
+
+def _enum_prefix(enum: EnumDescriptor) -> str:
+    return enum.values_by_number[0].name.removesuffix("UNSPECIFIED")
+
+
+def _fields(message: Message) -> dict[str, FieldDescriptor]:
+    # The stubs name the C implementation's descriptor beside the public one.
+    fields = cast(Iterable[FieldDescriptor], message.DESCRIPTOR.fields)
+    return {field.name: field for field in fields}
+
+
+class _Builder:
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self.notes: list[str] = []
+
+    def refuse(self, node: Node, expected: str, path: str, near: str = "") -> None:
+        match node:
+            case Scalar(text=text):
+                value = text or "nothing"
+            case Items(items=items):
+                value = "a list" if items else "[]"
+            case _:
+                value = "a mapping" if isinstance(node, Table) else ""
+        self.problems.append(Problem(expected, path, value, near, node.place))
+
+    def message(self, message: Message, table: Table, path: str) -> None:
+        message.SetInParent()
+        fields = _fields(message)
+        for entry in table.entries:
+            child_path = f"{path}.{entry.key}" if path else entry.key
+            if entry.key in fields and entry.key != "settings":
+                self.field(message, fields[entry.key], entry.node, child_path)
+            elif child_path in _IGNORED:
+                self.notes.append(_IGNORED[child_path])
+            elif "settings" in fields:
+                self.setting(message, entry, child_path)
+            else:
+                self.unknown(entry, child_path, fields)
+        if "settings" in fields and message.settings and not message.name:  # type: ignore[attr-defined]
+            named = "a name beside the settings, such as {name: asha, eta: 2}"
+            self.problems.append(Problem(named, f"{path}.name", place=table.place))
+
+    def unknown(self, entry: Entry, path: str, known: Iterable[str]) -> None:
+        names = sorted(known)
+        expected = f"one of the keys {', '.join(names)}"
+        near = _BELOW.get(path) or nearest(entry.key, names)
+        if not near and path.rpartition(".")[0] == "schedule":
+            # Which settings a policy takes, only the head knows.
+            expected += f" (a policy's settings stand beside its name: {_WITH_SETTING})"
+        self.problems.append(Problem(expected, path, "unknown key", near, entry.place))
+
+    def field(self, message: Message, field: FieldDescriptor, node: Node, path: str) -> None:
+        if isinstance(node, Broken):
+            return
+        if field.is_repeated:
+            self.repeated(message, field, node, path)
+        elif field.message_type is not None:
+            child = getattr(message, field.name)
+            self.submessage(child, node, path, field.full_name in _NUMBERS_ONLY)
+        else:
+            value = self.scalar(field, node, path)
+            if value is not None:
+                setattr(message, field.name, value)
+
+    def repeated(self, message: Message, field: FieldDescriptor, node: Node, path: str) -> None:
+        values = getattr(message, field.name)
+        if field.message_type is not None and "name" in field.message_type.fields_by_name:
+            if not isinstance(node, Table):
+                self.refuse(node, "a mapping from names to their values", path)
+                return
+            for entry in node.entries:
+                self.named(values.add(name=entry.key), entry, f"{path}.{entry.key}")
+            return
+        if field.full_name in _ARGUMENTS and isinstance(node, Scalar):
+            node = self.split(node, path)
+        if isinstance(node, Broken):
+            return
+        if not isinstance(node, Items):
+            written = node.text if isinstance(node, Scalar) else "…"
+            self.refuse(node, "a list", path, f"[{written}]")
+            return
+        if not node.items and field.full_name in _NOT_EMPTY:
+            self.refuse(node, _NOT_EMPTY[field.full_name], path)
+        for position, item in enumerate(node.items):
+            self.item(values, field, item, f"{path}[{position}]")
+
+    def item(self, values: object, field: FieldDescriptor, node: Node, path: str) -> None:
+        if isinstance(node, Broken):
+            return
+        if field.message_type is not None:
+            self.submessage(values.add(), node, path)  # type: ignore[attr-defined]
+            return
+        if field.full_name in _ARGUMENTS and isinstance(node, Scalar):
+            node = Scalar(node.text, node.text, node.place)
+        value = self.scalar(field, node, path)
+        if value is not None:
+            values.append(value)  # type: ignore[attr-defined]
+
+    def split(self, node: Scalar, path: str) -> Node:
+        try:
+            words = shlex.split(node.text)
+        except ValueError as error:
+            self.refuse(node, f"a command line ({error})".lower(), path)
+            return Broken(node.place)
+        if not words:
+            self.refuse(node, _NOT_EMPTY["hermes.v1.StudySpec.command"], path)
+            return Broken(node.place)
+        return Items(tuple(Scalar(w, w, node.place) for w in words), node.place)
+
+    def named(self, message: Message, entry: Entry, path: str) -> None:
+        if isinstance(entry.node, Broken):
+            return
+        if not isinstance(entry.node, Table):
+            example = "a mapping such as {value: 0.1} or {values: [0.1, 0.2]}"
+            self.refuse(entry.node, example, path)
+            return
+        known = {name: f for name, f in _fields(message).items() if name != "name"}
+        for child in entry.node.entries:
+            child_path = f"{path}.{child.key}"
+            if child.key in known:
+                self.field(message, known[child.key], child.node, child_path)
+            else:
+                self.unknown(child, child_path, known)
+
+    def submessage(
+        self, message: Message, node: Node, path: str, numbers_only: bool = False
+    ) -> None:
+        if isinstance(node, Broken):
+            return
+        if isinstance(message, Value):
+            self.value(message, node, path, numbers_only)
+        elif isinstance(node, Table):
+            self.message(message, node, path)
+        elif isinstance(node, Scalar) and begins_with_name(message):
+            self.field(message, _fields(message)["name"], node, path)
+        else:
+            keys = ", ".join(_fields(message))
+            name = "a name, or " if begins_with_name(message) else ""
+            self.refuse(node, f"{name}a mapping with the keys {keys}", path)
+
+    def setting(self, message: Message, entry: Entry, path: str) -> None:
+        node = entry.node
+        if isinstance(node, Broken):
+            return
+        if isinstance(node, Scalar) and isinstance(node.value, str):
+            # A setting's unit is in its name, like a field's; there is no descriptor to ask.
+            converted = with_unit(entry.key, node.value)
+            if converted is not None:
+                node = Scalar(converted, node.text, node.place)
+        named = NamedValue(name=entry.key)
+        self.value(named.value, node, path)
+        message.settings.append(named)  # type: ignore[attr-defined]
+
+    def value(self, message: Value, node: Node, path: str, numbers_only: bool = False) -> None:
+        match node:
+            case Scalar(value=bool() as truth) if not numbers_only:
+                message.bool_value = truth
+            case Scalar(value=int() as whole) if not isinstance(whole, bool):
+                message.int_value = whole
+            case Scalar(value=float() as real):
+                message.double_value = real
+            case Scalar(value=str() as word) if not numbers_only:
+                message.string_value = word
+            case Items(items=items) if not numbers_only:
+                message.list_value.SetInParent()
+                for position, item in enumerate(items):
+                    child = message.list_value.values.add()
+                    self.submessage(child, item, f"{path}[{position}]")
+            case Scalar(text=text) if numbers_only:
+                self.refuse(node, "a number", path, near_number(text))
+            case _:
+                self.refuse(node, "a number" if numbers_only else _TEXT_AS_VALUE, path)
+
+    def scalar(
+        self, field: FieldDescriptor, node: Node, path: str
+    ) -> str | int | float | bool | None:
+        """The value for a field that is no message; None when it was refused."""
+        if not isinstance(node, Scalar):
+            self.refuse(node, expectation(field), path)
+            return None
+        if field.enum_type is not None:
+            return self.enum(field.enum_type, node, path)
+        value = self._measured(field, node.value)
+        if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
+            return self.text(node, path)
+        if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
+            if isinstance(value, bool):
+                return value
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            if field.cpp_type == FieldDescriptor.CPPTYPE_DOUBLE:
+                return float(value)
+            low, high = _INT_RANGES[field.cpp_type]
+            if isinstance(value, int) and low <= value <= high:
+                return value
+            if isinstance(value, int):
+                self.refuse(node, f"a whole number from {low} to {high}", path)
+                return None
+        self.refuse(node, expectation(field), path, near_value(field, node))
+        return None
+
+    def text(self, node: Scalar, path: str) -> str | None:
+        if isinstance(node.value, str) and node.value:
+            return node.value
+        if node.value is None or node.value == "":
+            self.refuse(node, "text (leave the key out for the default)", path)
+        else:
+            self.refuse(node, "text, in quotes", path, f'"{node.text}"')
+        return None
+
+    def enum(self, enum: EnumDescriptor, node: Scalar, path: str) -> int | None:
+        names = [short_enum_name(enum, v.number) for v in enum.values if v.number]
+        word = _ENUM_ALIASES.get(node.text, node.text)
+        if isinstance(node.value, str) and word in names:
+            return enum.values_by_name[_enum_prefix(enum) + word.upper()].number
+        expected = f"one of {', '.join(names)}{_ELSEWHERE.get(node.text, '')}"
+        self.refuse(node, expected, path, nearest(node.text, names))
+        return None
+
+    @staticmethod
+    def _measured(field: FieldDescriptor, value: load.Plain) -> load.Plain:
+        if not isinstance(value, str):
+            return value
+        converted = with_unit(field.name, value)
+        return value if converted is None else converted

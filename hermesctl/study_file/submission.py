@@ -1,0 +1,261 @@
+"""What a person submits -> a spec with its working directory, or every reason why not.
+
+Rule: the working directory is what travels, and all paths in the spec are relative to it or
+absolute. It is the directory of the study file, or the present one where only there the program
+is found (a sweep file kept in a folder of its own), or the script's own directory.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+import re
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hermesctl.errors import Place, Problem, StudyFileError, UsageError
+from hermesctl.study_file import load
+from hermesctl.study_file.load import Document, Scalar, Table, place_of
+from hermesctl.study_file.regular_files import kind_of, open_regular
+from hermesctl.study_file.schema import build_spec
+from hermesctl.study_file.trees import tree_of, with_value
+from hermesctl.text import printable
+from hermesd.pb.hermes.v1.types_pb2 import StudySpec
+
+_STUDY_SUFFIXES = frozenset({".yaml", ".yml", ".json"})
+# What is larger is data of the program.
+_STUDY_FILE_BYTES_MAX = 1 << 20
+_ENVVAR_MACRO = re.compile(r"\$\{envvar:([^}]*)\}\Z")
+# What a program's result may depend on; everything else stays with the submitter.
+_TAKEN = frozenset(
+    {"PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "HOME", "USER"}
+    | {"LANG", "LC_ALL", "TZ", "PYTHONHASHSEED", "PYTHONUNBUFFERED", "TMPDIR"}
+)
+_TAKEN_PREFIXES = (
+    *("TF_", "KERAS_", "XLA_", "TORCH_", "PYTORCH_", "CUDA_CACHE_", "NCCL_"),
+    *("OMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "HF_HOME", "HF_DATASETS_"),
+)
+_AN_INTERPRETER = "an interpreter that can be run"
+_SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|CREDENTIAL|API_?KEY")
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A study ready to be sent; `document` still knows where each field was written.
+
+    `own_files` are those that it was read from or is written to.
+    """
+
+    spec: StudySpec
+    directory: Path
+    notes: tuple[str, ...]
+    document: Document
+    own_files: tuple[Path, ...] = ()
+
+    def located(self, problems: tuple[Problem, ...]) -> list[Problem]:
+        """The head's problems with the lines of the file that they are about."""
+        root = self.document.root
+        nowhere = Place(root.place.source)
+        return [replace(p, place=place_of(root, p.field_path) or nowhere) for p in problems]
+
+
+def open_study(path: Path) -> Document:
+    """The study that `path`, a study file or a script, stands for; a script's is bare."""
+    if path.suffix in _STUDY_SUFFIXES:
+        return load.read(path)
+    if path.suffix != ".py":
+        raise UsageError(
+            f"{printable(str(path))}: expected a study file (.yaml, .yml, .json) or a script (.py)"
+        )
+    if kind := kind_of(path):
+        raise UsageError(f"{printable(str(path))}: expected a script; there is {kind}")
+    name = path.name
+    place = Place(str(path))
+    if expected := load.unfit(name):
+        raise StudyFileError([Problem(expected, "program", name, place=place)])
+    table = with_value(Table((), place), ["program"], Scalar(name, name, place))
+    table = with_value(table, ["method"], Scalar("grid", "grid", place))
+    return Document(table, ())
+
+
+def from_file(path: Path, document: Document, *others: Path) -> Prepared:
+    """The study of a document that was opened at `path`; see `from_document`."""
+    prepared = from_document(document, path.absolute().parent, *others)
+    return replace(prepared, own_files=(path,) if path.suffix in _STUDY_SUFFIXES else ())
+
+
+def own_files(prepared: Prepared) -> tuple[Path, ...]:
+    """The files of its directory that say just what the study is: its own, and those that were
+    written for it by an earlier submit, or read as the same."""
+    found = []
+    for path in sorted(prepared.directory.iterdir()):
+        if path.suffix not in _STUDY_SUFFIXES or path in prepared.own_files:
+            continue
+        try:
+            if path.is_file() and path.stat().st_size <= _STUDY_FILE_BYTES_MAX:
+                other = from_document(load.read(path), prepared.directory)
+                found += [path] if other.spec == prepared.spec else []
+        except (UsageError, OSError):
+            continue  # no study file, whatever else it is
+    return (*prepared.own_files, *found)
+
+
+def program_sha256(prepared: Prepared) -> str:
+    """The SHA-256 of the file that the trials run: the program, or the first of the command's
+    words that is a file; empty if none is, or if it cannot be read."""
+    spec, directory = prepared.spec, prepared.directory
+    for name in [spec.program] if spec.program else spec.command:
+        if _is_within(directory, name):
+            try:
+                with open_regular(directory / name) as stream:
+                    return hashlib.file_digest(stream, "sha256").hexdigest()
+            except OSError:
+                return ""
+    return ""
+
+
+def from_document(document: Document, home: Path, *others: Path) -> Prepared:
+    """The study of a document found in the directory `home`; its program may instead be in one
+    of `others`.
+
+    Raises StudyFileError with all problems, those of the parsing included.
+    """
+    spec, problems, notes = build_spec(document.root)
+    problems = [*document.problems, *problems]
+    # Paths are compared as text from here on, which needs them without `..` and links.
+    directory = _working_directory(spec, home.resolve(), others)
+    problems += _checked_paths(spec, directory, document)
+    if problems:
+        raise StudyFileError(sorted(problems, key=_order))
+    return Prepared(spec, directory, tuple(notes), document)
+
+
+def from_changed_spec(document: Document, directory: Path) -> Prepared:
+    """A study made from one that the head has: its paths are the head's affair.
+
+    Raises StudyFileError.
+    """
+    spec, problems, notes = build_spec(document.root)
+    if problems:
+        raise StudyFileError(problems)
+    return Prepared(spec, directory, tuple(notes), document)
+
+
+def from_data(data: Mapping[str, object], directory: Path) -> Prepared:
+    """The study given as a dict, its program in `directory`. Raises UsageError without that."""
+    if not directory.is_dir():
+        raise UsageError(f"directory: {printable(str(directory))}: expected a directory")
+    return from_document(Document(tree_of(data, "study"), ()), directory)
+
+
+def interpreter(python: str, directory: Path, *, here: bool) -> str:
+    """The absolute path of a study's `python`, a name on PATH or a path; default: the
+    submitter's. What lies at an absolute path is for the nodes to say, unless they are all `here`.
+
+    Raises UsageError when there is no such program.
+    """
+    if not python:
+        return _submitters_python()
+    found = _found_interpreter(python, directory)
+    if found is None or (here and shutil.which(found) is None):
+        raise UsageError(f"python: {printable(python)}: expected {_AN_INTERPRETER}")
+    return os.path.abspath(found)
+
+
+def inherited_environment(spec: StudySpec, environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that the trials inherit: those that matter to a program, and those that its
+    command names. Anything that looks like a secret goes only if it is named."""
+    named = {m[1] for word in spec.command if (m := _ENVVAR_MACRO.match(word))}
+    taken = {
+        name: value
+        for name, value in environment.items()
+        if name in named
+        or ((name in _TAKEN or name.startswith(_TAKEN_PREFIXES)) and not _SECRET.search(name))
+    }
+    return dict(sorted(taken.items()))
+
+
+def _found_interpreter(python: str, directory: Path) -> str | None:
+    path = os.path.expanduser(python)
+    if os.path.isabs(path):
+        return path
+    return shutil.which(str(directory / path) if "/" in python else python)
+
+
+def _submitters_python() -> str:
+    # `hermesctl` found on PATH may live in an environment of its own: then `python` means the
+    # submitter's. Named by its path, or used from a script, its own interpreter is meant.
+    started = os.path.abspath(sys.argv[0])
+    if shutil.which("hermesctl") == started:
+        found = shutil.which("python") or shutil.which("python3")
+        if found is not None:
+            return os.path.abspath(found)
+    return sys.executable
+
+
+def _working_directory(spec: StudySpec, home: Path, others: Sequence[Path]) -> Path:
+    if os.path.isabs(spec.program):
+        return Path(os.path.normpath(spec.program)).parent
+    names = [spec.program] if spec.program else list(spec.command)
+    for directory in (home, *others):
+        if any(_is_within(directory, name) for name in names):
+            return directory
+    return home
+
+
+def _is_within(directory: Path, name: str) -> bool:
+    path = Path(os.path.normpath(directory / name))
+    return bool(name) and path.is_relative_to(directory) and path.is_file()
+
+
+def _requirements(path: Path) -> str | None:
+    """The text of a requirements file; None if it cannot be read, or wants nothing."""
+    try:
+        with open_regular(path) as stream:
+            text = stream.read().decode("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+    return f"{text.rstrip()}\n" if text.strip() else None
+
+
+def _checked_paths(spec: StudySpec, directory: Path, document: Document) -> list[Problem]:
+    problems: list[Problem] = []
+
+    def refuse(expected: str, path: str, value: str, near: str = "") -> None:
+        place = place_of(document.root, path)
+        problems.append(Problem(expected, path, value, near, place))
+
+    if spec.program:
+        if _is_within(directory, spec.program):
+            program = Path(os.path.normpath(directory / spec.program))
+            spec.program = str(program.relative_to(directory))
+        else:
+            scripts = [p.name for p in directory.glob("*.py") if p.is_file()]
+            near = next(iter(difflib.get_close_matches(spec.program, scripts, 1)), "")
+            found = kind_of(directory / spec.program) or "a file elsewhere"
+            refuse(f"a file below {directory}; there is {found}", "program", spec.program, near)
+    if spec.python and _found_interpreter(spec.python, directory) is None:
+        refuse(_AN_INTERPRETER, "python", spec.python)
+    # What has several lines is the requirements themselves, as a study from a head has them.
+    if spec.requirements and "\n" not in spec.requirements:
+        text = _requirements(directory / Path(spec.requirements).expanduser())
+        if text is None:
+            wanted = f"a requirements file in {directory}, or its lines as a block of text (`|`)"
+            refuse(wanted, "requirements", spec.requirements)
+        spec.requirements = text or spec.requirements
+    for position, entry in enumerate(spec.data):
+        target = directory / Path(entry).expanduser()
+        if not target.exists():
+            refuse(f"something that is there in {directory}", f"data[{position}]", entry)
+        elif entry.startswith("~") or ".." in Path(entry).parts:
+            spec.data[position] = os.path.abspath(target)
+    return problems
+
+
+def _order(problem: Problem) -> tuple[int, int]:
+    place = problem.place
+    return (place.line or 0, place.column or 0) if place else (0, 0)

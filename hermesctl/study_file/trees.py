@@ -1,0 +1,190 @@
+"""Study trees that were not read from a file: from plain data, and changed by flags.
+
+Rule: a changed part keeps the flag as its place, so an error names what the person typed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
+
+from hermesctl.errors import Place, Problem, StudyFileError, UsageError
+from hermesctl.study_file.load import (
+    INT64_MAX,
+    INT64_MIN,
+    Broken,
+    Entry,
+    Items,
+    Node,
+    Scalar,
+    Table,
+    parse_value,
+    unfit,
+)
+from hermesctl.text import printable
+
+_GOALS = ("minimize", "maximize")
+
+
+def tree_of(data: Mapping[str, object], source: str) -> Table:
+    """The tree of a study given as a dict. NumPy's scalars count as numbers.
+
+    Raises StudyFileError for what no study file can hold.
+    """
+    problems: list[Problem] = []
+    tree = _node(data, "", Place(source), problems)
+    if problems:
+        raise StudyFileError(problems)
+    assert isinstance(tree, Table)
+    return tree
+
+
+def with_value(table: Table, keys: Sequence[str], node: Node) -> Table:
+    """`table` with `node` at the path `keys`; mappings on the way are made where missing, and a
+    bare name there is kept as its mapping's `name`."""
+    key, *rest = keys
+    old = next((e for e in table.entries if e.key == key), None)
+    if rest:
+        node = with_value(_mapping(old, node.place), rest, node)
+    if old is None:
+        return Table((*table.entries, Entry(key, node.place, node)), table.place)
+    new = Entry(key, old.place if rest else node.place, node)
+    return Table(tuple(new if e is old else e for e in table.entries), table.place)
+
+
+def with_flags(
+    table: Table,
+    *,
+    name: str | None = None,
+    metric: str | None = None,
+    grid: Sequence[str] = (),
+    settings: Sequence[str] = (),
+    pool: str | None = None,
+) -> Table:
+    """`table` changed by `--name`, `--pool`, `--metric`, `--grid` and `--set`, in this order.
+
+    Raises UsageError for a flag that has not its form, StudyFileError for a bad value.
+    """
+    if name is not None:
+        table = with_value(table, ["name"], Scalar(name, name, Place("--name")))
+    if pool is not None:
+        table = with_value(table, ["pool"], Scalar(pool, pool, Place("--pool")))
+    if metric is not None:
+        table = with_value(table, ["metric"], _metric(metric))
+    axes: set[str] = set()
+    for flag in grid:
+        key, axis = _axis(flag)
+        if key in axes:
+            form = f"{printable(key)}=value,value"
+            raise UsageError(f"--grid {printable(flag)}: expected each name once: {form}")
+        axes.add(key)
+        table = with_value(table, ["parameters", key], axis)
+    for flag in settings:
+        path, text = _split("--set", flag, "key=value, for example parameters.epochs.value=5")
+        table = with_value(table, path.split("."), _setting(text, f"--set {flag}"))
+    return table
+
+
+def _setting(text: str, source: str) -> Node:
+    """A flag's value; a word with a colon at its end is a list of one item, and no YAML table."""
+    if text.endswith(":") and len(text.split()) == 1:
+        return Scalar(text, text, Place(source))
+    return parse_value(text, source)
+
+
+def parse_assignments(flags: Sequence[str], section: str) -> tuple[Table | None, Table | None]:
+    """`--set` flags as two tables: those below `section`, and the rest; None where empty.
+
+    Raises UsageError where there is none, or one names a parameter as a study file does.
+    """
+    if not flags:
+        raise UsageError(f"expected --set KEY=VALUE, for example --set {section}.max_seconds=2h")
+    for flag in flags:
+        if flag.startswith("parameters."):
+            raise UsageError(
+                f"--set {printable(flag)}: expected a parameter by its name: --set NAME=VALUE"
+            )
+    tree = with_flags(Table((), Place("--set")), settings=flags)
+    inside = next((e.node for e in tree.entries if e.key == section), None)
+    rest = Table(tuple(e for e in tree.entries if e.key != section), tree.place)
+    if inside is not None and not isinstance(inside, Table):
+        raise UsageError(f"--set {section}: expected {section}.KEY=VALUE")
+    return inside, rest if rest.entries else None
+
+
+def _mapping(old: Entry | None, place: Place) -> Table:
+    match old:
+        case Entry(node=Table() as table):
+            return table
+        case Entry(node=Scalar(value=value) as name) if value is not None:
+            return Table((Entry("name", old.place, name),), old.place)
+        case _:
+            return Table((), place)
+
+
+def _axis(flag: str) -> tuple[str, Table]:
+    """The parameter that a `--grid` names, with its values."""
+    key, text = _split("--grid", flag, "name=value,value")
+    place = Place(f"--grid {flag}")
+    if not text.strip(", "):
+        raise UsageError(
+            f"{place}: expected values after `=`, for example {printable(key)}=0.1,0.01"
+        )
+    values = parse_value(f"[{text}]", place.source)
+    return key, Table((Entry("values", place, values),), place)
+
+
+def _metric(flag: str) -> Node:
+    place = Place(f"--metric {flag}")
+    name, colon, goal = flag.rpartition(":")
+    if not colon or goal not in _GOALS:
+        near = next((g for g in _GOALS if colon and goal[:3].lower() == g[:3]), "")
+        if near:
+            raise UsageError(f"{place}: expected NAME:GOAL; did you mean {printable(name)}:{near}?")
+        # A colon may be part of a metric's own name.
+        return Scalar(flag, flag, place)
+    entries = (("name", name), ("goal", goal))
+    return Table(tuple(Entry(k, place, Scalar(v, v, place)) for k, v in entries), place)
+
+
+def _split(option: str, flag: str, form: str) -> tuple[str, str]:
+    key, equals, text = flag.partition("=")
+    if not equals or not key or not all(key.split(".")):
+        raise UsageError(f"{option} {printable(flag)}: expected {form}")
+    return key, text
+
+
+def _node(data: object, path: str, place: Place, problems: list[Problem]) -> Node:
+    def refuse(expected: str) -> Node:
+        problems.append(Problem(expected, path, repr(data), place=place))
+        return Broken(place)
+
+    match data:
+        case str() if expected := unfit(data):
+            return refuse(expected)
+        case None | bool() | str():
+            return Scalar(data, "" if data is None else str(data), place)
+        case Integral():
+            value = int(data)
+            fits = INT64_MIN <= value <= INT64_MAX
+            return Scalar(value, str(value), place) if fits else refuse("64 bits")
+        case Real():
+            real = float(data)
+            finite = math.isfinite(real)
+            return Scalar(real, repr(real), place) if finite else refuse("a finite number")
+        case Mapping():
+            entries: list[Entry] = []
+            for key, value in data.items():
+                if not isinstance(key, str):
+                    return refuse("text as keys")
+                if expected := unfit(key):
+                    return refuse(f"keys that are {expected}")
+                below = f"{path}.{key}" if path else key
+                entries.append(Entry(key, place, _node(value, below, place, problems)))
+            return Table(tuple(entries), place)
+        case list() | tuple() | range():
+            items = (_node(v, f"{path}[{i}]", place, problems) for i, v in enumerate(data))
+            return Items(tuple(items), place)
+        case _:
+            return refuse("text, a number, true, false, a list or a mapping")

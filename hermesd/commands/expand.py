@@ -1,0 +1,35 @@
+"""`hermesd expand`: what a study would be, asked by a client that no head answers.
+
+Rule: the checks and the trials are the head's own, of a head that has nothing yet. A
+SubmitStudyRequest is read from standard input; a SubmitStudyResponse is written to standard output,
+or FieldErrors with exit code 2.
+"""
+
+from __future__ import annotations
+
+import getpass
+import sys
+
+import typer
+
+from hermesd.core.state import State
+from hermesd.head.api import studies
+from hermesd.head.security.guard import field_errors
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.refusal import Refused
+from hermesd.study import draft, proposed_id
+
+REFUSED = 2
+
+
+def expand() -> None:
+    """Say what trials a study would have, to `hermesctl preview` without a head."""
+    request = pb.SubmitStudyRequest.FromString(sys.stdin.buffer.read())
+    try:
+        drafted = draft(studies.submission(request, studies.texts(request.given_environment)))
+    except Refused as refused:
+        sys.stdout.buffer.write(field_errors(refused).SerializeToString())
+        raise typer.Exit(REFUSED) from None
+    id, notes = proposed_id(request.spec), list(drafted.notes)
+    response = studies.unstored(State(), drafted, id, getpass.getuser(), 0.0, notes)
+    sys.stdout.buffer.write(response.SerializeToString())

@@ -1,0 +1,1 @@
+"""What follows from the state: who runs next, where, and why. Pure; commands come out."""

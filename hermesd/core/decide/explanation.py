@@ -1,0 +1,370 @@
+"""Why a trial runs or waits, in words for people: its policy's, and what stands in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from hermesd.core.decide.queue import Queues, Standing, Unanswered
+from hermesd.core.decide.relocation import arriving, stuck
+from hermesd.core.failures import one_line
+from hermesd.core.model import (
+    DEFAULT_POOL,
+    Device,
+    DeviceId,
+    Node,
+    NodeId,
+    Phase,
+    Place,
+    Slot,
+    Study,
+    StudyId,
+    Time,
+    TrialId,
+    UserId,
+)
+from hermesd.core.placement import asked_for, avoided, cramped, starved
+from hermesd.core.quotas import Quotas
+from hermesd.core.requirements import lacking
+from hermesd.core.speeds import rate
+from hermesd.core.state import State
+from hermesd.core.trial import Trial
+
+# --- What keeps a trial from going on although its policy would have it: machines, in words.
+#
+# Rule: each is empty where nothing is the matter, and else begins with a semicolon.
+
+_GIB = 1 << 30
+
+
+def no_devices(state: State, trial: Trial) -> str:
+    """What to say if the pool of a waiting trial has no device for it at all."""
+    study = state.studies[trial.spec.study]
+    pool = study.pool
+    if trial.phase is not Phase.WAITING:
+        return ""
+    if pool != DEFAULT_POOL and pool not in state.pools:
+        there = ", ".join(sorted({DEFAULT_POOL, *state.pools}))
+        return f"; its pool {pool} is not in the head's configuration any more (there: {there})"
+    nodes = [node for node in state.nodes.values() if node.pool == pool and not node.left]
+    slots = [slot for slot in state.slots.values() if state.nodes[slot.device.node] in nodes]
+    fitting = [slot for slot in slots if asked_for(study, slot.device)]
+    if slots and not fitting:
+        return f"; {unfit(study, [slot.device for slot in slots])} in its pool {pool}"
+    if any(slot.sound and state.nodes[slot.device.node].open for slot in fitting):
+        return ""
+    away = [f"{node.id} {_away(node)}" for node in nodes if not node.open and _has(node, fitting)]
+    away += [f"{slot.device.id}: {slot.yielded}" for slot in fitting if slot.yielded]
+    which = "" if len(fitting) == len(slots) else "that would do "
+    why = ", ".join(away) or "it has none"
+    return f"; no device of its pool {pool} {which}can be used now ({why})"
+
+
+def unfit(study: Study, devices: Sequence[Device]) -> str:
+    """What a study asks for that none of these devices has, and what there is."""
+    kind, kinds = study.device_kind, sorted({device.kind for device in devices})
+    if kind and kind not in kinds:
+        return f"there is no device of kind {kind} (there: {', '.join(kinds)})"
+    alike = [device.memory_bytes for device in devices if kind in ("", device.kind)]
+    which = f" of kind {kind}" if kind else ""
+    asked, most = study.memory_bytes / _GIB, max(alike) / _GIB
+    return f"there is no device{which} with {asked:.1f} GiB of memory (at most: {most:.1f} GiB)"
+
+
+def silence(state: State, trial: Trial, losses: Mapping[NodeId, Time], now: Time) -> str:
+    """What to say of a trial that runs, or is parked, on a node of which nothing is heard."""
+    parked = state.parked_on(trial)
+    place = parked or (state.node_of(trial) if trial.run else None)
+    node = state.nodes[place] if place else None
+    if node is None or node.silent_since is None or node.lost:
+        return ""
+    which = f"it is parked on {node.id}, which" if parked else f"node {node.id}"
+    told = f"; {which} has not been heard for {_lasting(now - node.silent_since)}"
+    if node.id in losses:
+        told += f" and counts as lost in {_lasting(losses[node.id] - now)}: then it goes on"
+        told += " elsewhere" if trial.fidelity.restorable else " elsewhere, from the beginning"
+    else:
+        told += "; no node is heard, which may be the head's own fault, so that none counts as lost"
+        told += f" before one is back (if it is off: `hermesctl node lost {node.id}`)"
+    return told
+
+
+def stalled(trial: Trial, now: Time) -> str:
+    """What to say of a trial whose program comes to no further step."""
+    if trial.run is None or (since := trial.run.stalled_since) is None:
+        return ""
+    typical = trial.seconds_per_step
+    before = f", where a step took {typical:.2g} s" if typical else ""
+    return f"; it has stalled: no step after {trial.step} for {_lasting(now - since)}{before}"
+
+
+def crowded(state: State, trial: Trial) -> str:
+    """What to say of a trial that is one of those which hold more memory, parked on their node,
+    than parked trials are to have there: nothing but their processes has what they have learnt."""
+    place = state.parked_on(trial)
+    if place is None or trial.fidelity.restorable:
+        return ""
+    there = [each for each in state.trials_on((place,)) if state.parked_on(each) == place]
+    bound = [each.kept for each in there if not each.fidelity.restorable]
+    held = sum(kept.memory_bytes for kept in bound if kept is not None)
+    budget = state.nodes[place].parked_memory_bytes
+    if not 0 < budget < held:
+        return ""
+    return (
+        f"what can only be parked on {place}, this trial among it, holds {held / _GIB:.1f} GiB of"
+        f" its memory; parked trials are to have {budget / _GIB:.1f} GiB there"
+    )
+
+
+def _lasting(seconds: float) -> str:
+    seconds = max(0.0, seconds)
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def _has(node: Node, slots: Sequence[Slot]) -> bool:
+    """Whether one of these devices is the node's, or it has none at all."""
+    return not node.devices or any(slot.device.node == node.id for slot in slots)
+
+
+def _away(node: Node) -> str:
+    """Why a node is not open."""
+    if node.resting:
+        return f"rests: {node.resting}"
+    return "is draining" if node.draining else "is silent"
+
+
+PAUSED = "paused by a person"
+
+
+class Explanation(NamedTuple):
+    """Why a trial runs or waits."""
+
+    summary: str
+    ranking: tuple[tuple[TrialId, str, Phase], ...]
+    last_decision: str
+    policy: str
+    left_out: tuple[LeftOut, ...] = ()
+
+
+class LeftOut(NamedTuple):
+    """A place that a trial does not get as long as it could run elsewhere; `until` if known."""
+
+    place: Place
+    reason: str
+    until: Time | None = None
+
+
+class Question(NamedTuple):
+    """Which trial, who asks, what was last decided of it, and whether it waits for its machine.
+
+    `losses` says of silent nodes when they count as lost, if nothing is heard of them.
+    """
+
+    trial: TrialId
+    asker: UserId
+    last_decision: str
+    waits: bool
+    now: Time
+    losses: Mapping[NodeId, Time]
+
+
+def explain(state: State, queues: Queues, asked: Question) -> Explanation:
+    """The answer, as things are."""
+    trial = state.trials[asked.trial]
+    study_id = trial.spec.study
+    policy = state.policy_of(study_id).name
+    ranking, trouble = _ranking(state, queues, study_id, asked.now)
+    place = next((i for i, each in enumerate(ranking, 1) if each.trial.id == trial.id), None)
+    if trial.phase.final:
+        summary = f"{trial.id} is {trial.phase}: {trial.reason or 'the program ended well'}"
+    elif trial.paused:
+        summary = f"{trial.id} is {PAUSED}"
+    elif asked.waits:
+        wait, times = max(0.0, trial.not_before - asked.now), trial.misfortunes
+        summary = (
+            f"{trial.id} is tried again in {wait:.0f} s: {times} times in a row it was its"
+            f" machine's fault ({trial.reason})"
+        )
+    elif (held := stuck(state, trial)) is not None:
+        node, why = held
+        summary = (
+            f"{trial.id} waits for node {node}, which {why}: it is parked there, and no"
+            " checkpoint would bring it back elsewhere"
+        )
+    else:
+        where = f" on {trial.run.devices[0]}" if trial.run else ""
+        summary = f"{trial.id} is {trial.phase}{where}"
+        if place is not None and ranking[place - 1].left_out:
+            summary += f"; {policy} leaves it out of its plan: {ranking[place - 1].words}"
+        elif place is not None:
+            words = ranking[place - 1].words
+            summary += f"; {policy} ranks it {place} of {len(ranking)}: {words}"
+        elif not trouble:
+            summary += f"; {policy} does not rank it"
+        summary += _speed(state, trial)
+        if trial.phase is Phase.WAITING and Quotas(state).full(trial):
+            summary += f"; it waits: {_quota(state, trial, asked.asker)} is in use"
+        elif trial.phase is Phase.WAITING:
+            summary += _turns(state, trial, asked) + _where_parked(state, queues, trial)
+        summary += trouble + no_devices(state, trial)
+        summary += stalled(trial, asked.now) + silence(state, trial, asked.losses, asked.now)
+    if not trial.phase.final and (crowd := crowded(state, trial)):
+        summary += f"; {crowd}"
+    rows = tuple(
+        (each.trial.id, f"{'left out: ' * each.left_out}{each.words}", each.trial.phase)
+        for each in ranking
+    )
+    left_out = () if trial.phase.final else tuple(_left_out(state, trial))
+    return Explanation(summary, rows, asked.last_decision, policy, left_out)
+
+
+def _turns(state: State, trial: Trial, asked: Question) -> str:
+    """How its user stands beside others who want devices; nothing where there are none."""
+    owners = {study.owner for study in state.studies.values() if state.active[study.id]}
+    if len(owners) < 2:
+        return ""
+    owner = state.owner_of(trial)
+    used = {each: state.used_by(each, asked.now) / state.terms_of(each).weight for each in owners}
+    ahead = sum(use < used[owner] for use in used.values())
+    if not ahead:
+        return ""  # it is their turn
+    whose = "you" if asked.asker == owner else owner
+    return f"; users take turns: {ahead} of {len(owners)} used less for their weight than {whose}"
+
+
+def _speed(state: State, trial: Trial) -> str:
+    """How fast it is on its device, and on the fastest, where it matters on which it is."""
+    study = state.studies[trial.spec.study]
+    speeds = state.speeds(study.id)
+    if trial.run is None or not speeds.unequal:
+        return ""
+    here = state.slots[trial.run.devices[0]].device
+    others = (slot.device for slot in state.slots.values() if slot.sound)
+    others = (each for each in others if state.serves(each, study) and asked_for(study, each))
+    rates = {each.id: known for each in others if (known := rate(speeds, trial, each))}
+    if here.id not in rates:
+        return ""
+    words = f"; {here.id} does {rates[here.id]:.3g} of its steps a second"
+    if (correction := speeds.correction(here.id)) != 1.0:
+        words += f", {correction:.0%} of what its kind does"
+    fastest = min(rates, key=lambda device: (-rates[device], device))
+    if rates[fastest] <= rates[here.id]:
+        return words
+    return f"{words}, and {fastest}, the fastest, {rates[fastest]:.3g}"
+
+
+def _where_parked(state: State, queues: Queues, trial: Trial) -> str:
+    """Why the trial does not go on on a free device, if its process is on another node."""
+    node, kept = state.parked_on(trial), trial.kept
+    if node is None or kept is None:
+        return ""
+    if arriving(state, trial):
+        return f"; it is being written down on {node}, to go on elsewhere"
+    others = (each for each in state.free if state.slots[each].device.node != node)
+    if not any(queues.could_take(trial, device) for device in others):
+        return ""
+    if not trial.fidelity.restorable:
+        return f"; it is parked on {node}, and no checkpoint would bring it back elsewhere"
+    return f"; it is parked on {node}, which could not write it down" if kept.unwritable else ""
+
+
+def _quota(state: State, trial: Trial, asker: UserId) -> str:
+    owner = state.owner_of(trial)
+    most = state.terms_of(owner).max_devices
+    devices = "device" if most == 1 else "devices"
+    whose = "your" if asker == owner else f"{owner}'s"
+    return f"{whose} quota of {most} {devices}"
+
+
+def _left_out(state: State, trial: Trial) -> Iterator[LeftOut]:
+    """The places that are kept from the trial, each once, and what it did there itself."""
+    told: set[Place] = set()
+    study = state.studies[trial.spec.study]
+    for device, slot in sorted(state.slots.items()):
+        if not avoided(state, trial, device) or state.nodes[slot.device.node].left:
+            continue
+        lack = lacking(state, study, slot.device.node)
+        if lack and not state.serves(slot.device, study):
+            continue  # its node was not asked
+        if lack and slot.device.node not in told:
+            told.add(slot.device.node)
+            yield LeftOut(slot.device.node, f"it lacks what the study requires: {lack}")
+        for place in (slot.device.node, device):
+            kept = state.quarantined.get(place)
+            if kept is not None and place not in told:
+                told.add(place)
+                yield LeftOut(place, kept.reason, kept.until)
+        why = state.excluded.get((trial.spec.study, slot.device.node))
+        if why is not None and slot.device.node not in told:
+            told.add(slot.device.node)
+            yield LeftOut(slot.device.node, why.reason)
+        if failed := [old for old in trial.failures if old.device == device and not old.restores]:
+            yield LeftOut(device, f"it failed there: {one_line(failed[-1].detail)}")
+        elif why_small := _too_small(state, trial, slot.device):
+            yield LeftOut(device, why_small)
+        elif slot.device.node not in told and device not in told:
+            told.add(slot.device.node)
+            yield LeftOut(slot.device.node, "it failed on several of its devices")
+
+
+def _too_small(state: State, trial: Trial, device: Device) -> str:
+    """Why the trial wants a device of more memory, if it does."""
+    if cramped(trial, device):
+        return "it was seen to take more memory than there is"
+    if any(starved(state, trial, device)):
+        return "it ran out of memory where there was as much"
+    return ""
+
+
+def _ranking(
+    state: State, queues: Queues, study_id: StudyId, now: Time
+) -> tuple[list[Standing], str]:
+    """The study's trials in the order of its policy, and what to say if that raises."""
+    try:
+        return queues.peek(study_id, lambda queue: list(queue.ranking(now))), ""
+    except Unanswered as error:
+        name = state.policy_of(study_id).name
+        return [], f"; {name} raised when it was asked for its ranking: {error}"
+
+
+# --- Whether a study stands still by its policy's own will, which is seldom what its author
+# meant.
+#
+# Rule: only a policy that plans can leave trials out, and one that has something running may well
+# wait for that: it is told of when nothing of its study is on a device.
+
+# So many trials are tried on each free device: those of a study want much the same.
+TRIED = 8
+
+
+def left_idle(state: State, queues: Queues, study: StudyId, now: Time) -> tuple[DeviceId, ...]:
+    """The free devices that trials of the study wait for in vain, as its plan claims none of them.
+
+    Of a state that was decided about; empty where something else keeps the trials waiting.
+    """
+    trials = [state.trials[trial] for trial in state.active[study]]
+    if not state.free or any(trial.run is not None for trial in trials):
+        return ()
+    try:
+        if not queues.peek(study, lambda queue: queue.plans):
+            return ()
+    except Unanswered:
+        return ()
+    quotas = Quotas(state)
+    ready = (
+        trial
+        for trial in trials
+        if trial.phase is Phase.WAITING
+        and trial.candidate
+        and trial.not_before <= now
+        and trial.id not in state.reserved
+        and not quotas.full(trial)
+    )
+    tried = list(islice(ready, TRIED))
+    return tuple(
+        device
+        for device in sorted(state.free)
+        if state.slots[device].reserved is None
+        and any(queues.fits(trial, device) for trial in tried)
+    )

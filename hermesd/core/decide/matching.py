@@ -1,0 +1,385 @@
+"""Fills the open devices: those that are free, and those whose occupant's quantum is over.
+
+Rule: each pool by itself, its devices among the studies that name it. What runs on a device that
+came to another pool is not decided about here: it leaves (see `draining`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeAlias
+
+from hermesd.core.commands import Bind, Issue, Launch, Renew, Suspend
+from hermesd.core.decide.queue import Choice, Queues
+from hermesd.core.decide.relocation import Moves, Relocation, arriving, expected
+from hermesd.core.fold.checkpoints import to_restore
+from hermesd.core.model import DeviceId, Phase, PoolId, Study, StudyId, Tier, Time, TrialId, UserId
+from hermesd.core.quotas import Quotas
+from hermesd.core.state import State
+from hermesd.core.tables import Tables
+from hermesd.core.trial import Trial
+
+# --- Whose turn it is: the studies' orders as one, fair to users, then to their studies.
+#
+# The user goes first who has used the least for their weight lately; of those who have used
+# alike, the one who has fewer devices, or was given fewer in this decision. Of one user's studies
+# those of the highest priority go first, of equals the one with the fewest devices, and of equals
+# again the one whose last turn is longest ago: studies that share a device have it in turn. With
+# one user alone no use is looked at.
+#
+# While devices come free, nobody waits longer than the half-life times the binary logarithm of
+# all weights over one's own: one's use and that of those who are served instead, each of whom had
+# less, fade alike meanwhile, and what is used is theirs.
+
+# A device in hand counts as if it had been used for this part of the half-life: little beside what
+# was used, and enough to tell who has more of them.
+IN_HAND = 0.01
+
+
+def merged(
+    state: Tables, orders: Mapping[StudyId, list[TrialId]], open_to: Collection[TrialId], now: float
+) -> list[TrialId]:
+    """The trials in turn. `orders` has each study's, the most deserving first; whom a device is
+    open to that they have already, `open_to`, counts when the turn comes."""
+    if len(orders) <= 1:
+        return [trial_id for order in orders.values() for trial_id in order]
+    shares: Counter[StudyId] = Counter()
+    for slot in state.slots.values():
+        if slot.run is not None and slot.run.trial not in open_to:
+            shares[state.trials[slot.run.trial].spec.study] += 1
+    left: dict[UserId, dict[StudyId, list[TrialId]]] = {}
+    for study_id, order in orders.items():
+        left.setdefault(state.studies[study_id].owner, {})[study_id] = order[::-1]
+    burdens = {user: _Burden(state, user, shares, now) for user in left} if len(left) > 1 else {}
+    turns: list[TrialId] = []
+
+    def served(study_id: StudyId) -> Time:
+        return state.served.get(study_id, -math.inf)
+
+    while left:
+        user = min(left, key=lambda u: burdens[u].now) if burdens else next(iter(left))
+        theirs = left[user]
+        study_id = min(theirs, key=lambda s: (-state.studies[s].priority, shares[s], served(s)))
+        turns.append(theirs[study_id].pop())
+        shares[study_id] += 1
+        if burdens:
+            burdens[user].add()
+        if not theirs[study_id]:
+            del theirs[study_id]
+            if not theirs:
+                del left[user]
+    return turns
+
+
+class _Burden:
+    """A user's use for their weight, as it grows while devices are given out."""
+
+    def __init__(
+        self, state: Tables, user: UserId, shares: Mapping[StudyId, int], now: float
+    ) -> None:
+        weight = state.terms_of(user).weight
+        self._step = IN_HAND * state.half_life_seconds / weight
+        held = sum(count for study, count in shares.items() if state.studies[study].owner == user)
+        self.now = state.used_by(user, now) / weight + held * self._step
+
+    def add(self) -> None:
+        """The user is given a device."""
+        self.now += self._step
+
+
+# In order; a plain dict takes the longer to find its first key the more of them were deleted.
+Free: TypeAlias = OrderedDict[DeviceId, None]
+
+
+class Assignment:
+    """Who gets the open devices, in the order of the policies, as launches and suspends."""
+
+    def __init__(self, state: State, queues: Queues) -> None:
+        self.state = state
+        self.queues = queues
+        # None of these is launched before that time.
+        self.held: frozenset[TrialId] = frozenset()
+        self.held_until: Time = -math.inf
+
+    def hold(self, until: Time) -> None:
+        """Launch none of the unfinished trials that there are before that time."""
+        active = (trial_id for active in self.state.active.values() for trial_id in active)
+        self.held, self.held_until = frozenset(active), until
+
+    def why_held(self, trial_id: TrialId, now: Time) -> str:
+        """What to say of a trial that is held."""
+        if trial_id not in self.held or now >= self.held_until:
+            return ""
+        seconds = f"for {self.held_until - now:.0f} s more"
+        return f"; the head's state is an older copy, so that it may run somewhere {seconds}"
+
+    def fill(self, issue: Issue, now: Time) -> None:
+        """Fill the open devices: reserved ones first, then in the order of the policies."""
+        if now >= self.held_until:
+            self.held = frozenset()
+        state, quotas = self.state, Quotas(self.state)
+        for device in sorted(state.free):
+            reserved = state.slots[device].reserved
+            trial = state.trials.get(reserved) if reserved else None
+            if trial is None or not self._ready(trial, now) or not self.queues.fits(trial, device):
+                continue
+            if quotas.over(trial):  # lowered since it was kept for the trial
+                continue
+            if choice := self.queues.choice(trial, now):
+                self._launch(choice, device, issue)
+        free: dict[PoolId, Free] = {}
+        for device in sorted(state.free):
+            if not expected(state, device):
+                free.setdefault(self._pool(device), OrderedDict())[device] = None
+        occupants: dict[PoolId, dict[TrialId, DeviceId]] = {}
+        for device in sorted(state.expired):
+            trial_id, pool = self._occupant(device), self._pool(device)
+            if self._open(device) and self._study(trial_id).pool == pool:
+                occupants.setdefault(pool, {})[trial_id] = device
+        for pool in sorted(free.keys() | occupants.keys()):
+            studies = [study.id for study in state.studies.values() if study.pool == pool]
+            if studies:
+                theirs = occupants.get(pool, {})
+                self._share(studies, free.get(pool, OrderedDict()), theirs, quotas, issue, now)
+
+    def _share(
+        self,
+        studies: Sequence[StudyId],
+        free: Free,
+        occupants: dict[TrialId, DeviceId],
+        quotas: Quotas,
+        issue: Issue,
+        now: Time,
+    ) -> None:
+        """Share the open devices of one pool among its studies."""
+        state = self.state
+        moves = Moves(state, self.queues, [*free, *occupants.values()], studies)
+        away = Relocation(state, self.queues, quotas, occupants, now)
+        open_devices = [*free, *occupants.values()]
+
+        def eligible(trial: Trial) -> bool:
+            if not self._available(trial, now):
+                return False
+            if any(self.queues.fits(trial, device) for device in open_devices):
+                return True
+            return away.may(trial)
+
+        mine = (*occupants, *moves.stays)
+        order = self._merged(studies, len(open_devices), mine, eligible, now)
+        position = {trial_id: index for index, trial_id in enumerate(order)}
+        for trial_id in order:
+            if not free and not occupants and not moves.left:
+                break
+            trial = state.trials[trial_id]
+            if trial_id in occupants:
+                del occupants[trial_id]
+                if quotas.over(trial):
+                    quotas.give(trial)
+                    self._give_back(
+                        trial_id, None, "more devices than the quota of its user", issue
+                    )
+                elif not self._move(trial, moves, free, occupants, position, issue) and (
+                    choice := self.queues.choice(trial, now)
+                ):
+                    self._renew(choice, issue)
+            elif trial_id in moves.stays:
+                self._move(trial, moves, free, occupants, position, issue)
+            elif trial_id in moves.displaced or self._available(trial, now):
+                self._claim(trial, free, occupants, moves, away, quotas, position, issue, now)
+        for trial_id in list(moves.left):
+            self._leave(trial_id, None, moves, issue)
+        for trial_id in occupants:
+            self._give_back(trial_id, None, "held back by its policy", issue)
+
+        def parked(count: int, could: Callable[[Trial], bool]) -> list[TrialId]:
+            return self._merged(
+                studies, count, (), lambda each: self._available(each, now) and could(each), now
+            )
+
+        away.bring(studies, free, parked, issue)
+
+    def _move(
+        self,
+        trial: Trial,
+        moves: Moves,
+        free: Free,
+        occupants: dict[TrialId, DeviceId],
+        position: dict[TrialId, int],
+        issue: Issue,
+    ) -> bool:
+        """Have a running trial leave its device if an open one is better; says whether it does."""
+        device = moves.better(trial, free, occupants, position)
+        if device is None:
+            return False
+        if device in free:
+            del free[device]
+            moves.left[trial.id] = device
+        else:
+            victim = self._occupant(device)
+            del occupants[victim]
+            self._make_room(victim, trial, "a faster device", issue)
+            moves.displaced.add(victim)
+            moves.left[trial.id] = None
+        return True
+
+    def _leave(
+        self, trial_id: TrialId, successor: TrialId | None, moves: Moves, issue: Issue
+    ) -> None:
+        """A trial that moves gives its device back, to a successor if it has one."""
+        kept = moves.left.pop(trial_id)
+        self._give_back(trial_id, successor, "it goes on on a faster device", issue)
+        if kept is not None:
+            issue(Bind(trial_id, kept))
+
+    def _claim(
+        self,
+        trial: Trial,
+        free: Free,
+        occupants: dict[TrialId, DeviceId],
+        moves: Moves,
+        away: Relocation,
+        quotas: Quotas,
+        position: dict[TrialId, int],
+        issue: Issue,
+        now: Time,
+    ) -> None:
+        """A waiting trial takes a free device, else the one that another leaves for a better, else
+        that of the least deserving occupant, be it on another node than where the trial is."""
+        trials = self.state.trials
+        device = None
+        if trial.run is None and not quotas.full(trial):
+            device = self._cheapest(trial, free)
+        if device is not None:
+            if (choice := self.queues.choice(trial, now)) is not None:
+                del free[device]
+                quotas.take(trial, None)
+                self._launch(choice, device, issue)
+            return
+        for leaving in moves.left:
+            run = trials[leaving].run
+            if run is not None and self.queues.fits(trial, run.devices[0]):
+                if trial.run is None and quotas.full(trial):
+                    continue
+                if trial.run is None:  # else it has one already, which it gives up
+                    quotas.take(trial, None)
+                self._leave(leaving, trial.id, moves, issue)
+                return
+        if trial.run is not None:
+            return
+        victims = [
+            t
+            for t, device in occupants.items()
+            if quotas.shares(trial, trials[t]) and self.queues.fits(trial, device)
+        ]
+        if not victims and (victims := away.victims(trial, occupants)):
+            away.write_down(trial, issue)
+        if victims:
+            victim = max(victims, key=lambda t: position.get(t, len(position)))
+            del occupants[victim]
+            quotas.take(trial, trials[victim])
+            self._make_room(victim, trial, self.queues.words(trial), issue)
+
+    def _cheapest(self, trial: Trial, free: Free) -> DeviceId | None:
+        """The first of the cheapest free devices that the trial fits on; None if there is none."""
+        study, slots = trial.spec.study, self.state.slots
+        cost_of, facts = self.queues.placement(study).cost, self.state.facts[study]
+        speeds = self.state.speeds(study)
+        best: tuple[tuple[float, ...], DeviceId] | None = None
+        for device in free:
+            if self.queues.fits(trial, device):
+                cost = cost_of(trial, slots[device].device, facts, speeds)
+                if best is None or cost < best[0]:
+                    best = cost, device
+                if not any(cost):
+                    break
+        return best[1] if best else None
+
+    def _launch(self, choice: Choice, device: DeviceId, issue: Issue) -> None:
+        trial = choice.trial
+        kept = trial.kept
+        parked = kept.run if kept and kept.tier is Tier.PARK else None
+        found = to_restore(self.state, trial) if parked is None else None
+        checkpoint = found.id if found else None
+        issue(Launch(trial.next_run, (device,), choice.quantum, choice.words, parked, checkpoint))
+
+    def _renew(self, choice: Choice, issue: Issue) -> None:
+        run = choice.trial.run
+        assert run is not None
+        issue(Renew(run.id, run.grant + 1, choice.quantum, f"still best: {choice.words}"))
+
+    def _make_room(self, victim: TrialId, trial: Trial, words: str, issue: Issue) -> None:
+        """A trial gives its device back for another; of another user's it is not told the name."""
+        owner = self.state.owner_of(trial)
+        if self.state.owner_of(self.state.trials[victim]) == owner:
+            reason = f"{trial.id} goes first: {words}"
+        else:
+            reason = "a trial of another user goes first"
+        self._give_back(victim, trial.id, reason, issue)
+
+    def _give_back(
+        self,
+        trial_id: TrialId,
+        successor: TrialId | None,
+        reason: str,
+        issue: Issue,
+    ) -> None:
+        trial = self.state.trials[trial_id]
+        study = self.state.studies[trial.spec.study]
+        assert trial.run is not None
+        deadline = trial.notice(study.suspend_deadline_seconds)
+        issue(Suspend(trial.run.id, study.tier, deadline, successor, reason))
+
+    # -- candidates ---------------------------------------------------------------------------
+
+    def _pool(self, device: DeviceId) -> PoolId:
+        return self.state.nodes[self.state.slots[device].device.node].pool
+
+    def _open(self, device: DeviceId) -> bool:
+        return self.state.nodes[self.state.slots[device].device.node].open
+
+    def _study(self, trial_id: TrialId) -> Study:
+        return self.state.studies[self.state.trials[trial_id].spec.study]
+
+    def _occupant(self, device: DeviceId) -> TrialId:
+        run = self.state.slots[device].run
+        assert run is not None
+        return run.trial
+
+    def _ready(self, trial: Trial, now: Time) -> bool:
+        """Whether the trial waits and may be launched now."""
+        waits = trial.phase is Phase.WAITING and trial.candidate and trial.not_before <= now
+        return waits and trial.id not in self.held
+
+    def _available(self, trial: Trial, now: Time) -> bool:
+        """Whether the trial is ready and no device is being freed for it."""
+        if not self._ready(trial, now):
+            return False
+        device = self.state.reserved.get(trial.id)
+        if device is None:
+            return True
+        slot = self.state.slots[device]
+        if not slot.sound or not self._open(device):
+            return True
+        return slot.run is None and not arriving(self.state, trial)
+
+    def _merged(
+        self,
+        studies: Sequence[StudyId],
+        count: int,
+        have: Sequence[TrialId],
+        eligible: Callable[[Trial], bool],
+        now: Time,
+    ) -> list[TrialId]:
+        """The studies' orders as one; see `turns`. Those in `have` are on a device already."""
+        mine: dict[StudyId, list[Trial]] = {}
+        for trial in (self.state.trials[trial_id] for trial_id in have):
+            mine.setdefault(trial.spec.study, []).append(trial)
+        orders: dict[StudyId, list[TrialId]] = {}
+        for study_id in studies:
+            theirs = tuple(mine.get(study_id, ()))
+            order = self.queues.order(study_id, count, theirs, eligible, now)
+            if order:
+                orders[study_id] = order
+        return merged(self.state, orders, set(have), now)

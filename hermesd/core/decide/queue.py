@@ -1,0 +1,641 @@
+"""One study's waiting trials in its policy's order, kept so that a change costs little.
+
+A `Ranking` policy is asked only about trials that changed; there is one line of waiting trials, or
+one for each home where the placement binds. An `Adaptive` one is asked again about the first of
+the line, a bounded number. A `Planning` policy is asked for its whole plan when something is to be
+decided; one that follows its study is told what changed instead of being shown all of it.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from operator import itemgetter
+from typing import NamedTuple, TypeAlias, TypeVar
+
+from hermesd.core.events import PolicyFailed
+from hermesd.core.model import DeviceId, NodeId, Phase, Plugin, Quantum, StudyId, Time, TrialId
+from hermesd.core.placement import Placement, avoided, cramped, fits
+from hermesd.core.policy import (
+    Adapted,
+    Adaptive,
+    Field,
+    Following,
+    LedgerPlan,
+    Plan,
+    Planning,
+    Policy,
+    Ranking,
+    Score,
+    View,
+    first_of,
+    raised_where,
+)
+from hermesd.core.requirements import lacking
+from hermesd.core.state import State
+from hermesd.core.trial import Trial
+
+# --- Trials in order, cheap to change one by one and cheap to fill at once.
+#
+# A sorted list: a few changes are made by bisection, many by sorting anew, and a reader may begin
+# anywhere in the order.
+
+# Up to so many changes are made one by one.
+FEW = 32
+
+
+class Entry(NamedTuple):
+    """A candidate in its policy's order; the smallest `key` deserves a device most."""
+
+    key: Score
+    number: int
+    trial: TrialId
+
+
+_KEY, _NUMBER = map(itemgetter, map(Entry._fields.index, ("key", "number")))
+
+# A place between entries: one of them, or a score that it begins with.
+Bound: TypeAlias = Entry | tuple[Score] | tuple[()]
+
+
+class Line:
+    """Entries, the smallest first; each trial has one at most."""
+
+    def __init__(self) -> None:
+        self._sorted: list[Entry] = []
+        self._known: dict[TrialId, Entry] = {}
+        self._added: dict[TrialId, Entry] = {}
+        self._dropped: list[Entry] = []
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __getitem__(self, place: int) -> Entry:
+        """The entry at this place of the order."""
+        self._settle()
+        return self._sorted[place]
+
+    def rank(self, bound: Bound) -> int:
+        """How many entries are before a bound."""
+        self._settle()
+        return bisect_left(self._sorted, bound)
+
+    def get(self, trial: TrialId) -> Entry | None:
+        """A trial's entry; None if it is not in."""
+        return self._known.get(trial)
+
+    def place(self, trial: TrialId) -> Score | None:
+        """What the order goes by, of one trial; None if it is not in."""
+        entry = self._known.get(trial)
+        return (*entry.key, entry.number) if entry else None
+
+    def trials(self) -> Iterator[TrialId]:
+        """All of them, in order."""
+        return (entry.trial for entry in self.after())
+
+    def put(self, entry: Entry) -> None:
+        """Add an entry, in place of the trial's present one."""
+        trial = entry.trial
+        known = self._known.get(trial)
+        if known is not None:
+            if known == entry:
+                return
+            self.drop(trial)
+        self._known[trial] = self._added[trial] = entry
+
+    def drop(self, trial: TrialId) -> None:
+        """Take a trial out, if it is in."""
+        entry = self._known.pop(trial, None)
+        if entry is not None and self._added.pop(trial, None) is None:
+            self._dropped.append(entry)
+
+    def after(self, key: Score | None = None) -> Iterator[Entry]:
+        """The entries from `key` on, in order; all without one."""
+        return self.between(() if key is None else (key,))
+
+    def between(self, first: Bound = (), end: Bound | None = None) -> Iterator[Entry]:
+        """The entries from `first` on and before `end`, in order; all without them."""
+        self._settle()
+        place = bisect_left(self._sorted, first)
+        stop = len(self._sorted) if end is None else bisect_left(self._sorted, end)
+        while place < stop:
+            yield self._sorted[place]
+            place += 1
+
+    def _settle(self) -> None:
+        """Bring the order up to date."""
+        if len(self._added) + len(self._dropped) > FEW:
+            # As entries compare, but of two plain keys, which sort three times as fast.
+            self._sorted = sorted(self._known.values(), key=_NUMBER)
+            self._sorted.sort(key=_KEY)
+        else:
+            for entry in self._dropped:
+                del self._sorted[bisect_left(self._sorted, entry)]
+            for entry in self._added.values():
+                insort(self._sorted, entry)
+        self._added.clear()
+        self._dropped.clear()
+
+
+# --- What an adaptive ranking is told of its study, kept up as trials change.
+#
+# The leader has the least of the trials' levels, which are kept in blocks of about as many as
+# there are blocks: of a change only its own block is looked at again. The sample is a fixed part
+# of the study. What the policy makes of both is kept until one of them changes.
+
+SAMPLED = 32
+
+
+class Scouting:
+    """One study's leader and sample."""
+
+    def __init__(self, state: State, study: StudyId, policy: Adaptive) -> None:
+        self._state = state
+        self._policy = policy
+        self._members = members = state.members[study]
+        self._place = {trial_id: place for place, trial_id in enumerate(members)}
+        self._stride = -(-len(members) // SAMPLED)
+        self._sample: list[Trial] | None = None
+        # The trials' levels, infinite without one; the least of each block, and which to look at.
+        self._levels = [math.inf] * len(members)
+        self._block = math.isqrt(len(members)) + 1
+        self._least = [math.inf] * -(-len(members) // self._block)
+        self._changed: set[int] = set()
+        self._field: Field | None = None
+        self._adapted: Adapted | None = None
+
+    def note(self, trial: Trial) -> None:
+        """Take note of a trial that changed."""
+        place = self._place[trial.spec.id]
+        if not place % self._stride:
+            self._sample = None
+        level = self._policy.level(trial) if trial.curve else math.inf
+        if level != self._levels[place]:
+            self._levels[place] = level
+            self._changed.add(place // self._block)
+
+    def sample(self) -> Sequence[Trial]:
+        """The trials of the sample that have shown a loss; the same list while none changed."""
+        if self._sample is None:
+            trials = [self._state.trials[each] for each in self._members[:: self._stride]]
+            self._sample = [trial for trial in trials if trial.curve]
+        return self._sample
+
+    def adapted(self, first: Trial) -> Adapted | None:
+        """What holds now, `first` being the candidate of the least score; None: the policy's own.
+
+        While that one has no level the policy is not asked.
+        """
+        if not first.curve or self._policy.level(first) == math.inf:
+            return None
+        leader = self._leader()
+        if leader is None:
+            return None
+        field = Field(leader, self.sample())
+        known = self._field
+        if known is None or known.leader is not field.leader or known.sample is not field.sample:
+            self._field, self._adapted = field, self._policy.adapted(field)
+        return self._adapted
+
+    def _leader(self) -> Trial | None:
+        """The trial of the least level, the earlier one of equals."""
+        for block in self._changed:
+            begin = block * self._block
+            self._least[block] = min(self._levels[begin : begin + self._block])
+        self._changed.clear()
+        least = min(self._least)
+        if least == math.inf:
+            return None
+        place = self._levels.index(least, self._least.index(least) * self._block)
+        return self._state.trials[self._members[place]]
+
+
+MIN_QUANTUM_SECONDS = 0.1
+# How many more than can be served come into question for an adapted ranking, from its front on.
+IN_QUESTION = 32
+# Devices that are equally fast: those of a kind, and by itself each that differs from its kind.
+Sort: TypeAlias = tuple[str, DeviceId]
+
+
+class Choice(NamedTuple):
+    """A candidate with what its policy would give it."""
+
+    trial: Trial
+    quantum: Quantum
+    words: str
+
+
+class Standing(NamedTuple):
+    """An unfinished trial in its policy's words; `left_out` if it waits and no plan claims it."""
+
+    trial: Trial
+    words: str
+    left_out: bool = False
+
+
+class StudyQueue:
+    """The candidates of one study, most deserving first."""
+
+    def __init__(self, state: State, study: StudyId, policy: Policy, placement: Placement):
+        self.state = state
+        self.study = study
+        self.policy = policy
+        self.placement = placement
+        # Looked at once: whether a protocol is kept takes longer to see than most answers do.
+        self._planner = policy if isinstance(policy, Planning) else None
+        self._ledger = policy.ledger() if isinstance(policy, Following) else None
+        self._adaptive = policy if isinstance(policy, Adaptive) else None
+        self._suited_to: Sequence[Trial] | None = None
+        self._follow(None if isinstance(policy, Planning) else policy)
+
+    @property
+    def plans(self) -> bool:
+        """Whether trials get only what a plan claims for them."""
+        return self._planner is not None
+
+    def _follow(self, ranker: Ranking | None) -> None:
+        """Have every trial ranked by this policy from now on; None: by a plan."""
+        state, study = self.state, self.study
+        self._ranker = self._current = ranker
+        self._scouting = Scouting(state, study, ranker) if isinstance(ranker, Adaptive) else None
+        self._lines: dict[DeviceId | None, Line] = {}
+        # Running trials by the sort of their device, from when it first mattered.
+        self._staying: dict[Sort, Line] | None = None
+        self._line_of: dict[TrialId, Line] = {}
+        members = state.members[study]
+        self._noted = {trial_id: state.versions[trial_id] for trial_id in members}
+        self._note([state.trials[trial_id] for trial_id in members])
+
+    def refresh(self, trials: Iterable[Trial]) -> None:
+        """Take note of trials that changed."""
+        noted, versions = self._noted, self.state.versions
+        changed = [each for each in trials if noted[each.spec.id] != versions[each.spec.id]]
+        for trial in changed:
+            noted[trial.spec.id] = versions[trial.spec.id]
+        if changed:
+            self._note(changed)
+
+    def _note(self, trials: Sequence[Trial]) -> None:
+        """Take in trials as they are."""
+        self._plan: Plan | LedgerPlan | None = None
+        if self._ranker is not None:
+            self._rank(self._ranker, trials)
+        if self._ledger is not None:
+            self._ledger.note(trials)
+
+    def _rank(self, ranker: Ranking, trials: Iterable[Trial]) -> None:
+        """Put trials where they belong now."""
+        scouting, lines, line_of = self._scouting, self._lines, self._line_of
+        for trial in trials:
+            trial_id = trial.spec.id
+            if scouting is not None:
+                scouting.note(trial)
+            if (line := line_of.pop(trial_id, None)) is not None:
+                line.drop(trial_id)
+            if trial.phase is Phase.WAITING and trial.candidate:
+                home = trial.home if self.placement.binds else None
+                if (line := lines.get(home)) is None:
+                    line = lines[home] = Line()
+                line_of[trial_id] = line
+                line.put(self._entry(ranker, trial))
+            elif self._staying is not None and trial.phase is Phase.RUNNING:
+                self._stay(self._staying, ranker, trial)
+
+    def _suit(self) -> None:
+        """Follow the adaptive policy as it suits its study now."""
+        if self._adaptive is None or self._scouting is None:
+            return
+        sample = self._scouting.sample()
+        if sample is not self._suited_to:
+            suited = self._adaptive.suited(sample)
+            if suited != self._ranker:
+                self._follow(suited)
+            self._suited_to = self._scouting.sample()
+
+    def _stay(self, lines: dict[Sort, Line], ranker: Ranking, trial: Trial) -> None:
+        """Put a trial that runs, its quantum not over, into the line of its device's sort."""
+        run = trial.run
+        if run is not None and not run.expired and run.asked is None and not trial.ending:
+            device = self.state.slots[run.devices[0]].device
+            sort = (device.kind, device.id if device.id in self.state.corrections else "")
+            line = self._line_of[trial.id] = lines.setdefault(sort, Line())
+            line.put(self._entry(ranker, trial))
+
+    def staying(self, sorts: Iterable[Sort], count: int) -> list[TrialId]:
+        """The `count` most deserving running trials on each sort of device, by the plain ranking.
+
+        None under a policy that plans: it does not say what running trials deserve.
+        """
+        if self._ranker is None:
+            return []
+        if self._staying is None:
+            self._staying = {}
+            for trial_id in self.state.members[self.study]:
+                trial = self.state.trials[trial_id]
+                if trial.phase is Phase.RUNNING:
+                    self._stay(self._staying, self._ranker, trial)
+        lines = [self._staying[sort] for sort in sorts if sort in self._staying]
+        return [
+            entry.trial
+            for line in lines
+            for entry in islice(self._able(line, None, lambda trial: not trial.paused), count)
+        ]
+
+    def _entry(self, policy: Ranking, trial: Trial) -> Entry:
+        spec = trial.spec
+        return Entry(policy.score(trial), spec.number, spec.id)
+
+    def order(
+        self,
+        count: int,
+        occupants: Iterable[Trial],
+        eligible: Callable[[Trial], bool],
+        now: float,
+    ) -> list[TrialId]:
+        """The `count` most deserving eligible waiting trials (of each home) and the occupants."""
+        self._suit()
+        if self._ranker is None:
+            trials = self.state.trials
+
+            def waits(trial_id: TrialId) -> bool:
+                trial = trials[trial_id]
+                return trial.phase is Phase.WAITING and eligible(trial)
+
+            return first_of(self._planned(now), count, [each.id for each in occupants], waits)
+        entries = [self._entry(self._ranker, trial) for trial in occupants]
+        lines = [line for home, line in self._lines.items() if not self._unbound(home)]
+        if self._scouting is not None:
+            entries = self._judged(self._scouting, lines, entries, count, eligible)
+        else:
+            for line in lines:
+                entries += islice(self._able(line, None, eligible), count)
+        return [entry.trial for entry in sorted(entries)]
+
+    def _unbound(self, home: DeviceId | None) -> bool:
+        return self.placement.binds and home is None
+
+    def _able(
+        self, line: Line, front: Score | None, eligible: Callable[[Trial], bool]
+    ) -> Iterator[Entry]:
+        """The eligible trials of a line from `front` on, in order."""
+        trials, versions, noted = self.state.trials, self.state.versions, self._noted
+        for entry in line.after(front):
+            trial = trials.get(entry.trial)
+            current = versions.get(entry.trial) == noted[entry.trial]
+            if trial is not None and current and eligible(trial):
+                yield entry
+
+    def _judged(
+        self,
+        scouting: Scouting,
+        lines: list[Line],
+        occupants: list[Entry],
+        count: int,
+        eligible: Callable[[Trial], bool],
+    ) -> list[Entry]:
+        """Who comes into question, scored by the ranking that is adapted to the study as it is."""
+        few = list(occupants)
+        for line in lines:
+            few += islice(self._able(line, None, eligible), count)
+        if not few:
+            return []
+        first = self.state.trials[min(few).trial]
+        adapted = scouting.adapted(first)
+        if adapted is None:
+            self._current = self._ranker
+            return few
+        ranking = self._current = adapted.facing(first)
+        for line in lines:
+            few += islice(self._able(line, adapted.front, eligible), count + IN_QUESTION)
+        trials = {entry.trial: self.state.trials[entry.trial] for entry in few}
+        return [self._entry(ranking, trial) for trial in trials.values()]
+
+    def _planned(self, now: float) -> Plan | LedgerPlan:
+        """The plan as things are: a new one if a trial or the number of devices changed."""
+        assert self._planner is not None
+        devices = self._devices()
+        if self._plan is None or self._plan.devices != devices:
+            if self._ledger is not None:
+                facts = self.state.facts[self.study]
+                self._plan = LedgerPlan(self._ledger, now, facts, devices)
+            else:
+                self._plan = Plan(self._planner.plan(self.view(now)), devices)
+        return self._plan
+
+    def _devices(self) -> int:
+        """How many devices of the study's pool run something or could."""
+        state, study = self.state, self.state.studies[self.study]
+        slots = (slot for slot in state.slots.values() if state.serves(slot.device, study))
+        return sum(slot.run is not None or state.usable(slot) for slot in slots)
+
+    def view(self, now: float) -> View:
+        trials = [self.state.trials[trial_id] for trial_id in self.state.members[self.study]]
+        going = [trial for trial in trials if not (trial.phase.final or trial.paused)]
+        finished = [trial for trial in trials if trial.phase.final]
+        return View(now, going, finished, self._devices(), self.state.facts[self.study])
+
+    def choice(self, trial: Trial, now: float) -> Choice | None:
+        """What the policy would give the trial now; None if its plan leaves the trial out.
+
+        Raises:
+            ValueError: its quantum is shorter than 0.1 s.
+        """
+        if self._current is None:
+            claim = (self._plan or self._planned(now)).get(trial.id)
+            if claim is None:
+                return None
+            quantum, words = claim.quantum, claim.reason
+        else:
+            facts = self.state.facts[self.study]
+            quantum, words = self._current.quantum(trial, facts), self._current.words(trial)
+        if quantum.seconds is not None and not quantum.seconds >= MIN_QUANTUM_SECONDS:
+            raise ValueError(f"a quantum of {quantum.seconds} s for {trial.id} is below 0.1 s")
+        return Choice(trial, quantum, words)
+
+    def words(self, trial: Trial) -> str:
+        """What the policy sees in a trial, as it was at the last decision."""
+        return (self._current or self.policy).words(trial)
+
+    def ranking(self, now: float) -> Iterator[Standing]:
+        """Every unfinished trial in the policy's order, with its words; for people."""
+        self._suit()
+        trials, ranking = self.view(now).trials, self._ranker
+        if ranking is None:
+            yield from self._plan_in_words(now, trials)
+            return
+        ordered = sorted(trials, key=lambda t: (ranking.score(t), t.spec.number))
+        words = ranking.words
+        first = ordered[0] if ordered else None
+        if self._scouting and first and (adapted := self._scouting.adapted(first)):
+            facing = adapted.facing(first)
+            ordered.sort(key=lambda t: (facing.score(t), t.spec.number))
+            words = facing.words
+        for trial in ordered:
+            yield Standing(trial, words(trial))
+
+    def _plan_in_words(self, now: float, trials: Sequence[Trial]) -> Iterator[Standing]:
+        """The plan with its reasons. Who keeps a device for now is in none and comes first; who
+        gives one back or was left out comes last."""
+        plan = self._planned(now)
+        planned = dict.fromkeys(plan)
+        others = [trial for trial in trials if trial.id not in planned]
+        keeping = [trial for trial in others if trial.phase in (Phase.STARTING, Phase.RUNNING)]
+        kept = {trial.id for trial in keeping}
+        for trial in keeping:
+            yield Standing(trial, self.policy.words(trial))
+        for trial_id in planned:
+            claim = plan.get(trial_id)
+            assert claim is not None
+            yield Standing(self.state.trials[trial_id], claim.reason)
+        for trial in others:
+            if trial.id not in kept:
+                yield Standing(trial, self.policy.words(trial), trial.candidate)
+
+
+# --- Every study's queue, and the border to policies: one that raises gives way to fifo.
+
+Answer = TypeVar("Answer")
+
+
+class Unanswered(Exception):
+    """A policy raised when people asked; says what."""
+
+
+class Failure(NamedTuple):
+    """A policy that raised: what is journalled of it, and the error itself for its author."""
+
+    event: PolicyFailed
+    error: Exception
+
+
+class Queues:
+    """What the studies' policies and placements say, asked in one place."""
+
+    def __init__(
+        self,
+        state: State,
+        make_policy: Callable[[Plugin], Policy],
+        make_placement: Callable[[Plugin], Placement],
+    ) -> None:
+        self.state = state
+        self._make_policy = make_policy
+        self._make_placement = make_placement
+        self._queues: dict[StudyId, StudyQueue] = {}
+        self._placements: dict[StudyId, Placement] = {}
+        self._failures: list[Failure] = []
+        self._pools: object = state.pools
+
+    def take_failures(self) -> list[Failure]:
+        """The policies that raised since the last call: folded in, and to be journalled."""
+        taken, self._failures = self._failures, []
+        return taken
+
+    def forget_removed(self) -> None:
+        """Drop the queues of studies that are gone; all if the pools are others now."""
+        if self._pools is not self.state.pools:
+            self._pools = self.state.pools
+            self._queues.clear()
+            self._placements.clear()
+        for study_id in [study for study in self._queues if study not in self.state.studies]:
+            del self._queues[study_id]
+        for study_id in [study for study in self._placements if study not in self.state.studies]:
+            del self._placements[study_id]
+
+    def _queue(self, study_id: StudyId) -> StudyQueue:
+        queue = self._queues.get(study_id)
+        if queue is None:
+            policy = self._make_policy(self.state.policy_of(study_id))
+            placement = self.placement(study_id)
+            queue = self._queues[study_id] = StudyQueue(self.state, study_id, policy, placement)
+        return queue
+
+    def ask(self, study_id: StudyId, question: Callable[[StudyQueue], Answer]) -> Answer:
+        """Put a question to a study's policy; one that raises gives way to first in, first out."""
+        try:
+            return question(self._queue(study_id))
+        except Exception as error:
+            if study_id in self.state.fallen:
+                raise
+            event = PolicyFailed(study_id, raised_where(error))
+            self.state.apply(event, self.state.now)
+            self._failures.append(Failure(event, error))
+            self._queues.pop(study_id, None)
+            return question(self._queue(study_id))
+
+    def peek(self, study_id: StudyId, question: Callable[[StudyQueue], Answer]) -> Answer:
+        """Like `ask`, for people: a policy that raises changes nothing. Raises Unanswered."""
+        try:
+            return question(self._queue(study_id))
+        except Exception as error:
+            raise Unanswered(raised_where(error)) from error
+
+    def order(
+        self,
+        study_id: StudyId,
+        count: int,
+        occupants: tuple[Trial, ...],
+        eligible: Callable[[Trial], bool],
+        now: Time,
+    ) -> list[TrialId]:
+        """See `StudyQueue.order`."""
+        return self.ask(study_id, lambda queue: queue.order(count, occupants, eligible, now))
+
+    def staying(self, study_id: StudyId, sorts: Iterable[Sort], count: int) -> list[TrialId]:
+        """See `StudyQueue.staying`."""
+        return self.ask(study_id, lambda queue: queue.staying(sorts, count))
+
+    def note(self, trials: Iterable[Trial]) -> None:
+        """Take note of trials that changed."""
+        changed: defaultdict[StudyId, list[Trial]] = defaultdict(list)
+        for trial in trials:
+            changed[trial.spec.study].append(trial)
+        for study_id, theirs in changed.items():
+            # A queue that is made only now has seen them all.
+            seen = [] if study_id not in self._queues else theirs
+            self.ask(study_id, lambda queue, seen=seen: queue.refresh(seen))  # type: ignore[misc]
+
+    def choice(self, trial: Trial, now: Time) -> Choice | None:
+        """What the trial would get now; None if its policy leaves it out."""
+        return self.ask(trial.spec.study, lambda queue: queue.choice(trial, now))
+
+    def words(self, trial: Trial) -> str:
+        """What its policy sees in the trial."""
+        return self.ask(trial.spec.study, lambda queue: queue.words(trial))
+
+    def placement(self, study_id: StudyId) -> Placement:
+        """The study's placement."""
+        placement = self._placements.get(study_id)
+        if placement is None:
+            placement = self._make_placement(self.state.placement_of(study_id))
+            self._placements[study_id] = placement
+        return placement
+
+    def fits(self, trial: Trial, device: DeviceId) -> bool:
+        """Whether the trial may be put on the device as far as its study is concerned."""
+        study = self.state.studies[trial.spec.study]
+        if self.placement(study.id).binds and trial.home != device:
+            return False
+        return self.takes(trial, device)
+
+    def takes(self, trial: Trial, device: DeviceId) -> bool:
+        """Whether the device can take the trial, whatever its home."""
+        return self._takes(trial, device, self.state.parked_on(trial))
+
+    def could_take(self, trial: Trial, device: DeviceId) -> bool:
+        """Whether the device could take the trial if that was parked nowhere."""
+        return self._takes(trial, device, None)
+
+    def _takes(self, trial: Trial, device: DeviceId, node: NodeId | None) -> bool:
+        """`node` is where the trial has to stay, if it has to."""
+        study = self.state.studies[trial.spec.study]
+        there = self.state.slots[device].device
+        if not self.state.serves(there, study) or not fits(trial, study, there, node):
+            return False
+        state = self.state
+        plain = not (trial.failures or state.quarantined or state.excluded)
+        if plain and not cramped(trial, there) and not lacking(state, study, there.node):
+            return True
+        return not avoided(state, trial, device)

@@ -1,0 +1,212 @@
+"""Copies of checkpoints on other nodes, folded into the tables, and what they are good for.
+
+Rule: two checkpoints are remembered of each trial: the newest, and the last that came to another
+node. What else of a trial lies on nodes that had those is left over.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from hermesd.core import progress
+from hermesd.core.commands import Copy, Drop
+from hermesd.core.events import Copied, CopyEvent, Dropped, NotCopied, Spoilt
+from hermesd.core.fast_replace import replace
+from hermesd.core.model import Checkpoint, CheckpointId, NodeId, Phase, Time
+from hermesd.core.tables import Rejected, Tables
+from hermesd.core.trial import Copying, Trial
+
+# What could not be copied is tried again so much later, and so is a way that none could go.
+AGAIN_SECONDS = 60.0
+
+
+def fold_copy_command(state: Tables, command: Copy | Drop) -> None:
+    match command:
+        case Copy(trial_id, name, source, target):
+            trial = state.trial(trial_id)
+            newest, copies = trial.checkpoint, state.copies
+            if newest is None or newest.id != name or trial.copying is not None:
+                raise Rejected(f"{name} is not to be copied")
+            if source in copies.giving or target in copies.taking:
+                raise Rejected(f"{source} or {target} has a copy under way")
+            state.put(replace(trial, copying=Copying(newest, source, target)))
+        case Drop(trial_id, node):
+            if (trial_id, node) not in state.leftover:
+                raise Rejected(f"nothing of {trial_id!r} is left over on {node}")
+            state.leftover[trial_id, node] = True
+        case _:
+            assert_never(command)
+
+
+def fold_copy_event(state: Tables, event: CopyEvent, now: Time) -> None:
+    trial = state.trial(event.trial)
+    state.node(event.node)
+    if isinstance(event, Dropped):
+        if (trial.id, event.node) not in state.leftover:
+            raise Rejected(f"nothing of {trial.id} was left over on {event.node}")
+        del state.leftover[trial.id, event.node]
+        return
+    flight = trial.copying
+    if flight and (flight.checkpoint.id, flight.target) != (event.checkpoint, event.node):
+        flight = None
+    match event:
+        case Copied(node, _, name):
+            known = _known(trial, name)
+            if known is None or (node in known.nodes and flight is None):
+                raise Rejected(f"{name} on {node}: nothing refers to it, or it is known")
+            landed = replace(trial, copying=None) if flight else trial
+            is_shared = flight is not None and flight.source == flight.target
+            places = sharing(state, node) if is_shared else (node,)
+            state.put(with_places(state, landed, known, places))
+        case NotCopied(node, _, name, way=way):
+            if flight is None:
+                raise Rejected(f"{name} was not asked for on {node}")
+            if way:
+                state.severed = {
+                    each: until for each, until in state.severed.items() if until > now
+                }
+                state.severed[flight.source, node] = now + AGAIN_SECONDS
+            newest = trial.checkpoint is not None and trial.checkpoint.id == name
+            after = now + AGAIN_SECONDS if newest and not way else trial.copy_after
+            state.put(replace(trial, copying=None, copy_after=after))
+        case Spoilt(node, _, name):
+            known = _known(trial, name)
+            if known is None or node not in known.nodes:
+                raise Rejected(f"{name} on {node}: nothing refers to it")
+            state.put(_without_place(state, trial, node, event))
+        case _:
+            assert_never(event)
+
+
+def _known(trial: Trial, name: CheckpointId) -> Checkpoint | None:
+    """The checkpoint of this name, if it is remembered."""
+    return next((each for each in remembered(trial) if each.id == name), None)
+
+
+def sharing(state: Tables, node: NodeId) -> tuple[NodeId, ...]:
+    """The nodes that have what this one puts into its shared directory."""
+    shared = state.nodes[node].shared
+    return tuple(each.id for each in state.nodes.values() if shared and each.shared == shared)
+
+
+def with_places(
+    state: Tables, trial: Trial, checkpoint: Checkpoint, nodes: tuple[NodeId, ...]
+) -> Trial:
+    """The trial, a checkpoint of which lies on these nodes as well."""
+    more = tuple(node for node in nodes if node not in checkpoint.nodes)
+    if not more:
+        return trial
+    there = replace(checkpoint, nodes=(*checkpoint.nodes, *more))
+    if trial.checkpoint is not None and trial.checkpoint.id == there.id:
+        trial = replace(trial, checkpoint=there)
+    before = trial.copied
+    if before is not None and before.step > there.step:
+        return trial
+    trial = replace(trial, copied=there)
+    _leave_over(state, trial, before)
+    return trial
+
+
+def remembered(trial: Trial) -> tuple[Checkpoint, ...]:
+    """The checkpoints of a trial to which something refers, that of its earlier result included."""
+    flying = trial.copying.checkpoint if trial.copying else None
+    result = trial.result.checkpoint if trial.result else None
+    known = (trial.checkpoint, trial.copied, flying, result)
+    return tuple(each for each in known if each is not None)
+
+
+def _leave_over(state: Tables, trial: Trial, before: Checkpoint | None) -> None:
+    """Nothing that the nodes of an earlier checkpoint have is needed, if none of these has more."""
+    needed = {node for each in remembered(trial) for node in each.nodes}
+    for node in before.nodes if before else ():
+        if node not in needed:
+            state.leftover[trial.id, node] = False
+
+
+def dispensable(state: Tables, trial: Trial, node: NodeId) -> bool:
+    """Whether what is left over on a node is of no use there, as things are: a copy may be on its
+    way there, or the trial may have come back."""
+    coming = trial.copying is not None and trial.copying.target == node
+    needed = any(node in each.nodes for each in remembered(trial))
+    return not coming and not needed and state.node_of(trial) != node
+
+
+def to_restore(state: Tables, trial: Trial) -> Checkpoint | None:
+    """What the trial can go on from: the newest checkpoint, or the last that came elsewhere if all
+    nodes that have the newest are lost."""
+    newest, copied = trial.checkpoint, trial.copied
+    if newest is None or copied is None or _is_there(state, newest):
+        return newest
+    return copied if _is_there(state, copied) else newest
+
+
+def _is_there(state: Tables, checkpoint: Checkpoint) -> bool:
+    known = (state.nodes.get(node) for node in checkpoint.nodes)
+    return any(node is not None and not node.lost for node in known)
+
+
+def gone_back(state: Tables, trial: Trial, name: CheckpointId | None) -> Trial:
+    """The trial as it was at the checkpoint that it is to go on from."""
+    newest, copied = trial.checkpoint, trial.copied
+    if name is None or newest is None or newest.id == name or copied is None or copied.id != name:
+        return trial
+    trial = replace(trial, checkpoint=copied, copy_after=0.0)
+    _leave_over(state, trial, newest)
+    return progress.back_at(trial, copied.step)
+
+
+def disk_lost(state: Tables, node: NodeId) -> None:
+    """A node came back without its files: what lay nowhere else is no more."""
+    for trial in list(state.trials.values()):
+        if (left := _without_place(state, trial, node)) is not trial:
+            state.put(left)
+    for key in [key for key in state.leftover if key[1] == node]:
+        del state.leftover[key]
+
+
+def _without_place(
+    state: Tables, trial: Trial, node: NodeId, spoilt: Spoilt | None = None
+) -> Trial:
+    """The trial when its checkpoints, or the one that is spoilt, do not lie on this node any more.
+
+    Without its newest it goes on from the furthest that is left: the last that came elsewhere, or
+    what the node has instead.
+    """
+    name = spoilt.checkpoint if spoilt else None
+    before, result = trial.checkpoint, trial.result
+    newest, copied = _without(before, node, name), _without(trial.copied, node, name)
+    kept = _without(result.checkpoint, node, name) if result else None
+    if newest is before and copied is trial.copied and (not result or kept is result.checkpoint):
+        return trial
+    fallen = newest is None and before is not None
+    trial = replace(
+        trial,
+        checkpoint=_furthest(trial, copied, spoilt) if fallen else newest,
+        copied=copied,
+        result=replace(result, checkpoint=kept) if result else None,
+    )
+    if fallen and trial.phase is Phase.WAITING and state.parked_on(trial) is None:
+        trial = progress.fall_back(trial)
+        if spoilt is not None:
+            trial = replace(trial, reason=f"back at step {trial.step}: {spoilt.reason}")
+    return trial
+
+
+def _furthest(trial: Trial, copied: Checkpoint | None, spoilt: Spoilt | None) -> Checkpoint | None:
+    """What a trial is left with when its newest checkpoint is no more."""
+    other = spoilt.instead if spoilt else None
+    newest = trial.checkpoint.step if trial.checkpoint else 0
+    if spoilt is None or other is None or other.trial != trial.id or other.step > newest:
+        return copied
+    return copied if copied and copied.step >= other.step else replace(other, nodes=(spoilt.node,))
+
+
+def _without(
+    checkpoint: Checkpoint | None, node: NodeId, only: CheckpointId | None
+) -> Checkpoint | None:
+    """The checkpoint as the other nodes have it, if it is the `only` one that this one lacks; None
+    if none has it."""
+    if checkpoint is None or node not in checkpoint.nodes or only not in (None, checkpoint.id):
+        return checkpoint
+    nodes = tuple(each for each in checkpoint.nodes if each != node)
+    return replace(checkpoint, nodes=nodes) if nodes else None

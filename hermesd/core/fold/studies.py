@@ -1,0 +1,146 @@
+"""What people asked for, folded into the tables: whole studies and chosen trials."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import assert_never, cast
+
+from hermesd.core import progress, tables
+from hermesd.core.events import (
+    Cancelled,
+    Extended,
+    MetricChosen,
+    Paused,
+    Removed,
+    Retried,
+    Submitted,
+    Unpaused,
+)
+from hermesd.core.fast_replace import replace
+from hermesd.core.model import Goal, MetricMode, Phase, StudyId, Time, TrialId
+from hermesd.core.policy import Facts
+from hermesd.core.tables import Rejected, Tables
+from hermesd.core.trial import Ending, Trial
+
+
+def fold_study_event(
+    state: Tables, event: Submitted | Removed | Extended | MetricChosen | Retried, now: Time
+) -> None:
+    match event:
+        case Submitted(study, specs, request_id):
+            if study.id in state.studies:
+                raise Rejected(f"study {study.id!r} exists")
+            state.request(request_id, (spec.id for spec in specs))
+            state.studies[study.id] = study
+            state.members[study.id] = tuple(spec.id for spec in specs)
+            state.active[study.id] = {}
+            state.facts[study.id] = Facts()
+            up = study.signal_goal is Goal.MAXIMIZE
+            for spec in specs:
+                state.put(Trial(spec=spec, submitted=now, rested=now, maximized=up))
+        case Removed(study_id, request_id):
+            state.study(study_id)
+            if state.active[study_id]:
+                raise Rejected(f"study {study_id!r} has unfinished trials")
+            state.request(request_id, ())
+            for trial_id in state.members.pop(study_id):
+                tables.forget(state, state.trials[trial_id])
+                for node in state.nodes.values():
+                    if not node.left:
+                        state.releases[trial_id, node.id] = True
+                del state.trials[trial_id]
+                state.versions.pop(trial_id, None)
+                state.dirty.pop(trial_id, None)
+                state.parked.pop(trial_id, None)
+            state.ended.pop(study_id, None)
+            for key in [key for key in state.excluded if key[0] == study_id]:
+                del state.excluded[key]
+            ended = state.studies, state.active, state.facts, state.fallen, state.served
+            for table in ended:
+                cast(dict[StudyId, object], table).pop(study_id, None)
+        case Extended(study_id, trial_ids, stop, parameters, argvs, request_id):
+            study = state.study(study_id)
+            _all_final(state, trial_ids)
+            state.request(request_id, trial_ids)
+            state.studies[study_id] = replace(study, stop=stop)
+            changed = dict(parameters)
+            for trial_id, argv in zip(trial_ids, argvs, strict=True):
+                spec = state.trials[trial_id].spec
+                values = {**dict(spec.parameters), **changed}
+                stages = (spec.stages[0]._replace(values=tuple(values.items())),)
+                spec = replace(spec, stages=stages, argv=argv)
+                _reopen(state, _unparked(state, trial_id), now, spec=spec, planned_steps=None)
+        case MetricChosen(study_id, metric, goal, mode, request_id):
+            study = state.study(study_id)
+            if mode is MetricMode.SMOOTHED and metric != study.signal:
+                raise Rejected(f"{metric} is not the signal of {study_id!r}, and is not smoothed")
+            state.request(request_id, ())
+            state.studies[study_id] = replace(
+                study, metric=metric, goal=goal, mode=mode, metric_chosen=True
+            )
+        case Retried(trial_ids, request_id):
+            _all_final(state, trial_ids)
+            state.request(request_id, trial_ids)
+            for trial_id in trial_ids:
+                trial = state.trials[trial_id]
+                keeper = state.parked_on(trial)
+                if keeper is not None and state.nodes[keeper].boot_id:
+                    state.releases.pop((trial_id, keeper), None)
+                else:
+                    trial = _unparked(state, trial_id)
+                _reopen(state, trial, now)
+        case _:
+            assert_never(event)
+
+
+def _all_final(state: Tables, trial_ids: Iterable[TrialId]) -> None:
+    for trial_id in trial_ids:
+        if not state.trial(trial_id).phase.final:
+            raise Rejected(f"{trial_id} is {state.trials[trial_id].phase}, not finished")
+
+
+def _unparked(state: Tables, trial_id: TrialId) -> Trial:
+    """The trial, to go on from its checkpoint; what is parked of it still is ended by its run.
+
+    A release names no run: sent now, it would end the next one on that node as well.
+    """
+    trial = state.trials[trial_id]
+    if trial.kept is not None and (node := state.parked_on(trial)) is not None:
+        state.releases.pop((trial_id, node), None)
+        state.strays[node, trial.kept.run] = None
+        trial = replace(trial, kept=None)
+    return trial
+
+
+def _reopen(state: Tables, trial: Trial, now: Time, **changes: object) -> None:
+    """The trial goes on from where it is parked, or from its checkpoint."""
+    result = progress.result_of(trial)
+    if state.parked_on(trial) is None:
+        trial = progress.rewound(trial)
+    fresh = {
+        "phase": Phase.WAITING, "failures": (), "misfortunes": 0, "reason": "", "finished": None,
+        "rested": now, "not_finite": False, "paused": False, "result": result,
+        "not_extended": "",
+    }  # fmt: skip
+    state.put(replace(trial, **{**fresh, **changes}))  # type: ignore[arg-type]
+
+
+def fold_selection_event(state: Tables, event: Paused | Unpaused | Cancelled, now: Time) -> None:
+    for trial_id in event.trials:
+        state.trial(trial_id)
+    state.request(event.request_id, event.trials)
+    for trial_id in event.trials:
+        trial = state.trials[trial_id]
+        if trial.phase.final:
+            continue
+        match event:
+            case Paused():
+                state.put(replace(trial, paused=True))
+            case Unpaused():
+                state.put(replace(trial, paused=False))
+            case Cancelled():
+                ending = Ending(Phase.CANCELLED, "stopped by a person")
+                if trial.phase is Phase.WAITING:
+                    state.put(progress.ended(trial, now, ending))
+                else:
+                    state.put(replace(trial, ending=ending))

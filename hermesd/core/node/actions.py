@@ -1,0 +1,172 @@
+"""What comes out of a node's machine: actions for the shell around it, events for the head."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from hermesd.core.events import CopyEvent, DeviceFailed, Looked, RunEvent
+from hermesd.core.model import Checkpoint, RunId, Tier, Time, TrialId, Venv
+from hermesd.core.node.messages import Assignment, Fetch, Series
+
+
+@dataclass(frozen=True, slots=True)
+class Spawn:
+    """Journal the run, then start its program from `checkpoint`, or from the beginning."""
+
+    assignment: Assignment
+    checkpoint: Checkpoint | None
+    limit_step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuild:
+    """Start the program of a run that ended from its checkpoint, on these cores, and hold it there.
+
+    It trains nothing before a LetGo of a newer run, which may come before it is there.
+    """
+
+    assignment: Assignment
+    checkpoint: Checkpoint
+    cores: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """End a process that was rebuilt and not let go; nothing is lost with it."""
+
+    trial: TrialId
+
+
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """Journal the run, then let the parked or rebuilt process of its trial go on."""
+
+    assignment: Assignment
+    limit_step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Let a run go on that parked at a limit which was moved meanwhile."""
+
+    run: RunId
+    limit_step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """Ask the host to give the device back in this tier by the deadline; `final` for good."""
+
+    run: RunId
+    tier: Tier
+    deadline_seconds: float
+    final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AskReport:
+    """Ask a run for what it has done since its last report: now, or at a step. It goes on."""
+
+    run: RunId
+    at_step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Ask for a durable checkpoint of this name while the run goes on."""
+
+    run: RunId
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Demote:
+    """Ask for a parked process to be written down under this name and ended."""
+
+    run: RunId
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Ask the host to end the process now."""
+
+    run: RunId
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """The host does not answer: end it and everything of the run, then say Gone."""
+
+    run: RunId
+
+
+@dataclass(frozen=True, slots=True)
+class Extend:
+    """Tell every host how long it may go on."""
+
+    expires: Time
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Remove every file of a trial of which no process is left."""
+
+    trial: TrialId
+
+
+@dataclass(frozen=True, slots=True)
+class Bring:
+    """Fetch a copy of a checkpoint, and say what came of it."""
+
+    order: Fetch
+
+
+@dataclass(frozen=True, slots=True)
+class Clear:
+    """Remove the checkpoints of a trial that was never here, or is over here."""
+
+    trial: TrialId
+    identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Say what there is of these paths and conda environments, and again whenever that changes, for
+    some minutes only if `briefly`; see that these virtual environments are there."""
+
+    paths: tuple[str, ...]
+    venvs: tuple[Venv, ...] = ()
+    condas: tuple[str, ...] = ()
+    briefly: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """An event for the head; it is repeated until acknowledged. `identity` is that of the study."""
+
+    event: RunEvent | DeviceFailed | CopyEvent | Looked
+    points: tuple[Series, ...] = ()
+    identity: str = ""
+
+
+Action: TypeAlias = (
+    Spawn
+    | Rebuild
+    | Discard
+    | LetGo
+    | Resume
+    | Halt
+    | AskReport
+    | Save
+    | Demote
+    | End
+    | Fence
+    | Extend
+    | Forget
+    | Bring
+    | Clear
+    | Watch
+    | Tell
+)

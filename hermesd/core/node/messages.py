@@ -1,0 +1,329 @@
+"""What goes into a node's machine: orders of the head, facts from the hosts of live trials.
+
+All are frozen values. What comes out is in `actions`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from hermesd.core.commands import Kill, Launch, Look, Release, Renew, Stop, Suspend, WriteDown
+from hermesd.core.events import Reported
+from hermesd.core.failures import kept_parked
+from hermesd.core.model import (
+    HUNG_SECONDS,
+    Checkpoint,
+    CheckpointId,
+    Fidelity,
+    Goal,
+    NodeId,
+    OnStall,
+    Program,
+    RunId,
+    Scalar,
+    Study,
+    Tier,
+    Time,
+    TrialId,
+)
+from hermesd.core.trial import Trial
+
+START_ALLOWANCE = 2.0  # times the longest start of a trial, for the next one
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a trial's process is made from; the machine only passes it on.
+
+    `program.argv` is the trial's own command line.
+    """
+
+    program: Program
+    parameters: tuple[tuple[str, Scalar], ...]
+    signal: str
+    signal_goal: Goal
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A node that has a checkpoint, where it gives it away (empty: it is not there), the ticket."""
+
+    node: NodeId
+    address: str
+    ticket: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A Launch with everything a node must know to carry it out; `identity` is its study's.
+
+    `sources` are the other nodes that have the checkpoint and are there. `result_checkpoint` is the
+    id of the one that the trial has again if it gets no further: the run never begins anew.
+    `kept_parked` says why no checkpoint is to be relied on. To its first boundary a program may
+    take `start_allowance_seconds`, or `hung_seconds`, for which it may show no sign of life.
+    `stalled` is what to do about it if it comes to no further step.
+    """
+
+    launch: Launch
+    checkpoint: Checkpoint | None
+    work: Work
+    durability_seconds: float
+    suspend_deadline_seconds: float
+    identity: str = ""
+    sources: tuple[Source, ...] = ()
+    result_checkpoint: str = ""
+    kept_parked: str = ""
+    start_allowance_seconds: float = 0.0
+    hung_seconds: float = HUNG_SECONDS
+    stalled: OnStall = OnStall.TELL
+
+    @property
+    def run(self) -> RunId:
+        return self.launch.run
+
+
+def assignment(launch: Launch, study: Study, trial: Trial) -> Assignment:
+    """The Launch of a trial of `study`, ready for its node."""
+    spec, result = trial.spec, trial.result
+    held = result.checkpoint if result is not None else None
+    program = Program(
+        spec.argv,
+        study.program.python,
+        study.program.code_sha256,
+        study.program.submit_directory,
+        study.program.environment,
+        study.program.data,
+        study.program.requirements,
+    )
+    work = Work(program, spec.parameters, study.signal, study.signal_goal, spec.seed)
+    return Assignment(
+        launch,
+        trial.checkpoint if launch.checkpoint else None,
+        work,
+        study.durability_seconds,
+        study.suspend_deadline_seconds,
+        study.identity,
+        result_checkpoint=held.id if held is not None else "",
+        kept_parked=kept_parked(trial),
+        start_allowance_seconds=START_ALLOWANCE * trial.longest_start_seconds,
+        hung_seconds=study.hung_seconds,
+        stalled=study.stalled,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Upcoming:
+    """A hint: the waiting trials that this node keeps, the one that runs soonest first.
+
+    The first `turns` of them have the next turns. Each replaces the one before; nothing answers it
+    and nothing is lost with it.
+    """
+
+    trials: tuple[TrialId, ...]
+    turns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """A Copy for its node: fetch the checkpoint from a source, then keep no others but these.
+
+    Without a source it is this node's own, for its shared directory. `identity` is the study's.
+    """
+
+    checkpoint: Checkpoint
+    sources: tuple[Source, ...]
+    keep: tuple[CheckpointId, ...]
+    node: NodeId
+    identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shed:
+    """A Drop for its node: no checkpoint of this trial is to be kept there."""
+
+    trial: TrialId
+    identity: str
+
+
+Order: TypeAlias = (
+    Assignment
+    | Renew
+    | Suspend
+    | Stop
+    | Kill
+    | WriteDown
+    | Release
+    | Upcoming
+    | Fetch
+    | Shed
+    | Look
+)
+
+
+class Series(NamedTuple):
+    """Points of one metric as the program reported them, by step."""
+
+    metric: str
+    steps: tuple[int, ...]
+    values: tuple[float, ...]
+
+
+# --- facts from hosts ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """The head answered a heartbeat: until then (boot time) everything here may go on."""
+
+    expires: Time
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """All that the program of a run needs is there, and it was started: until here the machine
+    was at work."""
+
+    run: RunId
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The program of a run stands at its first boundary, or goes on after a park.
+
+    With `awaits_step` nothing of its training was done yet by this process: it may still import
+    something, read its data, or compile its first step.
+    """
+
+    run: RunId
+    step: int
+    awaits_step: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """How many steps the program will do."""
+
+    run: RunId
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Iterations were done; `points` travel beside the report."""
+
+    report: Reported
+    points: tuple[Series, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The agent knows what a resume of this trial promises."""
+
+    run: RunId
+    fidelity: Fidelity
+    reason: str
+    framework: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """Every thread of the run is stopped, `boundary_seconds` after the request at a boundary, or
+    `midway` through an iteration that did not end by the deadline."""
+
+    run: RunId
+    step: int
+    memory_bytes: int = 0
+    cause: str = ""
+    boundary_seconds: float = 0.0
+    midway: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A durable checkpoint was written and verified; the run goes on or stays parked."""
+
+    run: RunId
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The run's process is gone and its device free; `checkpoint` is the newest that verifies."""
+
+    run: RunId
+    tier: Tier
+    step: int
+    checkpoint: Checkpoint | None
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The program ended well; its process is gone and its device free."""
+
+    run: RunId
+    step: int
+    checkpoint: Checkpoint | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The program ended badly or could not be started; nothing of it is left.
+
+    `newest_attempt` is the trial's newest ever started here, where that is not an older one.
+    """
+
+    run: RunId
+    error_kind: str
+    detail: str
+    signature: str = ""
+    step: int = 0
+    newest_attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The run's host died without a word; nothing of the run is left on the device."""
+
+    run: RunId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """After a restart of the daemon: a run of its journal, as its host (if any) tells it.
+
+    `condition` is "starting", "running", "parked" or "ended"; an ended one's outcome follows.
+    `memory_bytes` is what its processes hold.
+    """
+
+    assignment: Assignment
+    condition: str
+    step: int
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The head has the outcome of this run safe; nothing of it need be remembered."""
+
+    run: RunId
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Nothing is to run or stay parked on this node: write everything down and end it."""
+
+    deadline_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A stream to the head begins; what was not acknowledged is said again, and is said first."""
+
+
+Ended: TypeAlias = Left | Completed | Failed | Gone
+HostFact: TypeAlias = Begun | Started | Planned | Progress | Judged | Parked | Saved | Ended
+Input: TypeAlias = Order | Leased | Found | Known | Leave | Attached | HostFact

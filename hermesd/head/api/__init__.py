@@ -1,0 +1,4 @@
+"""The services that clients call: who may, what they see, what they change.
+
+Decisions are the core's.
+"""

@@ -1,0 +1,319 @@
+"""EnrolService: invitations, certificates for those who redeem one, their renewal and their end."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import structlog
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from hermesd.config.values import NODE_NAME
+from hermesd.core.model import StudyId, Time
+from hermesd.head.fleet.sessions import Sessions
+from hermesd.head.refusals import NotFound, NotNow, TooMuch
+from hermesd.head.security.access import asker
+from hermesd.head.security.authority import Authority, key_mark
+from hermesd.head.security.guard import LOCAL, caller, certified
+from hermesd.head.security.listen import loopback, reached_at
+from hermesd.head.statedir import expecting
+from hermesd.pb.hermes.v1 import enrol_pb2 as pb
+from hermesd.pb.hermes.v1 import enrol_pb2_grpc
+from hermesd.refusal import FieldError, Refused, one_of, shown
+from hermesd.security.enrolment import write_private
+from hermesd.security.identity import ROLES, SECRET_BYTES, Identity, Invitation, NotEnrolled, Role
+
+# --- Secrets that are good for so many enrolments: kept by hash, across restarts, until they end.
+#
+# Rule: what was used up is remembered with the keys that it was used for: whoever did not hear
+# the answer asks again with the same key.
+
+OPEN_LIMIT = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Invited:
+    """Who may redeem a secret, how often: `name` is empty where any name will do. `keys` are marks
+    of those by which it was."""
+
+    role: Role
+    name: str
+    expires: Time
+    uses: int = 1
+    keys: tuple[str, ...] = ()
+
+
+class Invitations:
+    """The open ones, in the file `path`; `now` is the head's clock."""
+
+    def __init__(self, path: Path, now: Callable[[], Time]) -> None:
+        self._path = path
+        self._now = now
+        self._open: dict[str, Invited] = {}
+        if path.exists():
+            remedy = "remove it, and make those tokens anew that nobody has used yet"
+            with expecting(path, "the invitations that are open", remedy, secret=True):
+                for digest, role, name, expires, uses, *keys in json.loads(path.read_bytes()):
+                    self._open[digest] = Invited(Role(role), name, expires, uses, tuple(*keys))
+
+    def invite(self, role: Role, name: str, valid_seconds: float, uses: int = 1) -> bytes:
+        """A new secret. Raises OverflowError while too many are open."""
+        self._forget_ended()
+        if sum(invited.uses > 0 for invited in self._open.values()) >= OPEN_LIMIT:
+            raise OverflowError(f"{OPEN_LIMIT} invitations are open")
+        secret = secrets.token_bytes(SECRET_BYTES)
+        self._open[_digest(secret)] = Invited(role, name, self._now() + valid_seconds, uses)
+        self._write()
+        return secret
+
+    def find(self, secret: bytes) -> Invited | None:
+        """Whom it is for, without uses left where it is used up; None for a secret that is unknown
+        or too old."""
+        self._forget_ended()
+        return self._open.get(_digest(secret))
+
+    def use(self, secret: bytes, key: str) -> None:
+        """Count one use, by the key of this mark, of a secret that was found with uses left."""
+        digest = _digest(secret)
+        found = self._open[digest]
+        self._open[digest] = replace(found, uses=found.uses - 1, keys=(*found.keys, key))
+        self._write()
+
+    def withdraw(self, role: Role, name: str) -> bool:
+        """Take back those that are for this name; False if there are none."""
+        self._forget_ended()
+        left = {d: i for d, i in self._open.items() if (i.role, i.name) != (role, name)}
+        if len(left) == len(self._open):
+            return False
+        self._open = left
+        self._write()
+        return True
+
+    def take_back(self, secret: bytes) -> bool:
+        """Have this one redeemed no more; False if it is unknown or too old."""
+        known = self.find(secret) is not None
+        if known:
+            del self._open[_digest(secret)]
+            self._write()
+        return known
+
+    def _forget_ended(self) -> None:
+        now = self._now()
+        self._open = {d: invited for d, invited in self._open.items() if invited.expires > now}
+
+    def _write(self) -> None:
+        entries = [[d, i.role, i.name, i.expires, i.uses, i.keys] for d, i in self._open.items()]
+        write_private(self._path, json.dumps(entries).encode())
+
+
+def _digest(secret: bytes) -> str:
+    return hashlib.sha256(secret).hexdigest()
+
+
+LONGEST_SECONDS = 30 * 86_400.0
+USUAL_SECONDS = 86_400.0
+MOST_USES = 10_000
+_NUMBERS = {role: number for number, role in ROLES.items()}
+
+log = structlog.get_logger()
+
+
+class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
+    """The servicer. `authority` is None at a head that serves no other machines; `address` is
+    where they reach it, `port` where invitations are redeemed, `owners` whose each study is."""
+
+    def __init__(
+        self,
+        authority: Authority | None,
+        invitations: Invitations,
+        sessions: Sessions,
+        address: str,
+        port: int,
+        owners: Mapping[StudyId, str],
+    ) -> None:
+        self._authority = authority
+        self._sessions = sessions
+        self._invitations = invitations
+        self._address = address
+        self._port = port
+        self._owners = owners
+
+    async def Invite(self, request: pb.InviteRequest, context: Any) -> pb.InviteResponse:
+        authority = self._needed()
+        role = _role(request.role)
+        if request.name:
+            _checked(request.name)
+        seconds = request.valid_seconds or USUAL_SECONDS
+        if not 0 < seconds <= LONGEST_SECONDS:
+            expected = f"more than 0 and at most {LONGEST_SECONDS:g} seconds"
+            raise Refused(FieldError("valid_seconds", f"{request.valid_seconds:g}", expected))
+        uses = request.uses or 1
+        if not 0 < uses <= MOST_USES:
+            raise Refused(FieldError("uses", f"{uses}", f"from 1 to {MOST_USES}"))
+        if uses > 1 and (request.name or role is not Role.NODE):
+            expected = "1, but for nodes of any name"
+            raise Refused(FieldError("uses", f"{uses}", expected))
+        try:
+            secret = self._invitations.invite(role, request.name, seconds, uses)
+        except OverflowError as error:
+            raise TooMuch(str(error)) from None
+        der = authority.certificate.public_bytes(serialization.Encoding.DER)
+        log.info("invited", role=role, name=request.name or "any", uses=uses)
+        token = Invitation(secret, self._port, der).token()
+        return pb.InviteResponse(token=token, address=reached_at(self._address))
+
+    async def Enrol(self, request: pb.EnrolRequest, context: Any) -> pb.EnrolResponse:
+        authority = self._needed()
+        name = _checked(request.name)
+        signing_request = _signing_request(request.signing_request)
+        invited, key = self._invitations.find(request.secret), key_mark(signing_request)
+        identity = Identity(invited.role, name) if invited is not None else None
+        # Whoever has the key has the name, and asks again: the answer was lost, or we were stopped.
+        known = identity is not None and authority.is_held_by(identity, key)
+        again = known and invited is not None and key in invited.keys
+        if invited is None or identity is None or not (invited.uses or again):
+            raise NotNow("the token was used, or is too old: ask for another")
+        if why := self._hindrance(authority, invited, request, known):
+            raise NotNow(f"{why}; the token was not used")
+        certificate = authority.issue(identity, signing_request)
+        if not again:
+            self._invitations.use(request.secret, key)
+        log.info("enrolled", role=invited.role, name=name, again=again, peer=context.peer())
+        return pb.EnrolResponse(certificate=certificate, role=_NUMBERS[invited.role], name=name)
+
+    def _hindrance(
+        self, authority: Authority, invited: Invited, request: pb.EnrolRequest, known: bool
+    ) -> str:
+        """Why who asks is not who was invited, for the holder of the secret alone; "" if it is.
+        Who is `known` is who has the name."""
+        node, name = invited.role is Role.NODE, shown(request.name)
+        whom = f"the {invited.role} {invited.name}" if invited.name else f"a new {invited.role}"
+        if request.HasField("machine") and request.machine is not node:
+            how = "hermesd node join" if node else "hermesctl login"
+            return f"the token is for {whom}: `{how}` redeems it"
+        if invited.name not in ("", request.name):
+            option = "--name" if node else "--user"
+            return f"the token is for {whom}, not for {name}: say {option} {invited.name}"
+        if invited.name or known or not self._taken(authority, invited.role, request.name):
+            return ""
+        how = f"`hermesctl {'node token --name' if node else 'user token'} {name}`"
+        there = f"a node {name}" if node else f"somebody called {name}"
+        return (
+            f"there is {there} already, and the token is for a new name: give another, or redeem"
+            f" a token for that name, which {how} makes"
+        )
+
+    def _taken(self, authority: Authority, role: Role, name: str) -> bool:
+        """Whether somebody is known by the name: of a person that is who owns what, in any role."""
+        known = authority.identities()
+        if role is Role.NODE:
+            return Identity(role, name) in known
+        people = {one.name for one in known if one.role is not Role.NODE}
+        return name in {*people, *self._owners.values(), LOCAL.name}
+
+    async def Renew(self, request: pb.RenewRequest, context: Any) -> pb.RenewResponse:
+        authority, shown = self._needed(), certified.get()
+        if shown is None:
+            raise NotNow("only the holder of a certificate of this head can renew it")
+        signing_request = _signing_request(request.signing_request)
+        certificate = authority.renew(shown.identity, shown.serial, signing_request)
+        log.info("renewed", role=shown.identity.role, name=shown.identity.name)
+        return pb.RenewResponse(certificate=certificate)
+
+    async def Revoke(self, request: pb.RevokeRequest, context: Any) -> pb.RevokeResponse:
+        if request.token:
+            self._take_back(request.token)
+            return pb.RevokeResponse()
+        identity = Identity(_role(request.role), request.name)
+        if not request.name:
+            raise Refused(FieldError("name", "", "whose certificate is to end"))
+        known = self._needed().revoke(identity)
+        # Who has not come yet is not to come tomorrow.
+        if not self._invitations.withdraw(identity.role, identity.name) and not known:
+            raise NotFound(f"no {identity.role} {shown(request.name)} is enrolled")
+        session = self._sessions.find(identity.name) if identity.role is Role.NODE else None
+        if session is not None:
+            session.close("its certificate was revoked")
+        log.info("revoked", role=identity.role, name=identity.name)
+        return pb.RevokeResponse()
+
+    def _take_back(self, token: str) -> None:
+        try:
+            secret = Invitation.of(token).secret
+        except NotEnrolled as error:
+            raise Refused(FieldError("token", "", str(error))) from None
+        if not self._invitations.take_back(secret):
+            raise NotFound("no such token is open")
+        log.info("invitation taken back")
+
+    async def ListIdentities(
+        self, request: pb.ListIdentitiesRequest, context: Any
+    ) -> pb.ListIdentitiesResponse:
+        known = self._authority.identities() if self._authority is not None else {}
+        if not asker().everything:
+            known = {one: issued for one, issued in known.items() if one == caller.get()}
+        return pb.ListIdentitiesResponse(
+            identities=[
+                pb.Identity(
+                    role=_NUMBERS[identity.role],
+                    name=identity.name,
+                    expires_unix_seconds=issued.expires_unix_seconds,
+                )
+                for identity, issued in sorted(known.items(), key=lambda item: item[0].name)
+            ]
+        )
+
+    def _needed(self) -> Authority:
+        if self._authority is None:
+            raise NotNow(f"this head gives out no certificates: {_why_none(self._address)}")
+        return self._authority
+
+
+def _why_none(listen_address: str) -> str:
+    if not listen_address:
+        return "start it with listen = HOST:PORT, an address that other machines reach"
+    if loopback(listen_address):
+        host, _, port = listen_address.rpartition(":")
+        return (
+            f"no other machine reaches listen = {listen_address}: give it an address that they do,"
+            f' or, to try it on this one, enrol = "{host}:{int(port) + 1}" beside it'
+        )
+    return "its own is from elsewhere; start it without tls_ files to have it make them"
+
+
+def _role(number: pb.IdentityRole) -> Role:
+    role = ROLES.get(number)
+    if role is None:
+        raise Refused(FieldError("role", str(number), one_of([str(r) for r in Role])))
+    return role
+
+
+def _checked(name: str) -> str:
+    if not NODE_NAME.fullmatch(name):
+        expected = "1 to 63 of a-z, 0-9, dot, hyphen and underscore, a letter or digit first"
+        raise Refused(FieldError("name", shown(name), expected))
+    return name
+
+
+def _signing_request(pem: bytes) -> x509.CertificateSigningRequest:
+    """Raises Refused unless it is one for a P-256 key, signed with that key."""
+    wrong = Refused(FieldError("signing_request", "", "PKCS #10 in PEM, signed, for a P-256 key"))
+    try:
+        request = x509.load_pem_x509_csr(pem)
+        key = request.public_key()
+        good = request.is_signature_valid
+    except (ValueError, UnsupportedAlgorithm):
+        raise wrong from None
+    if not good or not isinstance(key, ec.EllipticCurvePublicKey):
+        raise wrong
+    if not isinstance(key.curve, ec.SECP256R1):
+        raise wrong
+    return request

@@ -1,0 +1,146 @@
+"""Files that lie on nodes: what a trial printed, and its checkpoints, relayed piece by piece."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+from hermesd.core.decide.explanation import crowded
+from hermesd.core.model import NodeId, TrialId
+from hermesd.core.state import State
+from hermesd.head.api import names, views
+from hermesd.head.api.ranking import Leaderboard
+from hermesd.head.fleet.relay import Relay
+from hermesd.head.fleet.session import Session
+from hermesd.head.fleet.sessions import Sessions
+from hermesd.head.loop import Head
+from hermesd.head.refusals import NotFound, Unreachable
+from hermesd.head.security.access import asker
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1 import node_pb2
+
+TAIL_BYTES = 8 * 1024
+TAIL_SECONDS = 2.0
+FOLLOW_SECONDS = 0.5
+
+
+class Files:
+    """This part of the ControlService."""
+
+    head: Head
+    sessions: Sessions
+    relay: Relay
+
+    async def GetTrial(self, request: pb.GetTrialRequest, context: Any) -> pb.GetTrialResponse:
+        state = self.head.state
+        trial = state.trials[names.trial_id(state, request.trial, asker())]
+        board = Leaderboard(state, state.studies[trial.spec.study])
+        view = views.trial_view(state, trial, board.measure, board.ranks[trial.id])
+        response = pb.GetTrialResponse(trial=view, parked_memory=crowded(state, trial))
+        if trial.run is not None:
+            node = state.slots[trial.run.devices[0]].device.node
+            if session := self.sessions.find(node):
+                response.usage.extend(
+                    session.usage[d] for d in trial.run.devices if d in session.usage
+                )
+        if trial.attempt:
+            response.output_tail = await self._tail(trial.id)
+        return response
+
+    async def _tail(self, trial: TrialId) -> str:
+        """The last of what a trial printed, as far as it can be had at once."""
+        try:
+            async with asyncio.timeout(TAIL_SECONDS):
+                pieces = [piece async for piece in self._log(trial, -TAIL_BYTES)]
+        except (TimeoutError, NotFound, Unreachable):
+            return ""
+        text = b"".join(piece.data for piece in pieces)[-TAIL_BYTES:]
+        return text.decode(errors="replace")
+
+    async def TailLogs(
+        self, request: pb.TailLogsRequest, context: Any
+    ) -> AsyncIterator[pb.TailLogsResponse]:
+        trial = names.trial_id(self.head.state, request.trial, asker())
+        offset = request.offset
+        while True:
+            over = not request.follow or self._over(trial)
+            pieces = self._log(trial, offset, follow=not over)
+            try:
+                async with aclosing(pieces):
+                    async for piece in pieces:
+                        if piece.data:
+                            offset = piece.offset + len(piece.data)
+                            yield pb.TailLogsResponse(data=piece.data, offset=piece.offset)
+            except NotFound:  # a node that has a run to prepare has no output of it yet
+                if over:
+                    raise
+            if over:
+                return
+            # The node's part ends when the trial is suspended; it may go on elsewhere.
+            await asyncio.sleep(FOLLOW_SECONDS)
+
+    def _over(self, trial: TrialId) -> bool:
+        known = self.head.state.trials.get(trial)
+        return known is None or known.phase.final
+
+    async def _log(
+        self, trial: TrialId, offset: int, follow: bool = False
+    ) -> AsyncGenerator[node_pb2.FileChunk, None]:
+        """The log from an offset on, from the first node that has it; nothing before the first run.
+
+        Raises NotFound and Unreachable.
+        """
+        last = self.head.state.trials[trial].last_node
+        if last is None:
+            return
+        wanted = node_pb2.SendFile(trial=trial, log=node_pb2.LogRange(offset=offset, follow=follow))
+        missing: Exception = Unreachable(
+            f"the output of {trial} lies on node {last}, which is not attached"
+        )
+        for session in self._holders(trial):
+            try:
+                with self.relay.ask(session, wanted) as ticket:
+                    async for chunk in ticket.chunks():
+                        yield chunk
+                return
+            except NotFound as reason:
+                missing = reason if session.node == last else missing
+        raise missing
+
+    def _holders(self, trial: TrialId) -> list[Session]:
+        """The attached nodes, those that most likely have the trial's files first."""
+        likely = nodes_of(self.head.state, trial)
+        attached = [session for node in likely if (session := self.sessions.find(node))]
+        return attached + [s for s in self.sessions.all() if s.node not in likely]
+
+    async def DownloadCheckpoint(
+        self, request: pb.DownloadCheckpointRequest, context: Any
+    ) -> AsyncIterator[pb.DownloadCheckpointResponse]:
+        state = self.head.state
+        trial = state.trials[names.trial_id(state, request.trial, asker())]
+        newest = trial.checkpoint
+        name = request.checkpoint or (newest.id if newest else "")
+        if not name:
+            raise NotFound(f"{trial.id} has no checkpoint: {trial.fidelity_reason or 'none yet'}")
+        nodes = newest.nodes if newest and newest.id == name else nodes_of(state, trial.id)
+        session = next((s for node in nodes if (s := self.sessions.find(node))), None)
+        if session is None:
+            raise Unreachable(f"no node that has checkpoint {name} is attached")
+        wanted = node_pb2.SendFile(trial=trial.id, checkpoint=name)
+        with self.relay.ask(session, wanted) as ticket:
+            async for chunk in ticket.chunks():
+                yield pb.DownloadCheckpointResponse(
+                    name=chunk.name, offset=chunk.offset, data=chunk.data
+                )
+
+
+def nodes_of(state: State, trial_id: TrialId) -> list[NodeId]:
+    """The nodes that a trial was on, as far as the state knows, the last one first."""
+    trial = state.trials[trial_id]
+    devices = [failure.device for failure in reversed(trial.failures)]
+    nodes = [trial.last_node] if trial.last_node is not None else []
+    nodes += [state.slots[device].device.node for device in devices if device in state.slots]
+    nodes += trial.checkpoint.nodes if trial.checkpoint else ()
+    return list(dict.fromkeys(nodes))

@@ -1,0 +1,218 @@
+"""What the author of a study should know of it, a line each.
+
+Rule: pure; each is derived here alone, and said wherever the study is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+from hermesd.config.policy_line import label_of
+from hermesd.core.decide.scheduler import Scheduler
+from hermesd.core.failure_effects import STOPPED
+from hermesd.core.failures import one_line
+from hermesd.core.model import DeviceId, Goal, Phase, Plugin, Study, StudyId, Time, UserId
+from hermesd.core.state import State
+from hermesd.core.trial import Trial
+from hermesd.head.api.ranking import VALIDATION_LOSS, measure
+from hermesd.pb.hermes.v1 import types_pb2 as types
+from hermesd.refusal import nearest
+
+NAMED = 3
+# A program that trains has said something by then.
+SOON_SECONDS = 60.0
+# What frameworks report at the end of an epoch: the metrics of a whole one are known by then.
+OF_AN_EPOCH = ("epoch_", "val_")
+
+
+def notices(scheduler: Scheduler, study: Study, now: Time) -> list[str]:
+    """All there is to say of a study as it is now, wherever it is shown."""
+    state = scheduler.state
+    trials = [state.trials[trial] for trial in state.members[study.id]]
+    names = reported(trials)
+    idle = scheduler.left_idle(study.id, now)
+    found = (
+        _silent_signal(study, trials, names),
+        _silent_metric(study, trials, names, now),
+        _stopped(study, trials),
+        _failed(state, study),
+        _idle(state, study, idle),
+        _stalled(trials, now),
+    )
+    return [words for words in found if words]
+
+
+def _stalled(trials: Sequence[Trial], now: Time) -> str:
+    """Which trials run and come to no further step."""
+    since = {
+        trial.id: trial.run.stalled_since
+        for trial in trials
+        if trial.run is not None and trial.run.stalled_since is not None
+    }
+    if not since:
+        return ""
+    minutes = (now - min(since.values())) / 60
+    named = ", ".join([*since][:NAMED]) + (" …" if len(since) > NAMED else "")
+    have, upto = ("has", "") if len(since) == 1 else ("have", "up to ")
+    return (
+        f"{named} {have} come to no further step for {upto}{minutes:.0f} min:"
+        " `hermesctl trial show` has the last output, and `retry.stalled: retry` in the study file"
+        " would have it tried again"
+    )
+
+
+def unread(state: State, study: Study) -> list[str]:
+    """That its policy reads another metric than the one to judge by, for who asks why it decides
+    as it does. Nothing once all trials have ended: then no policy reads anything."""
+    trials = [state.trials[trial] for trial in state.members[study.id]]
+    words = _other_metric(study, trials, "is reported too") if state.active[study.id] else ""
+    return [words] if words else []
+
+
+def reported(trials: Iterable[Trial]) -> list[str]:
+    """The metrics that any of the trials has reported, by name."""
+    return sorted({name for trial in trials for name in trial.metrics})
+
+
+def foretold(state: State, study: Study, user: UserId) -> list[str]:
+    """What to say of a study to come, going by what earlier trials of the user's with the very same
+    program, which were trained to their ends, have reported."""
+    if not study.program_sha256:
+        return []
+    alike = [
+        other.id
+        for other in state.studies.values()
+        if other.owner == user and other.program_sha256 == study.program_sha256
+    ]
+    trials = [state.trials[trial] for other in alike for trial in state.members[other]]
+    trials = [trial for trial in trials if trial.phase is Phase.COMPLETED]
+    names = reported(trials)
+    if not names:
+        return []
+    whom = f"{', '.join(alike[:NAMED])}{' …' if len(alike) > NAMED else ''}"
+    found = []
+    never = f"was never reported by this program ({whom})"
+    if study.signal in names:
+        found += [_other_metric(study, trials, f"was reported by this program too ({whom})")]
+    else:
+        found += [f"signal {study.signal} {never}; {_instead(study.signal, names)}"]
+    wanted = measure(study, trials).metric
+    if wanted not in (study.signal, *names):
+        found += [f"metric {wanted} {never}; {_instead(wanted, names)}"]
+    return [words for words in found if words]
+
+
+def _other_metric(study: Study, trials: Sequence[Trial], how: str) -> str:
+    """That the metric that the study names, or else a validation loss, is reported, while policies
+    read the loss that a study without a signal of its own has; else empty. Why they do:
+    ARCHITECTURE.md D39."""
+    names = reported(trials)
+    if study.signal not in names or _names_a_signal(study.source):
+        return ""
+    wanted = measure(study, trials)
+    # Only a metric that the study names has no reason.
+    chosen = not wanted.reason and _varies(wanted.metric, trials)
+    other = wanted.metric if chosen else VALIDATION_LOSS
+    if other == study.signal or other not in names:
+        return ""
+    maximized = chosen and wanted.goal is Goal.MAXIMIZE
+    goal = " --set signal.goal=maximize" if maximized else ""
+    advice = f"`--set signal.name={other}{goal}` at a submit or clone has them read that"
+    reads = f"policies read {study.signal}, as the study names no signal"
+    return f"{reads}; {other} {how}: {advice}"
+
+
+def _varies(metric: str, trials: Iterable[Trial]) -> bool:
+    """Whether it has had more than one value: one that has not tells no trial from another."""
+    seen = [t.metrics[metric] for t in trials if metric in t.metrics]
+    measured = [each for each in seen if each.measured]
+    return bool(measured) and min(m.low for m in measured) < max(m.high for m in measured)
+
+
+@lru_cache(maxsize=64)
+def _names_a_signal(source: bytes) -> bool:
+    return bool(types.StudySpec.FromString(source).signal.name)
+
+
+def _silent_signal(study: Study, trials: Sequence[Trial], names: Sequence[str]) -> str:
+    """That no trial has reported the signal, though other metrics were; else empty."""
+    if not names or study.signal in names or any(trial.curve for trial in trials):
+        return ""
+    ended = any(trial.phase is Phase.COMPLETED for trial in trials)
+    when = "was never reported" if ended else "was not reported so far"
+    return f"signal {study.signal} {when}; {_instead(study.signal, names)}"
+
+
+def _silent_metric(study: Study, trials: Sequence[Trial], names: Sequence[str], now: Time) -> str:
+    """That neither a whole program nor an epoch nor a minute of training has brought what the study
+    ranks, and what has it rank something else; empty otherwise."""
+    wanted = measure(study, trials).metric
+    if wanted in names or (names and wanted == study.signal):
+        return ""
+    trained = any(_served_seconds(trial, now) >= SOON_SECONDS for trial in trials)
+    ended = any(trial.phase is Phase.COMPLETED for trial in trials)
+    over = ended or all(trial.phase.final for trial in trials)
+    epoch = any(name.startswith(OF_AN_EPOCH) for name in names)
+    if not trained and not epoch and not (over and names):
+        return ""
+    when = "was never reported" if over else "was not reported so far"
+    goal = f" --goal {study.goal}" if study.goal is not Goal.MINIMIZE else ""
+    near = nearest(wanted, names) or "NAME"
+    choose = f"`hermesctl study metric {study.id} {near}{goal}` ranks by that one"
+    others = f"; {_instead(wanted, names)}: {choose}" if names else ""
+    said = f"metric {wanted} {when}{others}"
+    if set(names) - {study.signal}:
+        return said  # it knows how to report
+    call = f"trainer_shim.attach().report(step, {wanted}=..., save=...)"
+    return f"{said}; what a program prints is none: it reports by {call}"
+
+
+def _served_seconds(trial: Trial, now: Time) -> float:
+    return trial.served_seconds + (now - trial.run.since if trial.run else 0.0)
+
+
+def policy_words(state: State, study_id: StudyId, deciding: str) -> str:
+    """A study's policy with its settings: `fifo (asha:eta=2 failed)` if `fifo` is now deciding."""
+    words = label_of(state.own_policy(study_id), state.placement_of(study_id))
+    return f"{deciding} ({words} failed)" if study_id in state.fallen else words
+
+
+def _failed(state: State, study: Study) -> str:
+    """That the policy failed, how, and what decides in its place; empty if it did not."""
+    if (detail := state.fallen.get(study.id)) is None:
+        return ""
+    own, other = state.own_policy(study.id).name, state.policy_of(study.id).name
+    written = label_of(state.own_policy(study.id), Plugin("free"))
+    advice = f"try `hermesd policy check {written}`"
+    return f"policy {own} failed, and {other} decides in its place: {detail}; {advice}"
+
+
+def _stopped(study: Study, trials: Sequence[Trial]) -> str:
+    """That its first trials failed alike, which has stopped it, and how to go on; else empty."""
+    failed = [trial for trial in trials if trial.failures and trial.phase is Phase.FAILED]
+    if not any(trial.reason.endswith(f"({STOPPED})") for trial in trials) or not failed:
+        return ""
+    error = one_line(failed[0].failures[-1].detail)
+    named = ", ".join(trial.id for trial in failed[:NAMED]) + (" …" if failed[NAMED:] else "")
+    alike = f"the first {len(failed)} trials failed alike before their first step ({named})"
+    retry = f"`hermesctl study retry {study.id}`"
+    on = f"mend that and submit again, or {retry} if the program was not at fault"
+    off = "`--set retry.on_same_failure=go_on` at a submit has all trials tried"
+    return f"stopped, as {alike}: {error}; {on}; {off}"
+
+
+def _idle(state: State, study: Study, devices: Sequence[DeviceId]) -> str:
+    """That the policy claims nothing though it could have these devices; empty without any."""
+    if not devices:
+        return ""
+    waiting = sum(state.trials[t].phase is Phase.WAITING for t in state.active[study.id])
+    named = ", ".join(devices[:NAMED]) + (" …" if len(devices) > NAMED else "")
+    claims = f"policy {state.policy_of(study.id).name} claims none of the {waiting} waiting trials"
+    return f"{claims}, though {named} could take them"
+
+
+def _instead(word: str, names: Sequence[str]) -> str:
+    """What was reported, and which of it may be meant."""
+    near = nearest(word, names)
+    return f"reported: {', '.join(names)}{f' (did you mean {near}?)' if near else ''}"

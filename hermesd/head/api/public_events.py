@@ -1,0 +1,244 @@
+"""From the journal's lines to the events that people follow: stable, complete, one way.
+
+What ended is taken from the line's outcome, so a reader that begins in the middle sees the same
+as one that began at the start.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from hermesd.core.commands import (
+    Bind,
+    Copy,
+    Drop,
+    Kill,
+    Launch,
+    Look,
+    Quarantine,
+    Release,
+    Renew,
+    Stop,
+    Suspend,
+    Trust,
+    WriteDown,
+)
+from hermesd.core.events import (
+    Cancelled,
+    Checkpointed,
+    Copied,
+    DeviceFailed,
+    Dropped,
+    Extended,
+    FidelityKnown,
+    Forgiven,
+    Looked,
+    MetricChosen,
+    MilestonePassed,
+    NodeDrained,
+    NodeJoined,
+    NodeLost,
+    NodeSilent,
+    NodeUndrained,
+    NotCopied,
+    ParkLost,
+    Paused,
+    PolicyFailed,
+    PoolsConfigured,
+    QuantumEnded,
+    Reclaimed,
+    Removed,
+    Reported,
+    Retried,
+    RunCompleted,
+    RunFailed,
+    RunStalled,
+    RunStarted,
+    RunSuspended,
+    Spoilt,
+    Submitted,
+    TermsSet,
+    Unpaused,
+    Yielded,
+)
+from hermesd.core.model import Phase, RunId, Study, study_of
+from hermesd.core.state import State
+from hermesd.head.api.views import quantum_view, signed
+from hermesd.head.journal import outcomes
+from hermesd.head.journal.schema import Line
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.wire.nouns import TIERS
+
+_ENDS = {
+    Phase.FAILED: pb.PUBLIC_EVENT_KIND_FAILED,
+    Phase.STOPPED: pb.PUBLIC_EVENT_KIND_STOPPED,
+    Phase.CANCELLED: pb.PUBLIC_EVENT_KIND_CANCELLED,
+}
+_SELECTIONS = {
+    Paused: pb.PUBLIC_EVENT_KIND_PAUSED,
+    Unpaused: pb.PUBLIC_EVENT_KIND_RESUMED,
+    Retried: pb.PUBLIC_EVENT_KIND_RETRIED,
+    Extended: pb.PUBLIC_EVENT_KIND_EXTENDED,
+}
+
+
+def public_events(line: Line, state: State) -> list[pb.PublicEvent]:
+    """What a line means to people; nothing for what only the head and its nodes care about.
+
+    The state only says in which direction a study's signal is to be told.
+    """
+    events = list(_entry(line, state))
+    for one in outcomes.read(line.outcome):
+        if isinstance(line.entry, RunFailed) and one.subject == line.entry.run.trial:
+            # Every failure is told; the last one says that there are no more tries.
+            events[0].reason = one.reason
+        else:
+            events += _ended(one)
+    for event in events:
+        event.sequence, event.at_unix_seconds = line.seq, line.at
+        if event.trial and not event.study:
+            event.study = study_of(event.trial)
+    return events
+
+
+def _of(run: RunId, kind: pb.PublicEventKind) -> pb.PublicEvent:
+    return pb.PublicEvent(trial=run.trial, attempt=run.attempt, kind=kind)
+
+
+def _ended(one: outcomes.Outcome) -> Iterator[pb.PublicEvent]:
+    if one.phase == outcomes.FINISHED:
+        yield pb.PublicEvent(study=one.subject, kind=pb.PUBLIC_EVENT_KIND_STUDY_FINISHED)
+    elif one.phase in _ENDS:
+        kind = _ENDS[Phase(one.phase)]
+        yield pb.PublicEvent(trial=one.subject, kind=kind, reason=one.reason)
+
+
+def _entry(line: Line, state: State) -> Iterator[pb.PublicEvent]:
+    match line.entry:
+        case Launch() | Renew() | Suspend() | Stop():
+            yield _command(line.entry, state.studies.get(study_of(line.entry.run.trial)))
+        case Bind() | Kill() | WriteDown() | Release() | Copy() | Drop() | Look():
+            return
+        case Copied() | NotCopied() | Dropped() | Spoilt() | Looked():
+            return
+        case PoolsConfigured() | TermsSet() | FidelityKnown() | Cancelled():
+            return
+        case ParkLost(run, reason):
+            event = _of(run, pb.PUBLIC_EVENT_KIND_PARK_LOST)
+            event.reason = reason
+            yield event
+        case Submitted(study):
+            yield pb.PublicEvent(study=study.id, kind=pb.PUBLIC_EVENT_KIND_SUBMITTED)
+        case Removed(study_id):
+            yield pb.PublicEvent(study=study_id, kind=pb.PUBLIC_EVENT_KIND_REMOVED)
+        case Paused() | Unpaused() | Retried() | Extended():
+            kind = _SELECTIONS[type(line.entry)]
+            for trial in line.entry.trials:
+                yield pb.PublicEvent(trial=trial, kind=kind)
+        case MetricChosen(study_id, metric, goal, mode):
+            words = f"ranked by {metric}: {goal}, {mode}"
+            kind = pb.PUBLIC_EVENT_KIND_METRIC_CHOSEN
+            yield pb.PublicEvent(study=study_id, kind=kind, reason=words)
+        case NodeJoined(node):
+            yield pb.PublicEvent(device=node, kind=pb.PUBLIC_EVENT_KIND_NODE_JOINED)
+        case NodeSilent(node, reason):
+            yield pb.PublicEvent(device=node, kind=pb.PUBLIC_EVENT_KIND_NODE_SILENT, reason=reason)
+        case NodeLost(node):
+            yield pb.PublicEvent(device=node, kind=pb.PUBLIC_EVENT_KIND_NODE_LOST)
+        case NodeDrained(node):
+            yield pb.PublicEvent(device=node, kind=pb.PUBLIC_EVENT_KIND_NODE_DRAINED)
+        case NodeUndrained(node):
+            yield pb.PublicEvent(device=node, kind=pb.PUBLIC_EVENT_KIND_NODE_UNDRAINED)
+        case Quarantine(place, _, reason):
+            kind = pb.PUBLIC_EVENT_KIND_QUARANTINED
+            yield pb.PublicEvent(device=place, kind=kind, reason=reason)
+        case Trust(place, reason):
+            yield pb.PublicEvent(device=place, kind=pb.PUBLIC_EVENT_KIND_TRUSTED, reason=reason)
+        case Forgiven(place):
+            kind = pb.PUBLIC_EVENT_KIND_TRUSTED
+            yield pb.PublicEvent(device=place, kind=kind, reason="released by a person")
+        case DeviceFailed(device, reason):
+            yield pb.PublicEvent(
+                device=device, kind=pb.PUBLIC_EVENT_KIND_DEVICE_FAILED, reason=reason
+            )
+        case Yielded(place, reason):
+            yield pb.PublicEvent(device=place, kind=pb.PUBLIC_EVENT_KIND_YIELDED, reason=reason)
+        case Reclaimed(place):
+            yield pb.PublicEvent(device=place, kind=pb.PUBLIC_EVENT_KIND_RECLAIMED)
+        case PolicyFailed(study_id, detail):
+            yield pb.PublicEvent(
+                study=study_id, kind=pb.PUBLIC_EVENT_KIND_POLICY_FAILED, reason=detail
+            )
+        case _:
+            yield _run_event(line.entry, state)
+
+
+def _command(command: Launch | Renew | Suspend | Stop, study: Study | None) -> pb.PublicEvent:
+    match command:
+        case Launch(run, devices, quantum, reason):
+            event = _of(run, pb.PUBLIC_EVENT_KIND_LAUNCHED)
+            event.device = devices[0]
+            event.quantum.CopyFrom(quantum_view(study, quantum))
+        case Renew(run, _, quantum, reason):
+            event = _of(run, pb.PUBLIC_EVENT_KIND_RENEWED)
+            event.quantum.CopyFrom(quantum_view(study, quantum))
+        case Suspend(run, successor=successor, reason=reason):
+            event = _of(run, pb.PUBLIC_EVENT_KIND_SUSPEND_ASKED)
+            event.successor = successor or ""
+        case Stop(run, reason=reason):
+            event = _of(run, pb.PUBLIC_EVENT_KIND_SUSPEND_ASKED)
+    event.reason = reason
+    return event
+
+
+def _run_event(
+    entry: RunStarted
+    | Reported
+    | RunStalled
+    | QuantumEnded
+    | MilestonePassed
+    | RunSuspended
+    | RunCompleted
+    | RunFailed
+    | Checkpointed,
+    state: State,
+) -> pb.PublicEvent:
+    study = state.studies.get(study_of(entry.run.trial))
+    match entry:
+        case RunStarted(run, step, seconds):
+            event = _of(run, pb.PUBLIC_EVENT_KIND_STARTED)
+            event.step, event.seconds = step, seconds
+        case Reported(run, step, chunks, metrics):
+            event = _of(run, pb.PUBLIC_EVENT_KIND_REPORTED)
+            event.step = step
+            if chunks and (loss := signed(study, chunks[-1].mean)) is not None:
+                event.loss = loss
+            ranges = {name: (low, high) for name, low, high in entry.ranges}
+            for name, value in metrics:
+                shown = event.metrics.add(name=name, last=value)
+                if not math.isnan(value) or name in ranges:
+                    shown.low, shown.high = ranges.get(name, (value, value))
+        case RunStalled(run, step, seconds):
+            event = _of(run, pb.PUBLIC_EVENT_KIND_STALLED)
+            event.step, event.seconds = step, seconds
+        case QuantumEnded(run, _, step):
+            event = _of(run, pb.PUBLIC_EVENT_KIND_QUANTUM_ENDED)
+            event.step = step
+        case MilestonePassed(run, percent, loss, step):
+            event = _of(run, pb.PUBLIC_EVENT_KIND_MILESTONE_PASSED)
+            event.step, event.percent = step, percent
+            event.loss = signed(study, loss) or 0.0
+        case RunSuspended(run, tier, step, _, seconds, cause):
+            event = _of(run, pb.PUBLIC_EVENT_KIND_SUSPENDED)
+            event.step, event.tier, event.seconds, event.reason = step, TIERS[tier], seconds, cause
+        case RunCompleted(run, step):
+            event = _of(run, pb.PUBLIC_EVENT_KIND_COMPLETED)
+            event.step = step
+        case RunFailed(run, _, detail, _, step):
+            event = _of(run, pb.PUBLIC_EVENT_KIND_FAILED)
+            event.step, event.reason = step, detail
+        case Checkpointed(run, checkpoint):
+            event = _of(run, pb.PUBLIC_EVENT_KIND_CHECKPOINTED)
+            event.step = checkpoint.step
+    return event

@@ -1,0 +1,177 @@
+"""Which metric a study's leaderboard ranks, and in which order that puts its trials.
+
+A study that names a metric is ranked by it, and so is one for which a person has chosen one since.
+One that names none gets the loss that says most about a trial among those that are reported: that
+of a whole epoch, or else what policies read, the mean of the last tenth of the losses so far. The
+last one alone is a mini-batch's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple, TypeVar
+
+from hermesd.core.model import Goal, MetricMode, Phase, Study, TrialId
+from hermesd.core.state import State
+from hermesd.core.trial import MetricSummary, Trial
+from hermesd.head.refusals import NotNow
+from hermesd.pb.hermes.v1 import types_pb2 as types
+from hermesd.refusal import FieldError, Refused, nearest, one_of, shown
+from hermesd.wire.nouns import GOALS
+
+Word = TypeVar("Word", Goal, MetricMode)
+MODES: Mapping[MetricMode, types.MetricMode] = {
+    MetricMode.LAST: types.METRIC_MODE_LAST,
+    MetricMode.BEST: types.METRIC_MODE_BEST,
+    MetricMode.SMOOTHED: types.METRIC_MODE_SMOOTHED,
+}
+VALIDATION_LOSS = "val_loss"
+# Instead of a metric that nobody named: the first of these that any trial reports.
+TELLING = (
+    (VALIDATION_LOSS, "the study names no metric: the loss over the validation data"),
+    ("epoch_loss", "the study names no metric: the mean loss of an epoch"),
+)
+LAST_RESORT = "the study names no metric: the last loss that was reported"
+SMOOTHED = "the study names no metric: the mean of the last tenth of the losses so far"
+
+
+class Measure(NamedTuple):
+    """What is ranked; `reason` says why where the study does not say it itself.
+
+    Where the study has trials `end_on_nan`, one that diverged counts as NaN, whatever it was
+    worth before: what is left of it is of no use.
+    """
+
+    metric: str
+    goal: Goal
+    mode: MetricMode
+    reason: str = ""
+    end_on_nan: bool = True
+
+    def value(self, trial: Trial) -> float | None:
+        """The value that counts; None if the metric was never seen, NaN if it is no number."""
+        summary = trial.metrics.get(self.metric)
+        if self.mode is MetricMode.SMOOTHED and not _ends_in_nan(summary):
+            loss = trial.loss
+            if loss is not None:
+                return -loss if trial.maximized else loss
+        if summary is None:
+            return None
+        if self.mode is not MetricMode.BEST or not summary.measured:
+            return summary.last
+        return self.best(summary)
+
+    def best(self, summary: MetricSummary) -> float:
+        """The best of a metric's values."""
+        return summary.low if self.goal is Goal.MINIMIZE else summary.high
+
+    def standing(self, trial: Trial) -> tuple[int, float, int]:
+        """What the leaderboard sorts by: value, then NaN or diverged, never seen, failed."""
+        value, number = self.value(trial), trial.spec.number
+        if trial.phase is Phase.FAILED:
+            return (3, 0.0, number)
+        if value is None:
+            return (2, 0.0, number)
+        if math.isnan(value) or (trial.not_finite and self.end_on_nan):
+            return (1, 0.0, number)
+        return (0, value if self.goal is Goal.MINIMIZE else -value, number)
+
+
+class Leaderboard:
+    """A study's trials, best first. `ranks` count from 1; 0 is none: no number, or failed."""
+
+    def __init__(self, state: State, study: Study, by: Measure | None = None) -> None:
+        """Ranked by what the study ranks, or by another measure."""
+        members = [state.trials[trial] for trial in state.members[study.id]]
+        self.measure = by or measure(study, members)
+        self.trials: Sequence[Trial] = sorted(members, key=self.measure.standing)
+        self.ranks: dict[TrialId, int] = {
+            trial.id: 0 if self.measure.standing(trial)[0] else rank
+            for rank, trial in enumerate(self.trials, 1)
+        }
+
+    @property
+    def best(self) -> Trial | None:
+        """The trial with rank 1, if there is one."""
+        first = next(iter(self.trials), None)
+        return first if first is not None and self.ranks[first.id] else None
+
+
+def measure(study: Study, trials: Iterable[Trial]) -> Measure:
+    """What the study ranks, given its trials."""
+    on_nan = study.stop.on_nan
+    if names_its_metric(study):
+        return Measure(study.metric, study.goal, study.mode, "", on_nan)
+    known = list(trials)
+    for metric, reason in TELLING:
+        if any(metric in trial.metrics for trial in known):
+            return Measure(metric, Goal.MINIMIZE, study.mode, reason, on_nan)
+    if study.mode is MetricMode.LAST and study.metric == study.signal:
+        return Measure(study.metric, study.goal, MetricMode.SMOOTHED, SMOOTHED, on_nan)
+    return Measure(study.metric, study.goal, study.mode, LAST_RESORT, on_nan)
+
+
+def names_its_metric(study: Study) -> bool:
+    """Whether the study file names the metric, or a person has chosen one since."""
+    chosen = study.metric_chosen or study.goal is not Goal.MINIMIZE
+    return chosen or _names_a_metric(study.source)
+
+
+def asked_for(study: Study, trials: Iterable[Trial], asked: types.Metric) -> Measure:
+    """What a person wants the trials to be ranked by.
+
+    Without a goal it is that which the study gives the metric or the signal of that name, else the
+    lowest is best; without a mode the signal is smoothed and of others the last value counts.
+
+    Raises Refused for a metric that none of them has reported, NotNow while none reported any.
+    """
+    known = list(trials)
+    names = sorted({name for trial in known for name in trial.metrics})
+    if not names:
+        raise NotNow(f"no trial of {study.id} has reported a metric yet: choose one once one has")
+    if asked.name not in names:
+        expected = f"one of those that its trials have reported: {', '.join(names)}"
+        near = nearest(asked.name, names)
+        raise Refused(FieldError("metric.name", shown(asked.name), expected, near))
+    return Measure(
+        asked.name, _goal(study, known, asked), _mode(study, asked), "", study.stop.on_nan
+    )
+
+
+def _goal(study: Study, trials: Iterable[Trial], asked: types.Metric) -> Goal:
+    if asked.goal:
+        return _word(GOALS, asked.goal, "metric.goal")
+    now = measure(study, trials)
+    if asked.name == now.metric:
+        return now.goal
+    return study.signal_goal if asked.name == study.signal else Goal.MINIMIZE
+
+
+def _mode(study: Study, asked: types.Metric) -> MetricMode:
+    is_signal = asked.name == study.signal
+    if not asked.mode:
+        return MetricMode.SMOOTHED if is_signal else MetricMode.LAST
+    mode = _word(MODES, asked.mode, "metric.mode")
+    if mode is MetricMode.SMOOTHED and not is_signal:
+        expected = f"last or best: only the signal ({study.signal}) is smoothed"
+        raise Refused(FieldError("metric.mode", mode, expected))
+    return mode
+
+
+def _word(words: Mapping[Word, int], number: int, field: str) -> Word:
+    found = next((word for word, known in words.items() if known == number), None)
+    if found is None:
+        raise Refused(FieldError(field, str(number), one_of(words)))
+    return found
+
+
+def _ends_in_nan(summary: MetricSummary | None) -> bool:
+    last = summary.last if summary is not None else None
+    return last is not None and not math.isfinite(last)
+
+
+@lru_cache(maxsize=64)
+def _names_a_metric(source: bytes) -> bool:
+    return bool(types.StudySpec.FromString(source).metric.name)

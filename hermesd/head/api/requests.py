@@ -1,0 +1,58 @@
+"""Request ids: one effect for each, however often it is sent, and no other request under it."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Protocol
+
+from google.protobuf.message import Message
+
+from hermesd.core.events import Event
+from hermesd.core.model import Time, TrialId
+from hermesd.core.state import State
+from hermesd.head.loop import Compose, Head
+from hermesd.head.refusals import Reused
+from hermesd.head.security.access import Asker
+from hermesd.refusal import FieldError, Refused, shown
+
+ID_LIMIT = 128
+DIGEST_LETTERS = 16
+
+
+class Mutation(Protocol):
+    """A request that changes something."""
+
+    @property
+    def request_id(self) -> str: ...
+
+
+def key_of(request: Mutation, asker: Asker) -> str:
+    """What a request is remembered by: its id, and a digest of what it asks and whose it is.
+
+    Raises Refused.
+    """
+    assert isinstance(request, Message)
+    name = request.request_id
+    if not name or len(name) > ID_LIMIT or not name.isprintable():
+        expected = f"1 to {ID_LIMIT} printable characters, new for each request"
+        raise Refused(FieldError("request_id", shown(name), expected))
+    digest = hashlib.sha256(request.DESCRIPTOR.full_name.encode())
+    digest.update(request.SerializeToString(deterministic=True))
+    if not asker.everything:
+        digest.update(f"\0{asker.user}".encode())
+    return f"{name}:{digest.hexdigest()[:DIGEST_LETTERS]}"
+
+
+async def carry_out(head: Head, key: str, compose: Compose) -> tuple[TrialId, ...]:
+    """Have the event composed and folded once; the trials that it is about.
+
+    Raises Reused if the id was used for something else, and whatever `compose` raises.
+    """
+    name = key[: -DIGEST_LETTERS - 1]
+
+    def checked(state: State, now: Time) -> Event:
+        if any(known[: -DIGEST_LETTERS - 1] == name for known in state.requests):
+            raise Reused(f"request id {shown(name)} was used for another request")
+        return compose(state, now)
+
+    return await head.change(key, checked)

@@ -1,0 +1,364 @@
+"""Studies: submitted once, looked at, extended, removed."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from hermesd import study as studies
+from hermesd.core.events import Event, Extended, MetricChosen, Removed, Submitted
+from hermesd.core.model import Phase, StopRule, Study, StudyId, Time
+from hermesd.core.state import State
+from hermesd.core.trial import Trial
+from hermesd.head.api import names, submission_checks, views
+from hermesd.head.api.notices import foretold, notices, unread
+from hermesd.head.api.occupied import waits_for
+from hermesd.head.api.paging import page
+from hermesd.head.api.ranking import Leaderboard, asked_for, measure
+from hermesd.head.api.requests import carry_out, key_of
+from hermesd.head.api.submission_checks import wanting
+from hermesd.head.api.users import room_for_study, within_quota
+from hermesd.head.blobs import NAME, Blobs
+from hermesd.head.fleet.sessions import Sessions
+from hermesd.head.fleet.stale_state import Setback
+from hermesd.head.loop import Head
+from hermesd.head.refusals import NotNow
+from hermesd.head.security.access import Asker, asker
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1.types_pb2 import NamedValue
+from hermesd.refusal import FieldError, Refused, shown
+from hermesd.wire.nouns import scalar_of
+
+# --- Whether trials can go on from what they have come to: what is known of it before they are
+# asked.
+#
+# Rule: a trial that would only be run for nothing, or from its beginning, is not extended at all.
+
+
+def extensible(study: Study, trials: Sequence[Trial]) -> tuple[Trial, ...]:
+    """Those that can go on, all but the ones whose loss was not finite.
+
+    Raises:
+        NotNow: a trial is not finished, has nothing to go on from, or none is left.
+    """
+    if busy := [trial for trial in trials if not trial.phase.final]:
+        raise NotNow(
+            f"{len(busy)} of {len(trials)} trials are not finished ({busy[0].id} is"
+            f" {busy[0].phase}): wait for them, or name those that are"
+        )
+    if study.stop.on_nan:
+        trials = [trial for trial in trials if not trial.not_finite]
+    if not trials:
+        raise NotNow("the losses of these trials are not finite (stop.on_nan)")
+    if endless := [trial for trial in trials if _has_no_end(trial)]:
+        first, others = endless[0], len(trials) - len(endless)
+        raise NotNow(
+            f"{len(endless)} of {len(trials)} trials have no checkpoint to go on from ({first.id}"
+            f" is {first.fidelity}: {first.fidelity_reason or 'nothing more is known'})"
+            + (": name the others" if others else "; to run them again: study clone")
+        )
+    return tuple(trials)
+
+
+def _has_no_end(trial: Trial) -> bool:
+    """Whether it has a result and nothing from which that could go on."""
+    return trial.phase in (Phase.COMPLETED, Phase.STOPPED) and trial.checkpoint is None
+
+
+def see_that_it_raises(rule: StopRule, trials: Sequence[Trial]) -> None:
+    """See that no trial would be over at once by the stop rule. Raises Refused."""
+    furthest = max(trials, key=lambda trial: trial.step)
+    longest = max(trials, key=lambda trial: trial.use.busy_seconds)
+    errors = []
+    if rule.max_steps is not None and furthest.step >= rule.max_steps:
+        expected = f"more than {furthest.step}, the steps that {furthest.id} has done"
+        errors.append(FieldError("stop.max_steps", shown(rule.max_steps), expected))
+    seconds = longest.use.busy_seconds
+    if rule.max_seconds is not None and seconds >= rule.max_seconds:
+        expected = f"more than {seconds:.3g}, the seconds that {longest.id} has trained"
+        errors.append(FieldError("stop.max_seconds", shown(rule.max_seconds), expected))
+    if errors:
+        raise Refused(*errors)
+
+
+NEXT_UP = 10
+
+
+class _Identical(Exception):
+    """The study was submitted before; carries its id."""
+
+
+class Studies:
+    """This part of the ControlService. `taken` holds every study that ever was: its identity;
+    `owners` whose it is."""
+
+    head: Head
+    blobs: Blobs
+    sessions: Sessions
+    setback: Setback
+    taken: dict[StudyId, str]
+    owners: dict[StudyId, str]
+
+    async def SubmitStudy(
+        self, request: pb.SubmitStudyRequest, context: Any
+    ) -> pb.SubmitStudyResponse:
+        who = asker()
+        key = key_of(request, who)
+        self._stored(request.code_sha256)
+        for field in ("code_identity_sha256", "program_sha256"):
+            if (named := getattr(request, field)) and not NAME.fullmatch(named):
+                expected = "a SHA-256 in hexadecimal digits"
+                raise Refused(FieldError(field, shown(named), expected))
+        given = texts(request.given_environment)
+        if request.environment_of:
+            original = names.study_id(self.head.state, request.environment_of, who)
+            given = (*self.head.state.studies[original].program.environment, *given)
+        draft = await asyncio.to_thread(studies.draft, submission(request, given))
+        notes = [*draft.notes, *submission_checks.notes(self.head.state, draft.study)]
+        notes += await wanting(self.head, self.sessions, draft.study, briefly=request.validate_only)
+        suited = submission_checks.fitting(self.head.state, draft.study)
+        notes += submission_checks.note(suited, notes)
+        identical = self._identical(self.head.state, draft.study.fingerprint, who)
+        if not identical and not request.again:
+            notes += self._alike(draft.study, given, who)
+        notes += foretold(self.head.state, draft.study, who.user)
+        if request.validate_only:
+            return self._preview(request, draft, identical, notes, suited)
+
+        identity = secrets.token_hex(16)
+
+        def compose(state: State, now: Time) -> Event:
+            submission_checks.check(state, draft.study)
+            other = self._identical(state, draft.study.fingerprint, who)
+            if other and not request.again:
+                raise _Identical(other)
+            # Again: the last study with this code may have been removed meanwhile, and the code.
+            self._stored(request.code_sha256)
+            study, specs = draft.accepted(self._free_id(request), who.user, now)
+            room_for_study(state, study.owner, len(specs))
+            study = replace(study, identity=identity)
+            self.taken[study.id] = identity
+            self.owners[study.id] = who.user
+            return Submitted(study, specs, key)
+
+        try:
+            trials = await carry_out(self.head, key, compose)
+        except _Identical as other:
+            return pb.SubmitStudyResponse(identical_to=str(other), notes=notes)
+        state = self.head.state
+        known = [state.trials[trial] for trial in trials if trial in state.trials]
+        if not known:
+            raise NotNow("the study of this request was removed since")
+        return pb.SubmitStudyResponse(
+            study=known[0].spec.study,
+            trials=_unranked(state, known),
+            notes=notes,
+            policy=submission_checks.policy(self.head.state, draft.study),
+            placement=submission_checks.placement(self.head.state, draft.study),
+        )
+
+    def _stored(self, code_sha256: str) -> None:
+        """See that the code is here. Raises Refused."""
+        if code_sha256 and self.blobs.path(code_sha256) is None:
+            expected = "a code snapshot that was uploaded before (PutBlob)"
+            raise Refused(FieldError("code_sha256", shown(code_sha256), expected))
+
+    def _preview(
+        self,
+        request: pb.SubmitStudyRequest,
+        draft: studies.Draft,
+        identical: StudyId,
+        notes: list[str],
+        suited: submission_checks.Fitting,
+    ) -> pb.SubmitStudyResponse:
+        """What the study would be; nothing is stored."""
+        submission_checks.check(self.head.state, draft.study)
+        who = asker().user
+        room_for_study(self.head.state, who, len(draft.points))
+        response = unstored(
+            self.head.state, draft, self._free_id(request), who, self.head.clock(), notes
+        )
+        response.identical_to = identical
+        response.fitting_devices = suited.devices
+        response.misfits.extend(suited.misfits if suited.only_misfits else ())
+        return response
+
+    def _free_id(self, request: pb.SubmitStudyRequest) -> StudyId:
+        name = studies.proposed_id(request.spec)
+        number = 1
+        while (candidate := name if number == 1 else f"{name}-{number}") in self.taken:
+            number += 1
+        return candidate
+
+    @staticmethod
+    def _identical(state: State, fingerprint: str, who: Asker) -> StudyId:
+        """The same study of the same owner, if there is one."""
+        theirs = (s for s in state.studies.values() if s.owner == who.user)
+        return next((study.id for study in theirs if study.fingerprint == fingerprint), "")
+
+    def _alike(self, study: Study, given: tuple[tuple[str, str], ...], who: Asker) -> list[str]:
+        """What to say of a study that differs from an earlier one by its code alone."""
+        for other in reversed(self.head.state.studies.values()):
+            if (
+                study.program.code_sha256
+                and other.owner == who.user
+                and other.source == study.source
+                and other.program.submit_directory == study.program.submit_directory
+                and other.program.code_sha256 != study.program.code_sha256
+                and set(given) <= set(other.program.environment)
+            ):
+                return [
+                    f"as {other.id}, but for the files of its directory: something there has"
+                    " changed or is new, which makes another study (.hermesignore names what"
+                    " is no part of the program)"
+                ]
+        return []
+
+    async def PutBlob(
+        self, request_iterator: AsyncIterator[pb.PutBlobRequest], context: Any
+    ) -> pb.PutBlobResponse:
+        async def chunks() -> AsyncIterator[bytes]:
+            async for request in request_iterator:
+                yield request.data
+
+        blob = await self.blobs.put(chunks())
+        return pb.PutBlobResponse(sha256=blob.sha256, size_bytes=blob.size_bytes)
+
+    async def GetStudy(self, request: pb.GetStudyRequest, context: Any) -> pb.GetStudyResponse:
+        state = self.head.state
+        study = state.studies[names.study_id(state, request.study, asker())]
+        board = Leaderboard(state, study)
+        return pb.GetStudyResponse(
+            study=self._shown(study, board),
+            trials=[
+                views.trial_view(state, state.trials[trial], board.measure, board.ranks[trial])
+                for trial in state.members[study.id]
+            ],
+            next_up=self.head.scheduler.next_up(study.id, NEXT_UP, self.head.clock()),
+            journal_sequence=self.head.committed,
+        )
+
+    async def ListStudies(
+        self, request: pb.ListStudiesRequest, context: Any
+    ) -> pb.ListStudiesResponse:
+        state = self.head.state
+        there = [state.studies[study] for study in asker().studies(state)]
+        chosen, token = page(there, request.page_size, request.page_token)
+        found = [self._shown(study, Leaderboard(state, study)) for study in chosen]
+        return pb.ListStudiesResponse(studies=found, next_page_token=token)
+
+    def _shown(self, study: Study, board: Leaderboard) -> pb.Study:
+        state = self.head.state
+        now = self.head.clock()
+        waits = waits_for(state, study, now, asker())
+        told = notices(self.head.scheduler, study, now) + self.setback.notices(study.id)
+        return views.study_view(state, study, board, waits, told)
+
+    async def ExtendStudy(
+        self, request: pb.ExtendStudyRequest, context: Any
+    ) -> pb.ExtendStudyResponse:
+        who = asker()
+        key = key_of(request, who)
+
+        def compose(state: State, now: Time) -> Event:
+            study_id, trials = names.selected(state, request.selection, who)
+            study = state.studies[study_id]
+            chosen = extensible(study, [state.trials[trial] for trial in trials])
+            rule, parameters, lines = studies.extension(
+                study, [trial.spec for trial in chosen], request.stop, request.parameters
+            )
+            see_that_it_raises(rule, chosen)
+            within_quota(state, study.owner, who.user, len(chosen))
+            ids = tuple(trial.id for trial in chosen)
+            return Extended(study_id, ids, rule, parameters, lines, key)
+
+        return pb.ExtendStudyResponse(trials=await carry_out(self.head, key, compose))
+
+    async def SetMetric(self, request: pb.SetMetricRequest, context: Any) -> pb.SetMetricResponse:
+        who = asker()
+        key = key_of(request, who)
+
+        def compose(state: State, now: Time) -> Event:
+            study = state.studies[names.study_id(state, request.study, who)]
+            members = [state.trials[trial] for trial in state.members[study.id]]
+            by = asked_for(study, members, request.metric)
+            return MetricChosen(study.id, by.metric, by.goal, by.mode, key)
+
+        await carry_out(self.head, key, compose)
+        state = self.head.state
+        study = state.studies[names.study_id(state, request.study, who)]
+        members = [state.trials[trial] for trial in state.members[study.id]]
+        ranking = views.ranking_view(measure(study, members))
+        return pb.SetMetricResponse(ranking=ranking, notes=unread(state, study))
+
+    async def RemoveStudy(
+        self, request: pb.RemoveStudyRequest, context: Any
+    ) -> pb.RemoveStudyResponse:
+        who = asker()
+        key = key_of(request, who)
+        removed: list[tuple[Study, tuple[str, ...]]] = []
+
+        def compose(state: State, now: Time) -> Event:
+            study_id = names.study_id(state, request.study, who)
+            if active := len(state.active[study_id]):
+                raise NotNow(
+                    f"study {study_id} has {active} unfinished "
+                    f"trial{'' if active == 1 else 's'}: stop it first"
+                    f" (hermesctl study stop {study_id}), or wait"
+                )
+            removed.append((replace(state.studies[study_id]), state.members[study_id]))
+            return Removed(study_id, key)
+
+        await carry_out(self.head, key, compose)
+        for study, trials in removed:
+            await self.head.journal.forget_points(trials)
+            code = study.program.code_sha256
+            used = {other.program.code_sha256 for other in self.head.state.studies.values()}
+            if code and code not in used:
+                self.blobs.remove(code)
+        return pb.RemoveStudyResponse()
+
+
+def submission(
+    request: pb.SubmitStudyRequest, given: tuple[tuple[str, str], ...]
+) -> studies.Submission:
+    """What a request submits, with the variables `given` for the study."""
+    return studies.Submission(
+        request.spec,
+        request.code_sha256,
+        request.submit_directory,
+        texts(request.environment),
+        given,
+        request.code_identity_sha256,
+        request.program_sha256,
+    )
+
+
+def unstored(
+    state: State, draft: studies.Draft, id: StudyId, owner: str, now: Time, notes: Iterable[str]
+) -> pb.SubmitStudyResponse:
+    """What a study of this id would be in a head of this state, which stays as it is."""
+    study, specs = draft.accepted(id, owner, now)
+    alone = State()
+    alone.apply(Submitted(study, specs, "preview"), now)
+    return pb.SubmitStudyResponse(
+        study=study.id,
+        trials=_unranked(alone, [alone.trials[spec.id] for spec in specs]),
+        notes=notes,
+        policy=submission_checks.policy(state, study),
+        placement=submission_checks.placement(state, study),
+    )
+
+
+def texts(variables: Iterable[NamedValue]) -> tuple[tuple[str, str], ...]:
+    """Names and values of variables."""
+    return tuple((item.name, str(scalar_of(item))) for item in variables)
+
+
+def _unranked(state: State, trials: Sequence[Trial]) -> list[pb.Trial]:
+    """Trials of a study that has only been submitted."""
+    ranked_by = measure(state.studies[trials[0].spec.study], trials)
+    return [views.trial_view(state, trial, ranked_by) for trial in trials]

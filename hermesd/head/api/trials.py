@@ -1,0 +1,221 @@
+"""Trials: looked at, explained, paused, resumed, stopped, tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
+
+from hermesd.core.events import Cancelled, Event, Paused, Retried, Unpaused
+from hermesd.core.model import Phase, Time, TrialId
+from hermesd.core.state import State
+from hermesd.head.api import names, views
+from hermesd.head.api.notices import notices, policy_words, unread
+from hermesd.head.api.occupied import taken
+from hermesd.head.api.paging import page
+from hermesd.head.api.ranking import Leaderboard, asked_for
+from hermesd.head.api.requests import Mutation, carry_out, key_of
+from hermesd.head.api.users import within_quota
+from hermesd.head.fleet.stale_state import Setback
+from hermesd.head.journal import points
+from hermesd.head.loop import Head
+from hermesd.head.refusals import NotNow
+from hermesd.head.security.access import FAILED_THERE, asker
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.refusal import FieldError, Refused
+
+BEST_COUNT = 10
+LOST_NAMED = 3
+
+Change: TypeAlias = Callable[[tuple[TrialId, ...], str], Event]
+
+
+class Trials:
+    """This part of the ControlService."""
+
+    head: Head
+    setback: Setback
+
+    async def ListTrials(
+        self, request: pb.ListTrialsRequest, context: Any
+    ) -> pb.ListTrialsResponse:
+        state = self.head.state
+        study = state.studies[names.study_id(state, request.study, asker())]
+        board = Leaderboard(state, study)
+        chosen, token = page(state.members[study.id], request.page_size, request.page_token)
+        found = [
+            views.trial_view(state, state.trials[trial], board.measure, board.ranks[trial])
+            for trial in chosen
+        ]
+        return pb.ListTrialsResponse(trials=found, next_page_token=token)
+
+    async def BestTrials(
+        self, request: pb.BestTrialsRequest, context: Any
+    ) -> pb.BestTrialsResponse:
+        if request.count < 0:
+            raise Refused(FieldError("count", str(request.count), "1 or more, or 0"))
+        state = self.head.state
+        study = state.studies[names.study_id(state, request.study, asker())]
+        by = None
+        if request.HasField("metric"):
+            members = [state.trials[trial] for trial in state.members[study.id]]
+            by = asked_for(study, members, request.metric)
+        board = Leaderboard(state, study, by)
+        found = [
+            views.trial_view(state, trial, board.measure, board.ranks[trial.id])
+            for trial in board.trials[: request.count or BEST_COUNT]
+        ]
+        ranking = views.ranking_view(board.measure)
+        return pb.BestTrialsResponse(study=study.id, trials=found, ranking=ranking)
+
+    async def GetCurve(self, request: pb.GetCurveRequest, context: Any) -> pb.GetCurveResponse:
+        if request.max_points < 0:
+            raise Refused(FieldError("max_points", str(request.max_points), "1 or more, or 0"))
+        state = self.head.state
+        trial = names.trial_id(state, request.trial, asker())
+        metric = request.metric or state.studies[state.trials[trial].spec.study].signal
+        pieces = await self.head.journal.pieces(trial, metric)
+        curve = points.curve(pieces, request.max_points)
+        return pb.GetCurveResponse(
+            metric=metric,
+            steps=curve.steps,
+            values=curve.values,
+            metrics_available=await self.head.journal.metrics(trial),
+        )
+
+    async def ExplainTrial(
+        self, request: pb.ExplainTrialRequest, context: Any
+    ) -> pb.ExplainTrialResponse:
+        who = asker()
+        state, now = self.head.state, self.head.clock()
+        trial = names.trial_id(state, request.trial, who)
+        told = self.head.scheduler.explain(trial, now, who.user)
+        study = state.studies[state.trials[trial].spec.study]
+        occupied = taken(state, state.trials[trial], now, who)
+        ranking = [
+            pb.RankedTrial(trial=name, words=words, state=views.STATES[phase])
+            for name, words, phase in told.ranking
+        ]
+        return pb.ExplainTrialResponse(
+            trial=trial,
+            summary=told.summary + (f"; {occupied}" if occupied else "") + self.setback.why(trial),
+            ranking=ranking,
+            last_decision=told.last_decision,
+            policy=policy_words(state, study.id, told.policy),
+            left_out=[
+                pb.LeftOut(
+                    place=each.place,
+                    # That of a quarantine names the trials that failed there.
+                    reason=each.reason if who.everything or not each.until else FAILED_THERE,
+                    until_unix_seconds=each.until or 0,
+                )
+                for each in told.left_out
+            ],
+            notices=[
+                *notices(self.head.scheduler, study, now),
+                *unread(state, study),
+                *self.setback.notices(study.id),
+            ],
+        )
+
+    async def PauseTrials(
+        self, request: pb.PauseTrialsRequest, context: Any
+    ) -> pb.PauseTrialsResponse:
+        return pb.PauseTrialsResponse(trials=await self._change(request, _pausable, Paused))
+
+    async def ResumeTrials(
+        self, request: pb.ResumeTrialsRequest, context: Any
+    ) -> pb.ResumeTrialsResponse:
+        return pb.ResumeTrialsResponse(trials=await self._change(request, _paused, Unpaused))
+
+    async def StopTrials(
+        self, request: pb.StopTrialsRequest, context: Any
+    ) -> pb.StopTrialsResponse:
+        notes: list[str] = []
+
+        def choose(state: State, trials: tuple[TrialId, ...], named: bool) -> tuple[TrialId, ...]:
+            chosen = _going_on(state, trials, named)
+            notes[:] = _losses(state, chosen)
+            return chosen
+
+        stopped = await self._change(request, choose, Cancelled)
+        return pb.StopTrialsResponse(trials=stopped, notes=notes)
+
+    async def RetryTrials(
+        self, request: pb.RetryTrialsRequest, context: Any
+    ) -> pb.RetryTrialsResponse:
+        return pb.RetryTrialsResponse(trials=await self._change(request, _retriable, Retried))
+
+    async def _change(
+        self,
+        request: _Selecting,
+        choose: Callable[[State, tuple[TrialId, ...], bool], tuple[TrialId, ...]],
+        event: Change,
+    ) -> tuple[TrialId, ...]:
+        """Make an event about the selected trials that it can be about."""
+        who = asker()
+        key = key_of(request, who)
+
+        def compose(state: State, now: Time) -> Event:
+            study, trials = names.selected(state, request.selection, who)
+            chosen = choose(state, trials, bool(request.selection.trials))
+            reopened = sum(state.trials[trial].phase.final for trial in chosen)
+            within_quota(state, state.studies[study].owner, who.user, reopened)
+            return event(chosen, key)
+
+        return await carry_out(self.head, key, compose)
+
+
+class _Selecting(Mutation, Protocol):
+    @property
+    def selection(self) -> pb.Selection: ...
+
+
+# For the others of the trials that are meant, each of these wishes is granted already.
+
+
+def _going_on(state: State, trials: tuple[TrialId, ...], named: bool) -> tuple[TrialId, ...]:
+    """Those that are not over, nor about to be."""
+    known = [state.trials[trial] for trial in trials]
+    return tuple(t.id for t in known if not t.phase.final and t.ending is None)
+
+
+def _losses(state: State, trials: tuple[TrialId, ...]) -> list[str]:
+    """What is lost when these trials end, in words."""
+    known = [state.trials[trial] for trial in trials]
+    lost = [
+        trial
+        for trial in known
+        if not trial.fidelity.restorable
+        and trial.step > (trial.checkpoint.step if trial.checkpoint else 0)
+    ]
+    if not lost:
+        return []
+    named = [f"{trial.id} ({trial.step} steps)" for trial in lost[:LOST_NAMED]]
+    more = f" and {len(lost) - LOST_NAMED} more" if len(lost) > LOST_NAMED else ""
+    why = lost[0].fidelity_reason or "nothing is known yet of how they resume"
+    return [f"no checkpoint can be taken of {', '.join(named)}{more}: a retry begins anew ({why})"]
+
+
+def _pausable(state: State, trials: tuple[TrialId, ...], named: bool) -> tuple[TrialId, ...]:
+    """Those that go on and are not held back yet."""
+    return tuple(t for t in _going_on(state, trials, named) if not state.trials[t].paused)
+
+
+def _paused(state: State, trials: tuple[TrialId, ...], named: bool) -> tuple[TrialId, ...]:
+    """Those that are held back."""
+    return tuple(t for t in _going_on(state, trials, named) if state.trials[t].paused)
+
+
+def _retriable(state: State, trials: tuple[TrialId, ...], named: bool) -> tuple[TrialId, ...]:
+    """Those that ended without completing. Raises NotNow if a named one did not."""
+    ended = {Phase.FAILED, Phase.STOPPED, Phase.CANCELLED}
+    chosen = tuple(trial for trial in trials if state.trials[trial].phase in ended)
+    if named and len(chosen) < len(trials):
+        other = next(trial for trial in trials if trial not in chosen)
+        raise NotNow(
+            f"{other} is {state.trials[other].phase}: only failed, stopped and cancelled trials"
+            " can be tried again"
+        )
+    if not chosen:
+        raise NotNow("no trial of the study has failed or was stopped")
+    return chosen

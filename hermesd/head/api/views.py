@@ -1,0 +1,254 @@
+"""What people see of studies, trials and nodes: messages made from the state.
+
+Losses leave here in the signal's own direction; inside everything is "lower is better".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+
+from hermesd import wire
+from hermesd.core.decide.explanation import PAUSED
+from hermesd.core.fast_replace import replace
+from hermesd.core.model import Goal, Milestone, Phase, Quantum, Study
+from hermesd.core.state import State
+from hermesd.core.trial import MetricSummary, Trial
+from hermesd.head.api.notices import reported
+from hermesd.head.api.ranking import MODES, Leaderboard, Measure, measure
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1 import types_pb2 as types
+from hermesd.study import spec_of
+from hermesd.wire.nouns import FIDELITIES, GOALS, TIERS, named_value, plugin_to_proto
+
+STATES: Mapping[Phase, types.TrialState] = {
+    Phase.WAITING: types.TRIAL_STATE_WAITING,
+    Phase.STARTING: types.TRIAL_STATE_STARTING,
+    Phase.RUNNING: types.TRIAL_STATE_RUNNING,
+    Phase.SUSPENDING: types.TRIAL_STATE_SUSPENDING,
+    Phase.COMPLETED: types.TRIAL_STATE_COMPLETED,
+    Phase.FAILED: types.TRIAL_STATE_FAILED,
+    Phase.STOPPED: types.TRIAL_STATE_STOPPED,
+    Phase.CANCELLED: types.TRIAL_STATE_CANCELLED,
+}
+
+
+def signed(study: Study | None, loss: float | None) -> float | None:
+    """A loss in the direction of the study's signal; unset if it is not known."""
+    if loss is None:
+        return None
+    return -loss if study is not None and study.signal_goal is Goal.MAXIMIZE else loss
+
+
+def quantum_view(study: Study | None, quantum: Quantum) -> types.Quantum:
+    """A quantum whose losses are values of the study's signal."""
+    shown = replace(
+        quantum,
+        loss=signed(study, quantum.loss),
+        milestones=tuple(
+            Milestone(each.percent, signed(study, each.loss) or 0.0) for each in quantum.milestones
+        ),
+    )
+    return wire.quantum_to_proto(shown)
+
+
+def trial_view(state: State, trial: Trial, measure: Measure, rank: int = 0) -> pb.Trial:
+    """A trial as people see it, `measure` being what its study ranks by."""
+    study = state.studies[trial.spec.study]
+    use, run, kept = trial.use, trial.run, trial.kept
+    busy, per_step = use.busy_seconds, trial.seconds_per_step
+    view = pb.Trial(
+        id=trial.id,
+        study=study.id,
+        number=trial.spec.number,
+        state=STATES[trial.phase],
+        paused=trial.paused,
+        parameters=[named_value(name, value) for name, value in trial.spec.parameters],
+        step=trial.step,
+        planned_steps=trial.planned_steps or 0,
+        signal=signed(study, trial.loss),
+        metric=measure.value(trial),
+        metrics=metric_values(trial.metrics, measure),
+        attempt=trial.attempt,
+        preemptions=trial.preemptions,
+        fidelity=FIDELITIES[trial.fidelity],
+        fidelity_reason=trial.fidelity_reason,
+        busy_seconds=busy,
+        overhead_seconds=use.overhead_seconds,
+        failures=[
+            pb.Failure(
+                device=failure.device,
+                error_kind=failure.error_kind,
+                detail=failure.detail,
+                step=failure.step,
+                at_unix_seconds=failure.at,
+                attempt=failure.attempt,
+            )
+            for failure in trial.failures
+        ],
+        reason=_reason(trial),
+        not_extended=trial.not_extended,
+        last_run_reason=trial.reason if trial.phase is Phase.WAITING else "",
+        examples_per_second=_examples_per_second(trial),
+        steps_per_second=1 / per_step if per_step else 0.0,
+        memory_bytes=use.memory_bytes,
+        cpu_use=use.cpu_seconds / busy if busy else 0.0,
+        milestone_percent=trial.milestone_percent,
+        rank=rank,
+        framework=trial.framework,
+        argv=trial.spec.argv,
+    )
+    if run is not None:
+        if run.stalled_since is not None:
+            view.stalled_since_unix_seconds = run.stalled_since
+            view.steps_per_second = view.examples_per_second = 0.0
+        view.device = run.devices[0]
+        view.quantum.CopyFrom(quantum_view(study, run.quantum))
+    elif kept is not None:
+        view.kept_tier = TIERS[kept.tier]
+        view.kept_node = state.slots[kept.device].device.node if kept.device in state.slots else ""
+    if trial.checkpoint is not None:
+        view.checkpoint.CopyFrom(wire.checkpoint_to_proto(trial.checkpoint))
+    return view
+
+
+def _examples_per_second(trial: Trial) -> float:
+    """At its speed of now, as the steps are told; over all of its time while that is unknown."""
+    use, per_step = trial.use, trial.seconds_per_step
+    if per_step and trial.step:
+        return use.examples / trial.step / per_step
+    return use.examples / use.busy_seconds if use.busy_seconds else 0.0
+
+
+def _reason(trial: Trial) -> str:
+    """Why the trial is in its state now: what its last run said is no reason to wait still."""
+    run = trial.run
+    if trial.ending is not None:
+        return trial.ending.reason
+    if run is not None and run.asked is not None:
+        return run.asked.reason
+    if run is not None and run.stalled_since is not None:
+        return f"stalled: no step after {trial.step}"
+    if trial.phase.final:
+        return trial.reason
+    return PAUSED if trial.paused else ""
+
+
+def metric_values(metrics: Mapping[str, MetricSummary], measure: Measure) -> list[pb.MetricValue]:
+    """Each metric's last value and its range; which end is the best is known of one alone."""
+    found = []
+    for name, summary in sorted(metrics.items()):
+        value = pb.MetricValue(name=name)
+        if summary.last is not None:
+            value.last = summary.last
+        if summary.measured:
+            value.low, value.high = summary.low, summary.high
+            if name == measure.metric:
+                value.best = measure.best(summary)
+        found.append(value)
+    return found
+
+
+def ranking_view(measure: Measure) -> pb.Ranking:
+    """What is ranked, and why."""
+    return pb.Ranking(metric=_metric(measure), reason=measure.reason)
+
+
+def _metric(chosen: Measure) -> types.Metric:
+    return types.Metric(name=chosen.metric, goal=GOALS[chosen.goal], mode=MODES[chosen.mode])
+
+
+def study_view(
+    state: State,
+    study: Study,
+    board: Leaderboard,
+    waits_for: str = "",
+    notices: Iterable[str] = (),
+) -> pb.Study:
+    """A study as people see it; `waits_for` says who has the devices that it could use, `notices`
+    what its author should know."""
+    trials = board.trials
+    counts = Counter(trial.phase for trial in trials)
+    unfinished = [state.trials[trial] for trial in state.active[study.id]]
+    finished = not unfinished
+    view = pb.Study(
+        id=study.id,
+        spec=_effective_spec(study),
+        owner=study.owner,
+        submitted_unix_seconds=study.submitted,
+        counts=[pb.StateCount(state=STATES[p], count=counts[p]) for p in Phase if counts[p]],
+        busy_seconds=sum(trial.use.busy_seconds for trial in trials),
+        overhead_seconds=sum(trial.use.overhead_seconds for trial in trials),
+        preemptions=sum(trial.preemptions for trial in trials),
+        finished=finished,
+        checkpoint_bytes=sum(t.checkpoint.size_bytes for t in trials if t.checkpoint),
+        code_sha256=study.program.code_sha256,
+        submit_directory=study.program.submit_directory,
+        remaining_seconds=None if finished else remaining_seconds(state, study, trials),
+        paused=not finished and all(trial.paused for trial in unfinished),
+        ranking=ranking_view(board.measure),
+        pool=study.pool,
+        policy=plugin_to_proto(state.own_policy(study.id)),
+        placement=plugin_to_proto(state.placement_of(study.id)),
+        waits_for=waits_for,
+        reported=reported(trials),
+        program_sha256=study.program_sha256,
+        notices=notices,
+    )
+    if study.id in state.fallen:
+        view.deciding.CopyFrom(plugin_to_proto(state.policy_of(study.id)))
+    if (best := board.best) is not None:
+        view.best_trial = best.id
+        view.best_metric = board.measure.value(best) or 0.0
+    if finished and trials:
+        view.finished_unix_seconds = max(trial.finished or 0.0 for trial in trials)
+    return view
+
+
+def _effective_spec(study: Study) -> types.StudySpec:
+    """What was submitted, with the policy and the placement that it got if it named none, and with
+    the metric that was chosen since."""
+    spec = spec_of(study)
+    if study.metric_chosen:
+        spec.metric.CopyFrom(_metric(measure(study, ())))
+    for message, plugin in (
+        (spec.schedule.policy, study.policy),
+        (spec.schedule.placement, study.placement),
+    ):
+        if not message.name:
+            message.CopyFrom(plugin_to_proto(plugin))
+    return spec
+
+
+def remaining_seconds(state: State, study: Study, trials: Sequence[Trial]) -> float | None:
+    """Until the last trial ends, at the speeds measured so far, on the devices that are there.
+
+    A trial that was not measured takes the median of those that were, in speed and in length.
+    None until one was, and while a person holds a trial back: that one does not end.
+    """
+    unfinished = [trial for trial in trials if not trial.phase.final]
+    if any(trial.paused for trial in unfinished):
+        return None
+    devices = sum(
+        slot.sound
+        and state.serves(slot.device, study)
+        and state.nodes[slot.device.node].open
+        and study.device_kind in ("", slot.device.kind)
+        for slot in state.slots.values()
+    )
+    speeds = [t.seconds_per_step for t in trials if t.seconds_per_step]
+    lengths = [length for t in trials if (length := _length(study, t))]
+    if not devices or not speeds or not lengths:
+        return None
+    speed, typical = median(speeds), median(lengths)
+    left = [
+        max(0.0, (_length(study, t) or typical) - t.step) * (t.seconds_per_step or speed)
+        for t in unfinished
+    ]
+    return max(sum(left) / devices, max(left, default=0.0))
+
+
+def _length(study: Study, trial: Trial) -> int | None:
+    known = [n for n in (trial.planned_steps, study.stop.max_steps) if n]
+    return min(known) if known else None

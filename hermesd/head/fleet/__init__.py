@@ -1,0 +1,4 @@
+"""The streams to the nodes.
+
+Greeting, sessions, leases, and the guards against duplicate, stale and talkative nodes.
+"""

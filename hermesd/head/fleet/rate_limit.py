@@ -1,0 +1,73 @@
+"""How fast a node may speak: what it says is journalled, and the disk is the head's.
+
+Rule: nothing is refused and nothing dropped. Who says more than a node of its size ever has to is
+read more slowly; what is not read waits at the node, in order, and with the hosts of its trials.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from hermesd.core.model import NodeId
+from hermesd.head.clock import boottime
+from hermesd.head.fleet.session import Session
+
+# A message counts as one, and as many more as it has pieces of so many bytes.
+PIECE_BYTES = 4096
+# A trial reports once a second, in at most a few frames of 64 KiB: this is several times that.
+PER_SECOND = 64.0
+PER_DEVICE_AND_SECOND = 16.0
+# A node that says it has more is not heard faster.
+DEVICES_COUNTED = 64
+# What a node kept while its head was away comes all at once.
+BURST_SECONDS = 60.0
+# Not longer: who is held up is not silent.
+_STEP_SECONDS = 1.0
+
+log = structlog.get_logger()
+
+
+class Toll:
+    """One node's account, over all its streams. `late`: it is held up."""
+
+    def __init__(self, node: NodeId, clock: Callable[[], float] = boottime) -> None:
+        self.late = False
+        self.devices = 0
+        self._node = node
+        self._clock = clock
+        self._paid_until = clock()
+
+    @property
+    def per_second(self) -> float:
+        """What it may say for as long as it likes."""
+        return PER_SECOND + PER_DEVICE_AND_SECOND * min(self.devices, DEVICES_COUNTED)
+
+    def charge(self, size_bytes: int) -> float:
+        """Count a message; for how many seconds no more is to be read."""
+        now = self._clock()
+        count = 1 + size_bytes // PIECE_BYTES
+        self._paid_until = max(self._paid_until, now) + count / self.per_second
+        ahead = self._paid_until - now
+        self._note(ahead)
+        return max(0.0, ahead - BURST_SECONDS)
+
+    def _note(self, ahead: float) -> None:
+        known = {"node": self._node, "messages_per_second": self.per_second}
+        if not self.late and ahead > BURST_SECONDS:
+            self.late = True
+            log.warning("a node says more than it may: it is read more slowly", **known)
+        elif self.late and ahead < BURST_SECONDS / 2:
+            self.late = False
+            log.info("a node says no more than it may", **known)
+
+    async def collect(self, size_bytes: int, session: Session) -> None:
+        """Count a message of the node's stream, and wait until another may be read."""
+        wait = self.charge(size_bytes)
+        while wait > 0:
+            step = min(wait, _STEP_SECONDS)
+            await asyncio.sleep(step)
+            session.heard = boottime()
+            wait -= step

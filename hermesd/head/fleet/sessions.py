@@ -1,0 +1,250 @@
+"""The nodes that are attached, and the commands' way to them.
+
+Rule: a node has one place, and who is heard keeps it. What is known of one that is gone counts for
+the next that comes as it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hermesd import wire
+from hermesd.core.commands import Bind, Command, Copy, Drop, Launch, Quarantine, Renew, Trust
+from hermesd.core.decide.scheduler import LeaseTerms
+from hermesd.core.fold.checkpoints import remembered
+from hermesd.core.model import Checkpoint, NodeId
+from hermesd.core.node.messages import Fetch, Order, Shed, Source, Upcoming, assignment
+from hermesd.core.routing import addressee
+from hermesd.core.trial import Trial
+from hermesd.head.clock import boottime
+from hermesd.head.fleet.duplicate_nodes import Rivals
+from hermesd.head.fleet.rate_limit import Toll
+from hermesd.head.fleet.session import Session
+from hermesd.head.loop import Head
+from hermesd.head.statedir import expecting, seconds
+from hermesd.pb.hermes.v1 import node_pb2 as pb
+from hermesd.security.enrolment import write_private
+from hermesd.security.ticket import ticket
+
+# --- How long nodes may go on unheard, also by what a head before this one allowed them.
+#
+# Rule: only time that this head has lived through counts against a node. The wall clock may have
+# been set while no head ran, and what was granted before a shorter `lease_seconds` still holds.
+
+# Parts of a lease: to end what runs when it is out, with a last checkpoint; for the two clocks.
+GRACE, MARGIN = 0.2, 0.1
+
+
+def terms(lease_seconds: float) -> LeaseTerms:
+    """What the settings come to."""
+    return LeaseTerms(lease_seconds, GRACE * lease_seconds, MARGIN * lease_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Leasing:
+    """The longest silence that may have been allowed to a node, in a file of the state directory.
+
+    `known` says whether there are nodes at all; who has none has allowed nothing.
+    """
+
+    path: Path
+    lease: LeaseTerms
+    known: bool
+
+    @property
+    def patience_seconds(self) -> float:
+        """For so long after this head's start no node counts as lost."""
+        if not self.known:
+            return 0.0
+        if self.path.exists():
+            with expecting(
+                self.path,
+                "the seconds for which a node may go on unheard",
+                f"write the longest of all that was ever allowed, {1 + GRACE + MARGIN:.1f} times"
+                " lease_seconds",
+            ):
+                before = seconds(self.path)
+        else:
+            before = LeaseTerms().silence_seconds  # heads wrote no such file, and had no setting
+        return max(before, self.lease.silence_seconds)
+
+    async def keep(self) -> None:
+        """Have the file hold for the next head: this one's terms once those before are over."""
+        longest = max(self.patience_seconds, self.lease.silence_seconds)
+        self._write(longest)
+        if longest > self.lease.silence_seconds:
+            await asyncio.sleep(longest)
+            self._write(self.lease.silence_seconds)
+
+    def _write(self, seconds: float) -> None:
+        write_private(self.path, str(seconds).encode())
+
+
+# --- Tells nodes which of the trials that they keep will run soonest.
+#
+# Rule: a hint, a moment after devices were given, twice a second at most; one that is lost or
+# late costs a node only what it could have prepared.
+
+SOON_SECONDS = 0.05
+PAUSE_SECONDS = 0.5
+
+
+class Foresight:
+    """What was last said to each node; `send` reaches one, if it is attached."""
+
+    def __init__(self, send: Callable[[NodeId, pb.AttachResponse], bool]) -> None:
+        self._send = send
+        self._said: dict[NodeId, Upcoming] = {}
+        self._planned: asyncio.TimerHandle | None = None
+        self._spoke = 0.0
+
+    def note(self, command: Command, head: Head) -> None:
+        """A command is on its way: with a device, the turns have moved on."""
+        if isinstance(command, Launch | Renew):
+            self.plan(head)
+
+    def plan(self, head: Head) -> None:
+        """Speak in a moment, if that is not planned already."""
+        if self._planned is None:
+            loop = asyncio.get_running_loop()
+            wait = max(SOON_SECONDS, self._spoke + PAUSE_SECONDS - loop.time())
+            self._planned = loop.call_later(wait, self._speak, head)
+
+    def forget(self, node: NodeId) -> None:
+        """A node came anew: it knows nothing."""
+        self._said.pop(node, None)
+
+    def _speak(self, head: Head) -> None:
+        self._planned, self._spoke = None, asyncio.get_running_loop().time()
+        for node, hint in head.scheduler.upcoming(head.clock()).items():
+            same = self._said.get(node, Upcoming((), 0)) == hint
+            if not same and self._send(node, wire.command_to_proto(hint)):
+                self._said[node] = hint
+
+
+class Sessions:
+    """The nodes that are attached, and the commands' way to them."""
+
+    def __init__(self) -> None:
+        self.head: Head
+        self._sessions: dict[NodeId, Session] = {}
+        self._tolls: dict[NodeId, Toll] = {}
+        self._rivals = Rivals()
+        # When those that are gone were heard last.
+        self._heard: dict[NodeId, float] = {}
+        self._foresight = Foresight(self._send)
+
+    def find(self, node: NodeId) -> Session | None:
+        """The session of a node that is attached and heard."""
+        session = self._sessions.get(node)
+        return session if session and session.attached and not session.silent else None
+
+    def all(self) -> list[Session]:
+        """The attached sessions, by node."""
+        return [s for _, s in sorted(self._sessions.items()) if s.attached]
+
+    def toll(self, node: NodeId) -> Toll:
+        """A node's account of what it says."""
+        if node not in self._tolls:
+            self._tolls[node] = Toll(node)
+        return self._tolls[node]
+
+    def held_up(self) -> list[NodeId]:
+        """The nodes that say more than they may."""
+        return [node for node, toll in list(self._tolls.items()) if toll.late]
+
+    def unheard_seconds(self, node: NodeId) -> float | None:
+        """For how long nothing was heard of a node; None if nothing ever was since our start."""
+        session = self._sessions.get(node)
+        heard = session.heard if session is not None else self._heard.get(node)
+        return boottime() - heard if heard is not None else None
+
+    def warnings(self, node: NodeId) -> list[str]:
+        """What those who look after a node should know of its daemon."""
+        toll = self._tolls.get(node)
+        held_up = ["it says more than it may, and is read more slowly: see the head's log"]
+        said = session.warnings if (session := self.find(node)) else []
+        late = held_up if toll is not None and toll.late else []
+        return [*self._rivals.of(node), *late, *said]
+
+    def reserve(self, session: Session) -> None:
+        """Take the node's place, unless somebody is there who is heard. Raises NotNow, Doubled."""
+        other = self._sessions.get(session.node)
+        if other is not None and not other.silent and other.closing is None:
+            self._rivals.refuse(session, other)
+        if other is not None:
+            other.close("another stream took its place")
+        self._sessions[session.node] = session
+        self._foresight.forget(session.node)
+
+    def release(self, session: Session) -> bool:
+        """Give the place back; False if another session has it by now."""
+        if self._sessions.get(session.node) is not session:
+            return False
+        del self._sessions[session.node]
+        self._heard[session.node] = session.heard
+        return True
+
+    def carry_out(self, command: Command) -> None:
+        """Queue a command for its node. If none is attached it is said again after its Hello."""
+        self._foresight.note(command, self.head)
+        node = addressee(self.head.state, command)
+        if node is not None and (order := self._order(command)):
+            self._send(node, wire.command_to_proto(order))
+
+    def foretell(self) -> None:
+        """Tell nodes soon what to prepare for: something has changed that is no command."""
+        self._foresight.plan(self.head)
+
+    def _send(self, node: NodeId, message: pb.AttachResponse) -> bool:
+        session = self._sessions.get(node)
+        if session is None or not session.attached:
+            return False
+        session.send(message)
+        return True
+
+    def _order(self, command: Command) -> Order | None:
+        state = self.head.state
+        match command:
+            case Launch():
+                trial = state.trials[command.run.trial]
+                order = assignment(command, state.studies[trial.spec.study], trial)
+                return replace(order, sources=self._sources(command, order.checkpoint))
+            case Copy(trial_id, _, source):
+                return self._fetch(state.trials[trial_id], source)
+            case Drop(trial_id):
+                study = state.studies[state.trials[trial_id].spec.study]
+                return Shed(trial_id, study.identity)
+            case Bind() | Quarantine() | Trust():
+                return None
+            case _:
+                return command
+
+    def _fetch(self, trial: Trial, source: NodeId) -> Fetch | None:
+        """What the copy that is under way asks of its node; None if it has come to nothing."""
+        flight, study = trial.copying, self.head.state.studies[trial.spec.study]
+        if flight is None:
+            return None
+        keep = tuple(dict.fromkeys(each.id for each in remembered(trial)))
+        givers = (self._source(source, flight.checkpoint),) if source != flight.target else ()
+        return Fetch(flight.checkpoint, givers, keep, flight.target, study.identity)
+
+    def _sources(self, launch: Launch, checkpoint: Checkpoint | None) -> tuple[Source, ...]:
+        """Who else has the checkpoint that the launch restores. One that is away for now counts:
+        rather than to begin anew the run is tried again later."""
+        if checkpoint is None:
+            return ()
+        state = self.head.state
+        target = state.slots[launch.devices[0]].device.node
+        known = [node for node in checkpoint.nodes if node in state.nodes and node != target]
+        there = (node for node in known if not state.nodes[node].lost)
+        return tuple(self._source(node, checkpoint) for node in there)
+
+    def _source(self, node: NodeId, checkpoint: Checkpoint) -> Source:
+        session = self.find(node)
+        address = session.transfer_address if session else ""
+        key = session.transfer_key if session else b""
+        return Source(node, address, ticket(key, checkpoint.trial, checkpoint.id))

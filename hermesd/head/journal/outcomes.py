@@ -1,0 +1,141 @@
+"""What an entry came to: kept beside it in the journal, so that a watcher need not fold.
+
+Most entries come to nothing more than they say. The others name each trial that reached a final
+phase, each study whose last trial did, and the studies that were on a node or device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from typing import NamedTuple
+
+from hermesd.core.commands import Command
+from hermesd.core.events import (
+    Cancelled,
+    DeviceFailed,
+    Event,
+    Forgiven,
+    NodeDrained,
+    NodeJoined,
+    NodeLost,
+    NodeSilent,
+    NodeUndrained,
+    ParkLost,
+    Reclaimed,
+    Reported,
+    RunCompleted,
+    RunFailed,
+    RunStarted,
+    RunSuspended,
+    Yielded,
+)
+from hermesd.core.failure_effects import may_end
+from hermesd.core.model import DeviceId, OnThirdFailure, StudyId, Tier, TrialId
+from hermesd.core.state import State
+from hermesd.core.trial import Trial
+from hermesd.record import Form
+
+FINISHED = "finished"
+TOUCHED = "touched"
+
+
+class Outcome(NamedTuple):
+    """A trial in its final phase, or a study with the word `finished` or `touched`."""
+
+    subject: TrialId | StudyId
+    phase: str
+    reason: str = ""
+
+
+_FORM: Form[tuple[Outcome, ...]] = Form(tuple[Outcome, ...])
+
+
+def write(outcomes: tuple[Outcome, ...]) -> str:
+    """The outcomes as text; nothing for none."""
+    return _FORM.write(outcomes) if outcomes else ""
+
+
+def read(text: str) -> tuple[Outcome, ...]:
+    """The outcomes that were written."""
+    return _FORM.read(text) if text else ()
+
+
+def touched(state: State, entry: Event | Command) -> tuple[Outcome, ...]:
+    """The studies that a node's or device's event meets, before it is applied.
+
+    Those of which something runs or is parked there, or that the node brings with it.
+    """
+    match entry:
+        case NodeJoined(node, live=live):
+            devices = {slot.device.id for slot in state.slots.values() if slot.device.node == node}
+            brought = [item.run.trial for item in live]
+        case NodeSilent(node) | NodeLost(node) | NodeDrained(node) | NodeUndrained(node):
+            devices = {slot.device.id for slot in state.slots.values() if slot.device.node == node}
+            brought = []
+        case DeviceFailed(device):
+            devices, brought = {device}, []
+        case Forgiven(place) | Yielded(place) | Reclaimed(place):
+            slots = state.slots.values()
+            devices = {s.device.id for s in slots if place in (s.device.id, s.device.node)}
+            brought = []
+        case _:
+            return ()
+    studies = {state.trials[trial].spec.study for trial in brought if trial in state.trials}
+    for study, active in state.active.items():
+        if any(_is_on(state.trials[trial], devices) for trial in active):
+            studies.add(study)
+    return tuple(Outcome(study, TOUCHED) for study in sorted(studies))
+
+
+def _is_on(trial: Trial, devices: Container[DeviceId]) -> bool:
+    if trial.run is not None:
+        return trial.run.devices[0] in devices
+    kept = trial.kept
+    return kept is not None and kept.tier is Tier.PARK and kept.device in devices
+
+
+def touches(text: str, study: StudyId) -> bool:
+    """Whether what was written names this study as touched."""
+    return Outcome(study, TOUCHED) in read(text)
+
+
+def unfinished(state: State, entry: Event | Command) -> tuple[TrialId, ...]:
+    """The trials that this entry could end, before it is applied."""
+    match entry:
+        case Cancelled(chosen):
+            touched = list(chosen)
+        case NodeJoined(node) | NodeLost(node):
+            touched = [s.run.trial for s in state.slots.values() if s.run and s.device.node == node]
+            touched += _of_strict_studies(state, touched)
+        case RunFailed():
+            touched = [entry.run.trial, *_of_strict_studies(state, [entry.run.trial])]
+            failing = state.trials.get(entry.run.trial)
+            if failing is not None and entry.step == 0 and may_end(state, failing):
+                touched += _active_of(state, [failing.spec.study])
+        case RunStarted() | Reported() | RunSuspended() | RunCompleted() | ParkLost():
+            touched = [entry.run.trial]
+        case _:
+            return ()
+    known = [trial for trial in dict.fromkeys(touched) if trial in state.trials]
+    return tuple(trial for trial in known if not state.trials[trial].phase.final)
+
+
+def _of_strict_studies(state: State, trials: Iterable[TrialId]) -> list[TrialId]:
+    """The trials that end with these, if these fail for good."""
+    known = (state.trials[trial].spec.study for trial in trials if trial in state.trials)
+    strict = [s for s in known if state.studies[s].on_third_failure is OnThirdFailure.STUDY]
+    return _active_of(state, strict)
+
+
+def _active_of(state: State, studies: Iterable[StudyId]) -> list[TrialId]:
+    return [trial for study in dict.fromkeys(studies) for trial in state.active[study]]
+
+
+def ended(state: State, before: tuple[TrialId, ...]) -> tuple[Outcome, ...]:
+    """What the entry ended, after it was applied; `before` comes from `unfinished`."""
+    trials = [state.trials[name] for name in before if state.trials[name].phase.final]
+    studies = dict.fromkeys(trial.spec.study for trial in trials)
+    return (
+        *(Outcome(trial.id, str(trial.phase), trial.reason) for trial in trials),
+        *(Outcome(study, FINISHED) for study in studies if not state.active[study]),
+    )

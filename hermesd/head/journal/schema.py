@@ -1,0 +1,105 @@
+"""The journal's tables. Changing them means a new version here and a migration in `journal`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from zlib import crc32
+
+from hermesd import record
+from hermesd.core.model import Time
+
+APPLICATION_ID = 0x48524D53
+VERSION = 2
+NAME = "journal.db"
+
+# `outcome` holds what an entry ended: see `outcomes`. `crc` covers the other columns of its row.
+# A `points` row holds points of one metric of one run; `part` is the sequence number of the entry
+# that it was written with. What has just come lies in `reports`: see `store`.
+REPORTS = """
+CREATE TABLE IF NOT EXISTS reports (
+  number INTEGER PRIMARY KEY, trial TEXT NOT NULL, attempt INTEGER NOT NULL, points BLOB NOT NULL
+) STRICT;
+"""
+TABLES = f"""
+PRAGMA application_id = {APPLICATION_ID};
+PRAGMA user_version = {VERSION};
+CREATE TABLE journal (
+  seq INTEGER PRIMARY KEY, at REAL NOT NULL, kind TEXT NOT NULL, body TEXT NOT NULL,
+  outcome TEXT NOT NULL, crc INTEGER NOT NULL
+) STRICT;
+CREATE INDEX submitted ON journal (seq) WHERE kind = 'Submitted';
+CREATE TABLE points (
+  trial TEXT NOT NULL, attempt INTEGER NOT NULL, metric TEXT NOT NULL, part INTEGER NOT NULL,
+  steps BLOB NOT NULL, vals BLOB NOT NULL,
+  PRIMARY KEY (trial, metric, attempt, part)
+) STRICT;
+CREATE TABLE snapshot (
+  part INTEGER PRIMARY KEY, seq INTEGER NOT NULL, shape TEXT NOT NULL, digest TEXT NOT NULL,
+  body BLOB NOT NULL
+) STRICT;
+{REPORTS}"""
+# What makes a journal of version 1 one of this version.
+UPGRADE = f"BEGIN; {REPORTS} PRAGMA user_version = {VERSION}; COMMIT;"
+
+INSERT_ENTRY = "INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?)"
+SELECT_ENTRIES = (
+    "SELECT seq, at, kind, body, outcome, crc FROM journal WHERE seq > ? ORDER BY seq LIMIT ?"
+)
+# For a repair: by a key that grows, so that damage can be stepped over.
+SCAN_POINTS = (
+    "SELECT rowid, trial, attempt, metric, part, steps, vals FROM points"
+    " WHERE rowid > ? ORDER BY rowid LIMIT ?"
+)
+SCAN_REPORTS = (
+    "SELECT number, trial, attempt, points FROM reports WHERE number > ? ORDER BY number LIMIT ?"
+)
+INSERT_REPORT = "INSERT INTO reports VALUES (?, ?, ?, ?)"
+DELETE_REPORT = "DELETE FROM reports WHERE number = ?"
+SELECT_REPORTS = "SELECT number, trial, attempt, points FROM reports ORDER BY number"
+INSERT_POINTS = """
+INSERT INTO points VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+  steps = CAST(steps || excluded.steps AS BLOB), vals = CAST(vals || excluded.vals AS BLOB)
+"""
+
+
+class Row(NamedTuple):
+    """A row of `journal`, as it lies on the disk."""
+
+    seq: int
+    at: float
+    kind: str
+    body: str
+    outcome: str
+    crc: int
+
+
+class Line(NamedTuple):
+    """An entry in its place."""
+
+    seq: int
+    at: Time
+    entry: record.Entry
+    outcome: str
+
+
+def checksum(seq: int, at: Time, kind: str, body: str, outcome: str) -> int:
+    """What must be found again with a row."""
+    return crc32(f"{seq} {at!r} {kind} {body} {outcome}".encode())
+
+
+def to_row(line: Line) -> Row:
+    """The row of an entry."""
+    kind, body = record.encode(line.entry)
+    at = float(line.at)
+    crc = checksum(line.seq, at, kind, body, line.outcome)
+    return Row(line.seq, at, kind, body, line.outcome, crc)
+
+
+def from_row(row: Row) -> Line:
+    """The entry of a row. Raises record.Unreadable."""
+    if checksum(*row[:5]) != row.crc:
+        raise record.Unreadable(f"entry {row.seq}: its checksum does not agree")
+    try:
+        return Line(row.seq, row.at, record.decode(row.kind, row.body), row.outcome)
+    except record.Unreadable as error:
+        raise record.Unreadable(f"entry {row.seq}: {error}") from None

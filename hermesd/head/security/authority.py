@@ -1,0 +1,214 @@
+"""The head's own certificate authority: who is who, for connections from other machines.
+
+Rule: a name says nothing by itself. Only the certificate that an identity uses and its renewals
+count, so that to enrol a name anew, or to revoke it, ends what was before; and one whose renewal
+got lost on its way, or could not be written down, is not locked out by asking again.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from hermesd.head.statedir import StateRefused, expecting
+from hermesd.security.enrolment import key_pem, write_private
+from hermesd.security.identity import SERVER_NAME, Identity, Role, server_name, uri_of
+
+AUTHORITY_LIFE = datetime.timedelta(days=3650)
+CERTIFICATE_LIFE = datetime.timedelta(days=90)
+# Clocks of other machines may be behind.
+_BEFORE = datetime.timedelta(hours=1)
+# Besides the one in use: no more are asked for by who gets none of them.
+_RENEWALS_COUNTED = 16
+_RESTORE = (
+    "put it back of a backup; or move the whole folder away, and have everybody join again with new"
+    " tokens"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """What is known of an identity's certificates: serial numbers, newest last; of the newest its
+    end, and which key it is for (`key_mark`)."""
+
+    serials: tuple[int, ...]
+    expires_unix_seconds: float
+    key: str = ""
+
+
+class Authority:
+    """Signs certificates and remembers which of them count. Everything lies in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._ledger_path = folder / "issued.json"
+        with expecting(folder, "the directory of the authority", _RESTORE, secret=True):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        self._key, self.certificate = _own(folder)
+        with expecting(self._ledger_path, "the certificates that count", _RESTORE):
+            self._ledger = _read_ledger(self._ledger_path)
+
+    @property
+    def certificate_pem(self) -> bytes:
+        """The authority's own certificate."""
+        return self.certificate.public_bytes(serialization.Encoding.PEM)
+
+    def server_pair(self) -> tuple[bytes, bytes]:
+        """Key and certificate for the head's own port, fresh at each start; PEM."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        names = [x509.DNSName(SERVER_NAME)]
+        usages = [ExtendedKeyUsageOID.SERVER_AUTH]
+        signed = self._sign(key.public_key(), SERVER_NAME, names, usages, AUTHORITY_LIFE)
+        return key_pem(key), signed.public_bytes(serialization.Encoding.PEM)
+
+    def issue(self, identity: Identity, request: x509.CertificateSigningRequest) -> bytes:
+        """A certificate for `identity`'s first enrolment; earlier ones no longer count."""
+        return self._issue(identity, request, ())
+
+    def renew(
+        self, identity: Identity, used: int, request: x509.CertificateSigningRequest
+    ) -> bytes:
+        """A certificate beside the one in use, which has the number `used` and counts. What was
+        before that counts no more, as its holder has the later one."""
+        serials = self._ledger[identity].serials
+        _, *renewals = serials[serials.index(used) :]
+        return self._issue(identity, request, (used, *renewals[1 - _RENEWALS_COUNTED :]))
+
+    def revoke(self, identity: Identity) -> bool:
+        """No certificate of it counts from here on; False if it had none."""
+        if identity not in self._ledger:
+            return False
+        self._keep({known: it for known, it in self._ledger.items() if known != identity})
+        return True
+
+    def counts(self, identity: Identity, serial: int) -> bool:
+        """Whether a certificate that this authority signed still stands for `identity`."""
+        known = self._ledger.get(identity)
+        return known is not None and serial in known.serials
+
+    def is_held_by(self, identity: Identity, key: str) -> bool:
+        """Whether the newest certificate of `identity` is for the key of this mark."""
+        known = self._ledger.get(identity)
+        return known is not None and known.key == key
+
+    def identities(self) -> dict[Identity, Issued]:
+        """Everybody who may connect."""
+        return dict(self._ledger)
+
+    def _issue(
+        self,
+        identity: Identity,
+        request: x509.CertificateSigningRequest,
+        before: tuple[int, ...],
+    ) -> bytes:
+        key = request.public_key()
+        assert isinstance(key, ec.EllipticCurvePublicKey)
+        names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(uri_of(identity))]
+        usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
+        if identity.role is Role.NODE:  # other nodes fetch checkpoints from it
+            names.append(x509.DNSName(server_name(identity.name)))
+            usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
+        signed = self._sign(key, identity.name, names, usages, CERTIFICATE_LIFE)
+        serials = (*before, signed.serial_number)
+        expires = signed.not_valid_after_utc.timestamp()
+        self._keep({**self._ledger, identity: Issued(serials, expires, key_mark(request))})
+        return signed.public_bytes(serialization.Encoding.PEM)
+
+    def _sign(
+        self,
+        key: ec.EllipticCurvePublicKey,
+        subject: str,
+        names: Sequence[x509.GeneralName],
+        usages: Sequence[x509.ObjectIdentifier],
+        life: datetime.timedelta,
+    ) -> x509.Certificate:
+        """It begins with the authority: a clock of the head that is ahead locks nobody out."""
+        begin = self.certificate.not_valid_before_utc
+        return (
+            _builder(subject, self.certificate.subject, key, begin, life)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName(names), critical=False)
+            .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+
+    def _keep(self, ledger: dict[Identity, Issued]) -> None:
+        """Have this ledger, once it is on the disk. Raises OSError."""
+        entries = [
+            [identity.role, identity.name, [str(serial) for serial in issued.serials],
+             issued.expires_unix_seconds, issued.key]
+            for identity, issued in ledger.items()
+        ]  # fmt: skip
+        write_private(self._ledger_path, json.dumps(entries, indent=1).encode())
+        self._ledger = ledger
+
+
+def key_mark(request: x509.CertificateSigningRequest) -> str:
+    """What tells the key that a certificate is asked for from all others."""
+    public = request.public_key().public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return hashlib.sha256(public).hexdigest()[:32]
+
+
+def _read_ledger(path: Path) -> dict[Identity, Issued]:
+    if not path.exists():
+        return {}
+    return {
+        Identity(role, name): Issued(tuple(int(serial) for serial in serials), expires, *key)
+        for role, name, serials, expires, *key in json.loads(path.read_bytes())
+    }
+
+
+def _own(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+    """The authority's key and certificate, made at the first start."""
+    key_path, certificate_path = folder / "authority.key", folder / "authority.crt"
+    if not certificate_path.exists():  # it is written last
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Hermes")])
+        begin = datetime.datetime.now(datetime.UTC) - _BEFORE
+        certificate = (
+            _builder("Hermes", name, key.public_key(), begin, AUTHORITY_LIFE)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .sign(key, hashes.SHA256())
+        )
+        write_private(key_path, key_pem(key))
+        write_private(certificate_path, certificate.public_bytes(serialization.Encoding.PEM))
+    if key_path.exists() and os.stat(key_path).st_mode & 0o077:
+        raise PermissionError(f"{key_path} can be read by others: chmod 600 {key_path}")
+    with expecting(key_path, "the authority's key", _RESTORE, secret=True):
+        loaded = serialization.load_pem_private_key(key_path.read_bytes(), None)
+        assert isinstance(loaded, ec.EllipticCurvePrivateKey)
+    with expecting(certificate_path, "the authority's certificate", _RESTORE):
+        certificate = x509.load_pem_x509_certificate(certificate_path.read_bytes())
+    if certificate.public_key() != loaded.public_key():
+        raise StateRefused(f"{certificate_path} is not of the key {key_path.name}: {_RESTORE}")
+    return loaded, certificate
+
+
+def _builder(
+    subject: str,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    begin: datetime.datetime,
+    life: datetime.timedelta,
+) -> x509.CertificateBuilder:
+    """`life` counts from now."""
+    return (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)]))
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begin)
+        .not_valid_after(datetime.datetime.now(datetime.UTC) + life)
+    )

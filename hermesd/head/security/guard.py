@@ -1,0 +1,377 @@
+"""What stands before every method: whether this caller may call it, by the table in `methods`, and
+what a failure says to the caller.
+
+An exception that is not a refusal never shows its text to a client: it is logged under an incident
+id, which is all that the client sees.
+"""
+
+from __future__ import annotations
+
+import functools
+import getpass
+import hmac
+import os
+import secrets
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import grpc
+import structlog
+from cryptography import x509
+
+from hermesd.core.state import Rejected
+from hermesd.head.blobs import TooLarge
+from hermesd.head.journal.store import JournalBroken
+from hermesd.head.loop import ReadOnly, Stopping
+from hermesd.head.refusals import Doubled, NotFound, NotNow, Reused, TooMuch, Unreachable
+from hermesd.head.security.authority import Authority
+from hermesd.head.statedir import expecting
+from hermesd.pb.hermes.v1 import control_pb2, enrol_pb2, node_pb2
+from hermesd.refusal import Refused
+from hermesd.security.identity import Identity, Role, identity_of
+
+# --- Who may call what: the table of every method of every service.
+#
+# Rule: one that is missing here fails the start-up, so that nothing is ever open by oversight.
+
+CONTROL_METHODS = (
+    "SubmitStudy", "PutBlob", "GetStudy", "ListStudies", "GetTrial", "ListTrials", "ListNodes",
+    "GetCurve", "ExplainTrial", "BestTrials", "PauseTrials", "ResumeTrials", "StopTrials",
+    "RetryTrials", "ExtendStudy", "SetMetric", "RemoveStudy", "WatchJournal", "TailLogs",
+    "ExportStudy", "DownloadCheckpoint", "ListUsers", "ServerInfo",
+)  # fmt: skip
+# What concerns everybody's trials.
+UPKEEP_METHODS = ("DrainNode", "UndrainNode", "LoseNode", "ReleaseNode")
+PEOPLE = frozenset({Role.USER, Role.OPERATOR, Role.ADMIN})
+OPERATORS = frozenset({Role.OPERATOR, Role.ADMIN})
+EVERYBODY = frozenset(Role)
+METHODS: Mapping[str, frozenset[Role]] = {
+    **{f"/hermes.v1.ControlService/{name}": PEOPLE for name in CONTROL_METHODS},
+    **{f"/hermes.v1.ControlService/{name}": OPERATORS for name in UPKEEP_METHODS},
+    "/hermes.v1.NodeService/Attach": frozenset({Role.NODE}),
+    "/hermes.v1.NodeService/GetBlob": frozenset({Role.NODE}),
+    "/hermes.v1.EnrolService/Enrol": EVERYBODY,
+    "/hermes.v1.EnrolService/Renew": EVERYBODY,
+    "/hermes.v1.EnrolService/Invite": frozenset({Role.ADMIN}),
+    "/hermes.v1.EnrolService/Revoke": frozenset({Role.ADMIN}),
+    "/hermes.v1.EnrolService/ListIdentities": PEOPLE,
+}
+# The only one that asks for no credential: the secret in its request is one.
+INVITED = "/hermes.v1.EnrolService/Enrol"
+
+
+def undeclared() -> set[str]:
+    """Methods that are served and not in the table, or the other way round."""
+    served = {
+        f"/{service.full_name}/{method.name}"
+        for file in (control_pb2.DESCRIPTOR, node_pb2.DESCRIPTOR, enrol_pb2.DESCRIPTOR)
+        for service in file.services_by_name.values()
+        for method in service.methods
+    }
+    return served ^ set(METHODS)
+
+
+def takes(roles: frozenset[Role]) -> str:
+    """Which people may do what is open to these roles; nothing where all may, or none."""
+    if Role.USER in roles:
+        return ""
+    people = [f"an {role}" for role in (Role.OPERATOR, Role.ADMIN) if role in roles]
+    return f": it takes {' or '.join(people)}" if people else ""
+
+
+# --- How much one person may have open at the head, so that nobody keeps it from the others.
+#
+# Rule: who is at a limit is refused at once, before anything is done for the call, and what they
+# have open goes on. Nodes and admins are not counted: without the former nothing runs, and the
+# latter are who mends things.
+
+# What lasts: journals and logs that are followed, exports, downloads, uploads.
+STREAMS_LIMIT = 32
+# What is asked and answered: more than one program with all its threads has under way.
+CALLS_LIMIT = 32
+COUNTED = frozenset({Role.USER, Role.OPERATOR})
+
+
+class Calls:
+    """What each person has open now."""
+
+    def __init__(self) -> None:
+        self._open: Counter[tuple[str, bool]] = Counter()
+
+    @contextmanager
+    def counted(self, who: Identity | None, lasts: bool) -> Iterator[None]:
+        """Count a call for the block; `lasts` for a stream in either direction.
+
+        Raises TooMuch.
+        """
+        if who is None or who.role not in COUNTED:
+            yield
+            return
+        key = (who.name, lasts)
+        if lasts and self._open[key] >= STREAMS_LIMIT:
+            raise TooMuch(
+                f"{who.name} has {STREAMS_LIMIT} streams open, as many as one user may (events and"
+                " logs that are followed, exports, transfers): end some, or wait until some end"
+            )
+        if not lasts and self._open[key] >= CALLS_LIMIT:
+            raise TooMuch(
+                f"{who.name} has {CALLS_LIMIT} calls under way, as many as one user may: wait for"
+                " their answers before you ask more"
+            )
+        self._open[key] += 1
+        try:
+            yield
+        finally:
+            self._open[key] -= 1
+            if not self._open[key]:
+                del self._open[key]
+
+
+log = structlog.get_logger()
+
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+
+ERRORS_KEY = "hermes-errors-bin"
+TEXT_LIMIT = 3_000
+
+
+# Who comes by the socket of an embedded head, or with the head's own token: the account it runs as.
+LOCAL = Identity(Role.ADMIN, getpass.getuser())
+# Who calls; None for one who only redeems an invitation.
+caller: ContextVar[Identity | None] = ContextVar("caller", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Certified:
+    """By which of an identity's certificates a call came."""
+
+    authority: Authority
+    identity: Identity
+    serial: int
+
+    def see(self) -> None:
+        """See that it counts. Raises Denied."""
+        if not self.authority.counts(self.identity, self.serial):
+            who = f"{self.identity.role} {self.identity.name}"
+            raise Denied(f"the certificate of {who} counts no more")
+
+
+# None for who calls by a token, by the socket of an embedded head, or to redeem an invitation.
+certified: ContextVar[Certified | None] = ContextVar("certified", default=None)
+
+
+class Denied(Exception):
+    """Nobody knows the caller; says why."""
+
+
+class Forbidden(Exception):
+    """The caller is known, and may not."""
+
+
+_STATUS: Mapping[type[Exception], grpc.StatusCode] = {
+    Refused: grpc.StatusCode.INVALID_ARGUMENT,
+    NotFound: grpc.StatusCode.NOT_FOUND,
+    NotNow: grpc.StatusCode.FAILED_PRECONDITION,
+    Rejected: grpc.StatusCode.FAILED_PRECONDITION,
+    ReadOnly: grpc.StatusCode.FAILED_PRECONDITION,
+    Reused: grpc.StatusCode.ALREADY_EXISTS,
+    Doubled: grpc.StatusCode.ALREADY_EXISTS,
+    TooLarge: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    TooMuch: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Unreachable: grpc.StatusCode.UNAVAILABLE,
+    Stopping: grpc.StatusCode.UNAVAILABLE,
+    JournalBroken: grpc.StatusCode.UNAVAILABLE,
+    Denied: grpc.StatusCode.UNAUTHENTICATED,
+    Forbidden: grpc.StatusCode.PERMISSION_DENIED,
+}
+
+
+def token(path: Path) -> str:
+    """The token in a file, made at the first start; only its owner may read it.
+
+    Raises PermissionError if others can, StateRefused if it holds something else.
+    """
+    if not path.exists():
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(f"hermes_{secrets.token_urlsafe(32)}\n")
+    if path.stat().st_mode & 0o077:
+        raise PermissionError(f"{path} can be read by others: chmod 600 {path}")
+    with expecting(path, "one token", "remove it, and a new token is made", secret=True):
+        word = path.read_text(encoding="ascii").strip()
+        # Empty if the disk was full when it was made: an empty word would let everybody in.
+        if not word or len(word.split()) > 1 or not word.isprintable():
+            raise ValueError
+    return word
+
+
+class Guard(grpc.aio.ServerInterceptor):
+    """The interceptor. `tokens` by role, or None where the socket's permissions are enough;
+    `authority` whose certificates say who calls, where connections come with one."""
+
+    def __init__(
+        self, tokens: Mapping[Role, str] | None, authority: Authority | None = None
+    ) -> None:
+        if missing := undeclared():
+            raise RuntimeError(f"not in the table of methods: {sorted(missing)}")
+        self._tokens = tokens
+        self._authority = authority
+        self._calls = Calls()
+
+    async def intercept_service(  # type: ignore[override]  # generic where ours takes any
+        self,
+        continuation: Callable[
+            [grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any]]
+        ],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[Any, Any]:
+        method = handler_call_details.method
+        roles = METHODS.get(method, frozenset())
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return handler
+        guarded = functools.partial(_guarded, handler, method, self._calls)
+        if self._tokens is None and roles:
+            return guarded(lambda _: LOCAL)
+        if method == INVITED:
+            return guarded(lambda _: None)
+        holder = self._token_holder(handler_call_details)
+        if holder is not None and holder.role in roles:
+            return guarded(lambda _: holder)
+        if self._authority is None or not roles:
+            # For every kind of call: it waits for no message.
+            return grpc.stream_stream_rpc_method_handler(_denied)
+        return guarded(functools.partial(self._certified, roles))
+
+    def _token_holder(self, details: grpc.HandlerCallDetails) -> Identity | None:
+        for key, value in details.invocation_metadata or ():
+            if key == "authorization" and isinstance(value, str):
+                for role, word in (self._tokens or {}).items():
+                    if hmac.compare_digest(value.encode(), f"Bearer {word}".encode()):
+                        return LOCAL if role is Role.ADMIN else Identity(role, "")
+                return None
+        return None
+
+    def _certified(self, roles: frozenset[Role], context: Any) -> Identity:
+        """Whom the connection's certificate is for. Raises Denied, Forbidden."""
+        known = context.auth_context().get("x509_pem_cert", ())
+        identity, serial = _bearer(known[0]) if known else (None, 0)
+        assert self._authority is not None
+        if identity is None:
+            raise Denied("a valid token, or a certificate of this head, is needed")
+        shown = Certified(self._authority, identity, serial)
+        shown.see()
+        if identity.role not in roles:
+            raise Forbidden(f"{identity.role} {identity.name} may not do this{takes(roles)}")
+        certified.set(shown)
+        return identity
+
+
+@functools.lru_cache(maxsize=4_096)
+def _bearer(pem: bytes) -> tuple[Identity | None, int]:
+    """Who a certificate is for, and its number; the connection has verified its signature."""
+    certificate = x509.load_pem_x509_certificate(pem)
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        return None, certificate.serial_number
+    uris = names.value.get_values_for_type(x509.UniformResourceIdentifier)
+    return (identity_of(uris[0]) if len(uris) == 1 else None), certificate.serial_number
+
+
+async def _denied(request: Any, context: Any) -> None:
+    await context.abort(
+        grpc.StatusCode.UNAUTHENTICATED, "a valid token is needed (metadata `authorization`)"
+    )
+
+
+def _guarded(
+    handler: Any, method: str, calls: Calls, admit: Callable[[Any], Identity | None]
+) -> Handler:
+    """The handler for those who are admitted and have not too much open, with its failures turned
+    into statuses."""
+    inner = handler.unary_unary or handler.stream_unary
+    if inner is not None:
+
+        async def single(request: Any, context: Any) -> Any:
+            try:
+                caller.set(who := admit(context))
+                with calls.counted(who, lasts=handler.request_streaming):
+                    return await inner(request, context)
+            except Exception as error:
+                await _abort(context, error, method)
+
+        make = (
+            grpc.stream_unary_rpc_method_handler
+            if handler.request_streaming
+            else grpc.unary_unary_rpc_method_handler
+        )
+        return make(single, handler.request_deserializer, handler.response_serializer)
+    inner = handler.unary_stream or handler.stream_stream
+
+    async def streamed(request: Any, context: Any) -> None:
+        try:
+            caller.set(who := admit(context))
+            shown = certified.get()
+            if shown is not None and handler.request_streaming:
+                request = _while_it_counts(shown, request)
+            with calls.counted(who, lasts=True):
+                answers = inner(request, context)
+                if isinstance(answers, AsyncGenerator):
+                    async with aclosing(answers):
+                        async for answer in answers:
+                            if shown is not None:  # nothing more for whom was revoked meanwhile
+                                shown.see()
+                            await context.write(answer)
+                else:
+                    await answers
+        except Exception as error:
+            await _abort(context, error, method)
+
+    make_stream = (
+        grpc.stream_stream_rpc_method_handler
+        if handler.request_streaming
+        else grpc.unary_stream_rpc_method_handler
+    )
+    return make_stream(streamed, handler.request_deserializer, handler.response_serializer)
+
+
+async def _while_it_counts(shown: Certified, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    """The requests of a stream, nothing more of whom was revoked or enrolled anew meanwhile."""
+    async for request in requests:
+        shown.see()
+        yield request
+
+
+async def _abort(context: Any, error: Exception, method: str) -> None:
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    if isinstance(error, grpc.aio.AbortError):
+        raise error
+    code = _STATUS.get(type(error))
+    if code is None:
+        incident = secrets.token_hex(6)
+        log.error("uncaught exception", method=method, incident=incident, exc_info=error)
+        await context.abort(
+            grpc.StatusCode.INTERNAL, f"internal error; the head's log has it as {incident}"
+        )
+    metadata: tuple[tuple[str, bytes], ...] = ()
+    if isinstance(error, Refused):
+        metadata = ((ERRORS_KEY, field_errors(error).SerializeToString()),)
+    await context.abort(code, str(error)[:TEXT_LIMIT], metadata)
+
+
+def field_errors(refused: Refused) -> control_pb2.FieldErrors:
+    """The first errors of an input, as a client is told them."""
+    fields = [
+        control_pb2.FieldError(
+            field_path=e.field_path, value=e.value, expected=e.expected, nearest=e.nearest
+        )
+        for e in refused.errors[:20]
+    ]
+    return control_pb2.FieldErrors(errors=fields)

@@ -1,0 +1,222 @@
+"""Where the head listens: a Unix socket always, TCP if told to, never open by mistake."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import os
+import socket
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import grpc
+import structlog
+
+from hermesd.config.schema import HeadConfig
+from hermesd.head.security.authority import Authority
+from hermesd.head.security.guard import Guard, token
+from hermesd.head.statedir import StateBusy, StateRefused
+from hermesd.security.identity import Role
+
+# Measured: keepalive alone takes a minute to see a stopped peer unless ping_timeout is set, and
+# so_reuseport would let a second server take the port, or the socket, without a word.
+OPTIONS: Sequence[tuple[str, int]] = (
+    ("grpc.keepalive_time_ms", 2_000),
+    ("grpc.keepalive_timeout_ms", 2_000),
+    ("grpc.http2.ping_timeout_ms", 2_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.so_reuseport", 0),
+)
+SOCKET_PATH_LIMIT = 107
+SOCKET_CHECK_SECONDS = 1.0
+
+log = structlog.get_logger()
+
+
+def loopback(address: str) -> bool:
+    """Whether every address that host:port stands for is this machine's own."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        found = {info[4][0] for info in socket.getaddrinfo(host, None)}
+    except OSError as error:
+        raise StateRefused(f"head.listen = {address}: {error.strerror}") from None
+    return bool(found) and all(ipaddress.ip_address(one).is_loopback for one in found)
+
+
+def reached_at(listen: str) -> str:
+    """Where other machines reach what listens on host:port. For all addresses of this machine that
+    is the one by which it speaks to others itself, or its name where there is none."""
+    host, _, port = listen.rpartition(":")
+    try:
+        every = ipaddress.ip_address(host.strip("[]")).is_unspecified
+    except ValueError:
+        return listen
+    if not every:
+        return listen
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", int(port)))  # RFC 5737: nobody's; nothing is sent
+            return f"{probe.getsockname()[0]}:{port}"
+        except OSError:
+            return f"{socket.gethostname()}:{port}"
+
+
+async def make_server(config: HeadConfig, authority: Authority | None) -> grpc.aio.Server:
+    """A server bound to everything that is configured; services are still to be added.
+
+    `authority` is the head's own, if it has no certificates from elsewhere. Raises StateRefused
+    for TCP without tokens and for an address beyond loopback without TLS, before anything is bound,
+    and StateBusy for a socket at which another head answers, before that is touched.
+    """
+    _see_that_nobody_answers(config.socket_path)
+    tokens = _tokens(config)
+    if config.listen and tokens is None:
+        raise StateRefused(
+            f"head.listen = {config.listen}: an embedded head asks nobody for a token, and any"
+            " user of this machine could reach it there: do without listen, or without embedded"
+        )
+    encrypted = config.tls or authority is not None
+    if config.listen and not encrypted and not loopback(config.listen):
+        raise StateRefused(
+            f"head.listen = {config.listen} can be reached from other machines: set enrol, or"
+            " tls_certificate, tls_key and tls_ca, or listen on 127.0.0.1"
+        )
+    server = grpc.aio.server(options=list(OPTIONS), interceptors=[Guard(tokens, authority)])
+    try:
+        if config.listen:
+            _bind_tcp(server, "listen", config.listen, _credentials(config, authority))
+        _bind_socket(server, config)
+    except BaseException:
+        await server.stop(None)
+        raise
+    return server
+
+
+async def make_enrol_server(address: str, authority: Authority) -> grpc.aio.Server:
+    """A server where invitations are redeemed, by those who have no certificate yet."""
+    server = grpc.aio.server(options=list(OPTIONS), interceptors=[Guard({})])
+    credentials = grpc.ssl_server_credentials([authority.server_pair()])
+    try:
+        _bind_tcp(server, "enrol", address, credentials)
+    except BaseException:
+        await server.stop(None)
+        raise
+    return server
+
+
+def _tokens(config: HeadConfig) -> Mapping[Role, str] | None:
+    if config.embedded:
+        return None
+    return {
+        Role.ADMIN: token(config.state_dir / "token"),
+        Role.NODE: token(config.state_dir / "node-token"),
+    }
+
+
+def _see_that_nobody_answers(path: Path) -> None:
+    """The socket may be named by the settings of a head with another state directory, too.
+
+    Raises StateBusy if that one lives, StateRefused for what cannot be a dead head's socket.
+    """
+    if len(os.fsencode(path)) > SOCKET_PATH_LIMIT:
+        raise StateRefused(
+            f"{path} is longer than a socket's path may be ({SOCKET_PATH_LIMIT} bytes): set"
+            " head.socket, or a shorter state_dir"
+        )
+    if os.path.lexists(path) and not stat.S_ISSOCK(path.lstat().st_mode):
+        raise StateRefused(f"head.socket = {path}: there is something else than a socket already")
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(str(path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            return
+        except BlockingIOError:
+            pass  # somebody listens, and is too busy to answer
+        except OSError as error:
+            raise StateRefused(f"head.socket = {path}: {error.strerror}") from None
+    raise StateBusy(
+        f"another head answers at {path}: end that one, or name another socket (and another"
+        " listen) for this one"
+    )
+
+
+def _bind_socket(server: grpc.aio.Server, config: HeadConfig) -> None:
+    """A socket that is there is a dead head's: nobody answered."""
+    path: Path = config.socket_path
+    path.unlink(missing_ok=True)
+    # From the first moment on: only the owner, or the group too for a system head.
+    before = os.umask(0o177 if config.embedded else 0o117)
+    try:
+        server.add_insecure_port(f"unix:{path}")
+    finally:
+        os.umask(before)
+
+
+def second_name(path: Path) -> Path:
+    """A second name of the socket, by which it can be had back; none on a disk without links."""
+    spare = path.with_name(f".{path.name}.kept")
+    spare.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        os.link(path, spare)
+    return spare
+
+
+async def keep_socket(path: Path, spare: Path) -> None:
+    """See, until cancelled, that the socket has its name: whoever removes it, a cleaner of old
+    files for example, would have the head run on where nobody finds it.
+
+    Where its second name is gone too, what to do is logged.
+    """
+    told = False
+    try:
+        while True:
+            await asyncio.sleep(SOCKET_CHECK_SECONDS)
+            if os.path.lexists(path):
+                told = False
+                continue
+            try:
+                os.link(spare, path)
+                log.warning("the socket was removed, and is there again", socket=str(path))
+            except OSError:
+                if not told:
+                    log.error(
+                        "the socket was removed, and cannot be made again: restart the head; trials"
+                        " run on meanwhile",
+                        socket=str(path),
+                    )
+                told = True
+    finally:
+        spare.unlink(missing_ok=True)
+
+
+def _credentials(config: HeadConfig, authority: Authority | None) -> grpc.ServerCredentials | None:
+    """None for plain text, which only loopback sees. Raises StateRefused for unreadable files."""
+    if authority is not None:
+        pair, trusted = authority.server_pair(), authority.certificate_pem
+    elif config.tls_certificate and config.tls_key and config.tls_ca:
+        try:
+            pair = (config.tls_key.read_bytes(), config.tls_certificate.read_bytes())
+            trusted = config.tls_ca.read_bytes()
+        except OSError as error:
+            raise StateRefused(f"head.listen = {config.listen}: {error}") from None
+    else:
+        return None
+    return grpc.ssl_server_credentials([pair], trusted, require_client_auth=True)
+
+
+def _bind_tcp(
+    server: grpc.aio.Server, key: str, address: str, credentials: grpc.ServerCredentials | None
+) -> None:
+    try:
+        if credentials is not None:
+            server.add_secure_port(address, credentials)
+        else:
+            server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise StateRefused(f"head.{key} = {address}: {error}") from None

@@ -1,0 +1,199 @@
+"""NVIDIA GPUs, through the driver's management library.
+
+Rule: every call goes to one thread of its own, which is waited for neither for ever nor at the end
+(a hung driver must not stop the daemon, nor keep it), and a machine without a driver simply has no
+GPU, and says so. A GPU is released when the driver lists none of our processes on it any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+import structlog
+
+from hermesd.core.model import Device, DeviceId, NodeId, Tier
+from hermesd.node.machine.devices import Use
+
+RELEASE_SECONDS = 30.0
+# The driver may have to initialize every GPU first. One that is silent for longer hangs.
+ANSWER_SECONDS = 60.0
+_POLL_SECONDS = 0.05
+
+WHO, HOW_BUSY = "who uses the GPUs", "how busy the GPUs are"
+
+Answer = TypeVar("Answer")
+
+log = structlog.get_logger()
+
+
+class Gpus:
+    """The GPUs of this machine; a suspend ends the process, which alone frees their memory."""
+
+    cheapest = Tier.CHECKPOINT
+
+    def __init__(
+        self, visible: Sequence[str] | None = None, release_seconds: float = RELEASE_SECONDS
+    ) -> None:
+        self._visible = visible
+        self._driver = _Driver()
+        self._release_seconds = release_seconds
+        self._uuids: dict[DeviceId, str] = {}
+        self._words = "0 GPUs"
+        self._unknown: dict[str, str] = {}
+
+    async def _ask(self, question: Callable[[Any], Answer]) -> Answer:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await asyncio.wrap_future(self._driver.ask(question))
+        except TimeoutError:
+            raise TimeoutError(f"it was silent for {ANSWER_SECONDS:g} s") from None
+
+    async def find(self, node: NodeId) -> tuple[Device, ...]:
+        try:
+            found, driver = await self._ask(_inventory)
+            found = chosen(found, self._visible)
+        except Exception as error:  # the library's own errors have no common type we may name
+            self._words = f"0 GPUs ({error})"
+            return ()
+        devices = [
+            Device(f"{node}/gpu{index}", node, kind, memory)
+            for index, (_, kind, memory) in enumerate(found)
+        ]
+        self._uuids = {device.id: uuid for device, (uuid, _, _) in zip(devices, found, strict=True)}
+        count = len(found)
+        self._words = (
+            f"{count} GPU{'' if count == 1 else 's'} (driver {driver});"
+            " a suspend ends the process after a checkpoint"
+        )
+        return tuple(devices)
+
+    def fact(self) -> str:
+        return self._words
+
+    def environment(self, device: DeviceId) -> Mapping[str, str]:
+        return {"CUDA_VISIBLE_DEVICES": self._uuids[device], "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+    async def released(self, device: DeviceId, pids: frozenset[int]) -> str | None:
+        uuid = self._uuids[device]
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._release_seconds
+        while True:
+            try:
+                holding = await self._ask(lambda nvml: _processes(nvml, uuid)) & pids
+            except Exception as error:
+                return f"the driver does not answer: {error}"
+            if not holding:
+                return None
+            if loop.time() >= until:
+                return f"process {min(holding)} still holds it"
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def holders(self) -> Mapping[DeviceId, frozenset[int]]:
+        found = await self._of_each(WHO, _processes)
+        return {name: frozenset(pids) for name, pids in found.items()}
+
+    async def use(self) -> Mapping[DeviceId, Use]:
+        return await self._of_each(HOW_BUSY, _use)
+
+    def warnings(self) -> tuple[str, ...]:
+        lost = {WHO: "; none is left to others meanwhile", HOW_BUSY: ""}
+        return tuple(
+            f"nobody knows {what}, since the driver does not answer: {why}{lost[what]}"
+            for what, why in self._unknown.items()
+        )
+
+    async def _of_each(
+        self, what: str, question: Callable[[Any, str], Answer]
+    ) -> Mapping[DeviceId, Answer]:
+        """The driver's answer about each GPU; nothing, and a warning, if there is none."""
+        found = {}
+        try:
+            for name, uuid in self._uuids.items():
+                found[name] = await self._ask(lambda nvml, uuid=uuid: question(nvml, uuid))  # type: ignore[misc]
+        except Exception as error:
+            if what not in self._unknown:
+                log.warning("the driver does not answer", unknown=what, error=str(error))
+            self._unknown[what] = str(error)
+            return {}
+        if self._unknown.pop(what, None) is not None:
+            log.info("the driver answers again", known=what)
+        return found
+
+
+class _Driver:
+    """The driver's library in a thread of its own, begun with the first question; a daemon, so that
+    nobody waits for one that hangs when the process ends."""
+
+    def __init__(self) -> None:
+        self._questions: SimpleQueue[tuple[Callable[[Any], Any], Future[Any]]] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def ask(self, question: Callable[[Any], Answer]) -> Future[Answer]:
+        """Have a question put to the library; whoever gives up waiting cancels it."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._answer, name="nvml", daemon=True)
+            self._thread.start()
+        asked: Future[Answer] = Future()
+        self._questions.put((question, asked))
+        return asked
+
+    def _answer(self) -> None:
+        while True:
+            question, asked = self._questions.get()
+            if not asked.set_running_or_notify_cancel():
+                continue
+            try:
+                import pynvml
+
+                answer = question(pynvml)
+            except BaseException as error:
+                asked.set_exception(error)
+            else:
+                asked.set_result(answer)
+
+
+def chosen(
+    found: Sequence[tuple[str, str, int]], visible: Sequence[str] | None
+) -> list[tuple[str, str, int]]:
+    """The GPUs that are named by number or by the beginning of a UUID; all where nothing is said.
+
+    Raises LookupError for one that is not there.
+    """
+    if visible is None:
+        return list(found)
+    there = {}
+    for name in visible:
+        named = [i for i, (uuid, _, _) in enumerate(found) if uuid.startswith(name)]
+        if name.isdigit():
+            named = [int(name)] if int(name) < len(found) else []
+        if len(named) != 1:
+            raise LookupError(f"visible_gpus has {name}, which is {len(named)} of {len(found)}")
+        there[named[0]] = found[named[0]]
+    return list(there.values())
+
+
+def _inventory(nvml: Any) -> tuple[list[tuple[str, str, int]], str]:
+    nvml.nvmlInit()
+    found = []
+    for index in range(nvml.nvmlDeviceGetCount()):
+        gpu = nvml.nvmlDeviceGetHandleByIndex(index)
+        memory = nvml.nvmlDeviceGetMemoryInfo(gpu).total
+        found.append((nvml.nvmlDeviceGetUUID(gpu), nvml.nvmlDeviceGetName(gpu), memory))
+    return found, nvml.nvmlSystemGetDriverVersion()
+
+
+def _processes(nvml: Any, uuid: str) -> set[int]:
+    gpu = nvml.nvmlDeviceGetHandleByUUID(uuid)
+    listed = nvml.nvmlDeviceGetComputeRunningProcesses(gpu)
+    return {process.pid for process in listed}
+
+
+def _use(nvml: Any, uuid: str) -> Use:
+    gpu = nvml.nvmlDeviceGetHandleByUUID(uuid)
+    busy = nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100
+    return Use(busy, nvml.nvmlDeviceGetMemoryInfo(gpu).used)

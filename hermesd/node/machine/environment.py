@@ -1,0 +1,89 @@
+"""What a trial's program finds in its environment: a clean base, the study's own, its device's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from hermesd.core.node.messages import Work
+
+# Says to which trial's directory a process belongs, or to which node's: it is found again by
+# this when everybody who knew its number is dead.
+OWNER = "HERMES_OWNER"
+# What any program may need to find its home, its language and the outside world.
+_PASSED = frozenset(
+    {
+        "HOME",
+        "LANG",
+        "LANGUAGE",
+        "LD_LIBRARY_PATH",
+        "LOGNAME",
+        "PATH",
+        "SHELL",
+        "SSL_CERT_DIR",
+        "SSL_CERT_FILE",
+        "TMPDIR",
+        "TZ",
+        "USER",
+        "VIRTUAL_ENV",
+        "CONDA_PREFIX",
+        "XDG_CACHE_HOME",
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "NO_PROXY",
+        "http_proxy",
+        "https_proxy",
+        "no_proxy",
+    }
+)
+
+
+def passed(mine: Mapping[str, str], *prefixes: str) -> dict[str, str]:
+    """The clean base, out of the node daemon's own environment."""
+    beginnings = ("LC_", *prefixes)
+    return {k: v for k, v in mine.items() if k in _PASSED or k.startswith(beginnings)}
+
+
+def program_environment(
+    mine: Mapping[str, str],
+    work: Work,
+    device: Mapping[str, str],
+    cores: Sequence[int],
+    owner: Path,
+) -> dict[str, str]:
+    """The whole environment of a training process; `mine` is the node daemon's own, `owner` the
+    trial's directory."""
+    env = passed(mine)
+    # The study's interpreter is what `python` means to its program.
+    if os.path.isabs(work.program.python):
+        folders = [os.path.dirname(work.program.python), env.get("PATH", os.defpath)]
+        env["PATH"] = os.pathsep.join(folders)
+    env.update(work.program.environment)
+    _see_to_folders(env, mine)
+    env.update(device)
+    if cores:
+        env["HERMES_CPU_CORES"] = ",".join(map(str, cores))
+    env[OWNER] = str(owner.absolute())
+    return env
+
+
+def _see_to_folders(env: dict[str, str], mine: Mapping[str, str]) -> None:
+    """What the submitter has as home and for temporary files, where it can be written here; else
+    what the node daemon has: the submitter may be of another machine."""
+    for name, goes_with in (("HOME", ("USER", "LOGNAME")), ("TMPDIR", ())):
+        if name in env and not os.access(env[name], os.W_OK | os.X_OK):
+            for each in (name, *goes_with):
+                env.pop(each, None)
+                if each in mine:
+                    env[each] = mine[each]
+
+
+def host_environment(program: Mapping[str, str], shim: Path) -> dict[str, str]:
+    """The environment of a host or zygote: the program's, with trainer_shim importable.
+
+    Sets of strings iterate alike in every process of a trial; said here, a host need not start
+    itself anew to see to it.
+    """
+    paths = [str(shim), *filter(None, [program.get("PYTHONPATH")])]
+    return {"PYTHONHASHSEED": "0", **program, "PYTHONPATH": os.pathsep.join(paths)}

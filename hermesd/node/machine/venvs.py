@@ -1,0 +1,197 @@
+"""Virtual environments of studies' requirements files: made once on this node, named by content.
+
+Rule: it is made in its place, by one installer alone, and is one only once it is marked whole. What
+could not be made is told with the end of what pip (or uv, where that is) said, and tried again
+later; what takes for ever leaves others their turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+import structlog
+
+from hermesd.core.events import Looked
+from hermesd.core.model import NodeId, Venv
+from hermesd.node.clock import boottime
+from hermesd.node.deep_trees import PARTIAL
+from hermesd.node.machine import processes
+from hermesd.node.machine.environment import OWNER, passed
+
+AGAIN_SECONDS = 300.0
+MAKE_SECONDS = 1800.0
+BEING_MADE = "it is being made"
+# One whose index does not answer must not keep all others waiting.
+AT_ONCE = 2
+_SAID_CHARACTERS = 600
+_SAID_BYTES = 4 * _SAID_CHARACTERS
+_WHOLE = ".whole"
+
+log = structlog.get_logger()
+
+
+class NotMade(Exception):
+    """The environment could not be made; says why."""
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether it is an environment, and not one that is being made, or removed."""
+    return (folder / _WHOLE).exists() and not folder.name.startswith(PARTIAL)
+
+
+class Venvs:
+    """The environments below `root`. `tell` says something to the head."""
+
+    def __init__(
+        self, node: NodeId, root: Path, environ: Mapping[str, str], tell: Callable[[Looked], None]
+    ) -> None:
+        self._node = node
+        self._root = root
+        self._environ = passed(environ, "PIP_", "UV_")
+        self._tell = tell
+        self._wanted: dict[str, Venv] = {}
+        self._said: dict[str, str] = {}
+        self._asked = asyncio.Event()
+        self._under_way: set[str] = set()
+        self._again: dict[str, float] = {}
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def want(self, venvs: Iterable[Venv]) -> None:
+        """See that these are there, and say so even if it was said before."""
+        for venv in venvs:
+            self._wanted[venv.name] = venv
+            self._said.pop(venv.name, None)
+            self._again.pop(venv.name, None)
+            self._asked.set()
+
+    def forget(self) -> None:
+        """Whoever asked is there no more; what is still wanted will be asked for again."""
+        self._wanted.clear()
+        self._said.clear()
+
+    async def run(self) -> None:
+        """Make what is wanted, and now and then try again what could not be made."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._clear_away())
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(AGAIN_SECONDS):
+                        await self._asked.wait()
+                self._asked.clear()
+                for venv in list(self._wanted.values()):
+                    if self._is_due(venv.name):
+                        self._under_way.add(venv.name)
+                        tasks.create_task(self._see_to(venv))
+
+    async def _clear_away(self) -> None:
+        """Remove what a daemon before this one had not made to its end."""
+        for folder in list(self._root.iterdir()) if self._root.is_dir() else ():
+            async with self._locks.setdefault(folder.name, asyncio.Lock()):
+                if not is_whole(folder):
+                    await self._end_others(folder)
+                    await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+    def _is_due(self, name: str) -> bool:
+        waits = name in self._under_way or boottime() < self._again.get(name, 0.0)
+        return not waits and self._said.get(name) != ""
+
+    async def _see_to(self, venv: Venv) -> None:
+        if not is_whole(self._root / venv.name):
+            self._say(venv, BEING_MADE)
+        try:
+            await self.interpreter(venv)
+            self._say(venv, "")
+        except NotMade as error:
+            self._say(venv, str(error))
+        finally:
+            self._under_way.discard(venv.name)
+
+    def _say(self, venv: Venv, reason: str) -> None:
+        if venv.name in self._wanted and self._said.get(venv.name) != reason:
+            self._said[venv.name] = reason
+            self._tell(Looked(self._node, ((venv.name, reason),)))
+
+    async def interpreter(self, venv: Venv) -> str:
+        """The environment's own interpreter; it is made if it is not there. Raises NotMade."""
+        folder = self._root / venv.name
+        if not is_whole(folder):  # else nobody waits for others that are being made
+            async with self._locks.setdefault(venv.name, asyncio.Lock()), self._turns:
+                await self._see_made(venv, folder)
+        return str(folder / "bin" / "python")
+
+    async def _see_made(self, venv: Venv, folder: Path) -> None:
+        if is_whole(folder):
+            return
+        begun = boottime()
+        try:
+            await self._make(venv, folder)
+        except (NotMade, OSError) as error:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            if isinstance(error, NotMade):
+                raise
+            raise NotMade(f"{error.filename or folder}: {error.strerror}") from None
+        finally:
+            # What took long in vain is not what the next turn is for.
+            self._again[venv.name] = boottime() + 2 * (boottime() - begun)
+        log.info("environment made", venv=venv.name)
+
+    async def _make(self, venv: Venv, folder: Path) -> None:
+        """Raises NotMade, OSError."""
+        await self._end_others(folder)
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        wanted, python = folder / "requirements.txt", str(folder / "bin" / "python")
+        wanted.write_text(venv.requirements, encoding="utf-8")
+        uv = shutil.which("uv", path=self._environ.get("PATH", os.defpath))
+        if uv is not None:
+            await self._run(folder, uv, "venv", "--allow-existing", "--python", venv.python, ".")
+            await self._run(folder, uv, "pip", "install", "--python", python, "-r", str(wanted))
+        else:
+            await self._run(folder, venv.python, "-m", "venv", ".")
+            quiet = ("--no-input", "--disable-pip-version-check", "--quiet")
+            await self._run(folder, python, "-m", "pip", "install", *quiet, "-r", str(wanted))
+        (folder / _WHOLE).touch()
+
+    async def _end_others(self, folder: Path) -> None:
+        """End what an installer of a daemon that was killed still does in the same place."""
+        mark = str(folder.absolute())
+        while pids := await asyncio.to_thread(
+            processes.kill_those, lambda pid: processes.started_with(pid, OWNER) == mark
+        ):
+            for pid in pids:
+                await processes.exited(pid)
+
+    async def _run(self, folder: Path, *words: str) -> None:
+        """Run to its end. Raises NotMade with the end of what it said, OSError."""
+        process = await asyncio.create_subprocess_exec(
+            *words,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            cwd=folder,
+            env={**self._environ, OWNER: str(folder.absolute())},
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        said = b""
+        try:
+            async with asyncio.timeout(MAKE_SECONDS):
+                while more := await process.stdout.read(1 << 16):
+                    said = (said + more)[-_SAID_BYTES:]  # it may print without end
+                await process.wait()
+        except TimeoutError:
+            raise NotMade(f"{words[0]} was not done within {MAKE_SECONDS:g} s") from None
+        finally:
+            if process.returncode is None:
+                processes.kill(processes.session(process.pid))
+                await process.wait()
+        if process.returncode:
+            text = said.decode(errors="replace").strip()[-_SAID_CHARACTERS:]
+            raise NotMade(text or f"{' '.join(words)} ended with {process.returncode}")

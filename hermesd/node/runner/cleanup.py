@@ -1,0 +1,94 @@
+"""The end of everything that is left of a trial on this machine.
+
+Rule: what belongs to a trial is found by its cgroup, below its host, in its program's session, and
+by the mark in the environment that it was started with; so also what outlived its host and a node
+daemon, where there are no cgroups. Nothing is said before all of it is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from pathlib import Path
+
+from hermesd.core.model import TrialId
+from hermesd.node.machine import processes
+from hermesd.node.machine.environment import OWNER
+from hermesd.node.retry import until_done
+from hermesd.node.runner.context import Site
+from hermesd.node.storage.trial_folder import TrialFolder
+
+BURIAL_SECONDS = 10.0
+
+
+async def bury(
+    site: Site, folder: TrialFolder, host_pid: int, worker: processes.Remembered | None
+) -> None:
+    """End everything of the trial and see it gone, however long that takes; a pid of 0 is not
+    known."""
+
+    async def end() -> None:
+        await _end(site, folder, host_pid, worker)
+
+    await until_done(end, "not ended", trial=folder.trial)
+
+
+async def _end(
+    site: Site, folder: TrialFolder, host_pid: int, worker: processes.Remembered | None
+) -> None:
+    """Raises OSError; TimeoutError, which is one, when processes are told to end and do not."""
+    pids = site.cgroups.members(folder.cgroup)
+    if worker is not None:
+        pids |= worker.session()
+    if host_pid:
+        pids |= {host_pid, *processes.below(host_pid)}
+    site.cgroups.kill(folder.cgroup)
+    processes.kill(pids)
+    pids |= _kill_marked(folder, site.shim.parent)
+    try:
+        async with asyncio.timeout(BURIAL_SECONDS):
+            while pids:
+                for pid in pids:
+                    await processes.exited(pid)
+                # Again, until none is found: it may have forked while it was looked for.
+                pids = _kill_marked(folder, site.shim.parent)
+    except TimeoutError:
+        raise TimeoutError(f"processes will not die: {sorted(pids)}") from None
+
+
+def end_strays(trials: Path, node: Path, known: Collection[TrialId]) -> set[int]:
+    """SIGKILL to what is left of trials of this node that nobody looks after; their pids.
+
+    Raises OSError.
+    """
+    trials = trials.absolute()
+
+    def is_stray(pid: int) -> bool:
+        trial = _trial_of(pid, trials, node.absolute())
+        return trial is not None and trial not in known
+
+    return processes.kill_those(is_stray)
+
+
+def _trial_of(pid: int, trials: Path, node: Path) -> TrialId | None:
+    """Whose trial's process it is; None if it is of none of this node. Raises OSError."""
+    owner = processes.started_with(pid, OWNER)
+    if owner == str(node):  # forked from a warm interpreter, as any trial's may be
+        place, trials = Path(f"/proc/{pid}/cwd").readlink(), trials.resolve()
+    elif owner is not None:
+        place = Path(owner)
+    else:
+        return None
+    if not place.is_relative_to(trials):
+        return None
+    study_and_number = place.relative_to(trials).parts[:2]
+    return "/".join(study_and_number) if len(study_and_number) == 2 else None
+
+
+def _kill_marked(folder: TrialFolder, node: Path) -> set[int]:
+    trials = folder.path.absolute().parents[1]
+
+    def belongs(pid: int) -> bool:
+        return _trial_of(pid, trials, node.absolute()) == folder.trial
+
+    return processes.kill_those(belongs)

@@ -1,0 +1,88 @@
+"""How a node ends: what becomes of the trials, and of what lies there, if its machine is on loan.
+
+Rule: the head decides when nothing is needed any more of a machine that goes, and says so with each
+lease; only who wants the machine back at once is not kept waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import assert_never
+
+import structlog
+
+from hermesd.config.schema import StopsBy
+from hermesd.node.machine.availability import Manners
+from hermesd.pb.hermes.v1 import node_pb2 as pb
+
+LEAVE_SECONDS = 10.0
+# What was not given back while there was time will not be now.
+PARTING_LEAVE_SECONDS = 2.0
+# After SIGTERM. Slurm kills 30 s after it, and what follows takes some seconds.
+HURRY_SECONDS = 18.0
+LOAN = "its machine is on loan, and goes back"
+STOP = "its daemon stops"
+_LOOK_SECONDS = 0.2
+
+log = structlog.get_logger()
+
+
+class Departure:
+    """`settled` says whether all that happened here is over, and known to the head."""
+
+    def __init__(self, stops_by: StopsBy, manners: Manners, settled: Callable[[], bool]) -> None:
+        self._stops_by = stops_by
+        self._manners = manners
+        self._settled = settled
+        # As the head last said: of how many trials something would go with this machine.
+        self._left_behind: int | None = None
+
+    def hear(self, lease: pb.Lease) -> None:
+        """A lease of the head has come."""
+        self._left_behind = lease.left_behind if lease.HasField("left_behind") else None
+
+    async def wait(self, stop: asyncio.Event, soon: asyncio.Event) -> float | None:
+        """Until it is time to end: how many seconds trials have to be written down and to end, None
+        if they run on."""
+        match self._stops_by:
+            case "keep":
+                await stop.wait()
+                return None
+            case "end":
+                await stop.wait()
+                # Before any of its devices is free: the head would give it to the next trial.
+                self._manners.go(STOP, for_good=False)
+                return LEAVE_SECONDS
+            case "part":
+                await _first(stop, soon)
+                await self._part(stop)
+                return PARTING_LEAVE_SECONDS
+            case _:
+                assert_never(self._stops_by)
+
+    async def _part(self, stop: asyncio.Event) -> None:
+        """Have everything taken elsewhere, in no more than `HURRY_SECONDS` after `stop`."""
+        self._manners.go(LOAN, for_good=True)
+        loop = asyncio.get_running_loop()
+        hurry: float | None = None
+        told: int | None = None
+        while not (self._left_behind == 0 and self._settled()):
+            if told != self._left_behind:
+                told = self._left_behind
+                log.info("parting", left_behind=told)
+            if stop.is_set():
+                hurry = hurry or loop.time() + HURRY_SECONDS
+                if loop.time() >= hurry:
+                    log.warning("not everything was taken elsewhere", left_behind=told)
+                    return
+            await asyncio.sleep(_LOOK_SECONDS)
+
+
+async def _first(*events: asyncio.Event) -> None:
+    """Wait until one of the events is set."""
+    async with asyncio.TaskGroup() as tasks:
+        waits = [tasks.create_task(event.wait()) for event in events]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()

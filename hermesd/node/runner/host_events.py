@@ -1,0 +1,410 @@
+"""What the host of a trial says, passed on in order.
+
+Rule: an event is acknowledged to the host only when the head has what it led to; until then the
+host keeps it. What a host says is not trusted to make sense.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from hermesd.core.bounds import LARGEST_COUNT
+from hermesd.core.events import Reported
+from hermesd.core.losses import Chunk, chunked_points
+from hermesd.core.model import Checkpoint, Fidelity, Goal, NodeId, RunId, Tier
+from hermesd.core.node.messages import (
+    Assignment,
+    Completed,
+    Failed,
+    Gone,
+    HostFact,
+    Judged,
+    Left,
+    Parked,
+    Planned,
+    Progress,
+    Saved,
+    Series,
+    Started,
+)
+from hermesd.core.trial import RESTORE
+from hermesd.node.clock import boottime
+from hermesd.node.frames import Frame
+from hermesd.node.machine import processes
+from hermesd.node.reasons import Foreseen
+from hermesd.node.runner.context import Site
+from hermesd.node.runner.host_link import HostLink
+from hermesd.node.storage import checkpoints
+from hermesd.node.storage.trial_folder import TrialFolder
+
+# --- A host's words as facts of the node's machine: pure, no I/O.
+#
+# Rule: losses turn "lower is better" here and nowhere else; the points stay as reported.
+
+
+def fact_of(frame: Frame, trial: str, goal: Goal, signal: str, node: NodeId) -> HostFact | None:
+    """The fact that a host's event states; None for kinds that state none.
+
+    Raises KeyError, TypeError, ValueError or OverflowError when a field is missing or of the wrong
+    kind.
+    """
+    run = RunId(trial, int(frame["attempt"]))
+    match frame["kind"]:
+        case "started" | "resumed":
+            awaits_step = bool(frame.get("awaits_step", False))
+            return Started(run, _count(frame["step"]), awaits_step)
+        case "planned":
+            return Planned(run, _count(frame["steps"]))
+        case "fidelity":
+            return Judged(
+                run,
+                Fidelity(frame["level"]),
+                str(frame.get("reason") or ""),
+                str(frame.get("framework") or ""),
+            )
+        case "reported":
+            return progress(run, frame, goal, signal)
+        case "parked":
+            memory, cause = _count(frame.get("memory_bytes") or 0), str(frame.get("cause") or "")
+            waited = float(frame.get("boundary_seconds") or 0.0)
+            midway = not frame.get("at_boundary", True)
+            return Parked(run, _count(frame["step"]), memory, cause, waited, midway)
+        case "checkpointed":
+            return Saved(run, checkpoint_of(frame, run, node))
+        case "suspended":
+            kept = frame.get("checkpoint")
+            return Left(
+                run,
+                Tier(frame["tier"]),
+                _count(frame["step"]),
+                checkpoint_of(kept, run, node) if kept else None,
+                str(frame.get("cause") or ""),
+            )
+        case "completed":
+            kept = frame.get("checkpoint")
+            final = checkpoint_of(kept, run, node) if kept else None
+            return Completed(run, _count(frame["step"]), final)
+        case "failed":
+            return Failed(
+                run,
+                str(frame["error_kind"]),
+                str(frame.get("detail") or ""),
+                str(frame.get("error_signature") or ""),
+                _count(frame.get("step") or 0),
+            )
+        case _:
+            return None
+
+
+def _count(value: Any) -> int:
+    """A number of things, as the head takes it."""
+    if not 0 <= (number := int(value)) <= LARGEST_COUNT:
+        raise ValueError(f"{number}: expected a number from 0 to {LARGEST_COUNT}")
+    return number
+
+
+def checkpoint_of(frame: Frame, run: RunId, node: NodeId) -> Checkpoint:
+    """A checkpoint by its global name: the trial's, then that of its directory."""
+    return Checkpoint(
+        f"{run.trial}@{frame['id']}",
+        run.trial,
+        run.attempt,
+        _count(frame["step"]),
+        str(frame["sha256"]),
+        _count(frame["bytes"]),
+        (node,),
+    )
+
+
+def progress(run: RunId, frame: Frame, goal: Goal, signal: str) -> Progress:
+    """A report: the signal as chunks, every metric as points."""
+    points = [(int(step), {k: float(v) for k, v in m.items()}) for step, m in frame["points"]]
+    # A program numbers its steps as it likes; what the head would not take must end here.
+    steps = [int(frame["first_step"]), *(step for step, _ in points)]
+    if steps != sorted(steps) or steps[0] < 0 or max(steps) > LARGEST_COUNT:
+        expected = f"expected rising ones, to {LARGEST_COUNT}"
+        raise ValueError(f"steps {steps[0]}..{steps[-1]}: {expected}")
+    sign = -1.0 if goal is Goal.MAXIMIZE else 1.0
+    losses = [(step, sign * metrics[signal]) for step, metrics in points if signal in metrics]
+    summary = frame["signal"]
+    ends = [float(summary[key]) for key in ("min", "max") if summary.get(key) is not None]
+    extremes = [sign * value for value in ends if math.isfinite(value)]
+    finite = all(math.isfinite(loss) for _, loss in losses) and len(extremes) == len(ends)
+    chunks: tuple[Chunk, ...] = ()
+    if losses:
+        chunks = _stretched(chunked_points(int(frame["first_step"]), losses), extremes)
+    series = series_of(points)
+    return Progress(
+        Reported(
+            run,
+            _count(frame["last_step"]),
+            chunks,
+            tuple((one.metric, one.values[-1]) for one in series),
+            busy_seconds=float(frame["busy_seconds"]),
+            cpu_seconds=float(frame.get("cpu_seconds") or 0.0),
+            examples=_count(frame.get("examples") or 0),
+            memory_bytes=_count(frame.get("memory_bytes") or 0),
+            not_finite=not finite,
+            number=_count(frame.get("seq") or 0),
+        ),
+        series,
+    )
+
+
+def series_of(points: Iterable[tuple[int, dict[str, float]]]) -> tuple[Series, ...]:
+    """The points by metric."""
+    by_metric: dict[str, tuple[list[int], list[float]]] = {}
+    for step, metrics in points:
+        for metric, value in metrics.items():
+            steps, values = by_metric.setdefault(metric, ([], []))
+            steps.append(step)
+            values.append(value)
+    return tuple(Series(metric, tuple(s), tuple(v)) for metric, (s, v) in by_metric.items())
+
+
+def _stretched(chunks: tuple[Chunk, ...], extremes: Sequence[float]) -> tuple[Chunk, ...]:
+    """The chunks with the extremes of all iterations, thinned ones included, as low and high."""
+    if not chunks or not extremes:
+        return chunks
+    made = list(chunks)
+    lowest = min(range(len(made)), key=lambda i: made[i].low)
+    made[lowest] = made[lowest]._replace(low=min(made[lowest].low, *extremes))
+    highest = max(range(len(made)), key=lambda i: made[i].high)
+    made[highest] = made[highest]._replace(high=max(made[highest].high, *extremes))
+    return tuple(made)
+
+
+# --- How much the host of one trial may say: what of it may wait for the head, how fast, and how
+# little of it may be nonsense.
+#
+# Rule: a trial that says much waits for itself, not others for it; its host keeps its events
+# meanwhile, and thins its reports.
+
+# Of one trial so much may wait for the head, and so much whatever waits of others (`outbox.ROOM`).
+TRIAL_ROOM, ALWAYS = 500, 16
+# A host says a thing or two a second; one that was not heard for long has some thousand kept.
+A_SECOND, AT_ONCE = 100.0, 2_000.0
+NONSENSE_LOGGED, NONSENSE_LIMIT = 10, 1_000
+
+
+class Patience:
+    """What was heard of one host and the head has not acknowledged. `room` waits until more of all
+    trials may be added to what waits."""
+
+    def __init__(
+        self,
+        room: Callable[[], Awaitable[None]],
+        clock: Callable[[], float] = boottime,
+        rest: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._room = room
+        self._clock = clock
+        self._rest = rest
+        self._marks: deque[tuple[int, int]] = deque()
+        self._acknowledged = asyncio.Event()
+        self._may_say, self._since = AT_ONCE, clock()
+        self._nonsense = 0
+
+    async def room(self) -> None:
+        """Wait until the next of its words may be heard."""
+        now = self._clock()
+        earned = A_SECOND * (now - self._since)
+        self._may_say, self._since = min(AT_ONCE, self._may_say + earned) - 1, now
+        if self._may_say < 0:
+            await self._rest(-self._may_say / A_SECOND)
+        while len(self._marks) >= TRIAL_ROOM:
+            self._acknowledged.clear()
+            await self._acknowledged.wait()
+        if len(self._marks) >= ALWAYS:
+            await self._room()
+
+    def heard(self, told: int, sequence: int) -> None:
+        """Its word of this number led to what the head is told up to `told`; 0 for nothing."""
+        if self._marks and told <= self._marks[-1][0]:
+            told, _ = self._marks.pop()
+        self._marks.append((told, sequence))
+
+    def acknowledged(self, told: int) -> int:
+        """The head has everything up to `told` safe: so up to which number the host may forget."""
+        forgotten = 0
+        while self._marks and self._marks[0][0] <= told:
+            forgotten = self._marks.popleft()[1]
+        self._acknowledged.set()
+        return forgotten
+
+    def hears_nonsense(self) -> bool:
+        """Note a word that makes no sense: whether it is worth a line in the log."""
+        self._nonsense += 1
+        return self._nonsense <= NONSENSE_LOGGED
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the host has said more nonsense than anybody listens to."""
+        return self._nonsense >= NONSENSE_LIMIT
+
+
+_OUTCOMES = frozenset({"suspended", "completed", "failed"})
+_STANDING = ("fidelity", "planned")
+
+log = structlog.get_logger()
+
+
+class Nonsense(Foreseen):
+    """An outcome that says nothing, or a host that says nothing else."""
+
+
+class Hearing:
+    """One assignment's events; `seen` is the last that was heard, `worker` its process."""
+
+    def __init__(self, site: Site, folder: TrialFolder, assignment: Assignment) -> None:
+        self.assignment = assignment
+        self.worker: processes.Remembered | None = None
+        self.seen = 0
+        self._site = site
+        self._folder = folder
+        self._patience = Patience(site.room)
+
+    @property
+    def worker_pids(self) -> frozenset[int]:
+        """The number of its process, if that is known."""
+        return frozenset() if self.worker is None else frozenset({self.worker.pid})
+
+    def acknowledged(self, sequence: int) -> int:
+        """The head has everything up to this number safe: so up to which the host may forget."""
+        return self._patience.acknowledged(sequence)
+
+    async def room(self) -> None:
+        """Wait until the host may be heard further."""
+        await self._patience.room()
+
+    async def hear(self, frame: Frame) -> None:
+        """Pass one event on; one that was heard before is not. Raises Nonsense."""
+        taken = 0
+        if frame["kind"] == "reported":
+            taken = await self._site.memory_taken(self.assignment.launch.devices)
+        await self._pass_on(frame, taken)
+
+    async def _pass_on(self, frame: Frame, device_memory_bytes: int = 0) -> None:
+        kind, site = frame["kind"], self._site
+        try:
+            sequence, fact = int(frame["seq"]), self._fact(frame)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            if self._patience.hears_nonsense():
+                log.error("a host's event makes no sense", frame=frame, error=repr(error))
+            if kind in _OUTCOMES:
+                raise Nonsense(f"its outcome {kind!r} makes no sense: {error!r}") from None
+            if self._patience.is_over:
+                raise Nonsense(f"too much that makes no sense: {error!r}") from None
+            return
+        if sequence <= self.seen:
+            return
+        if isinstance(fact, Progress):
+            report = replace(fact.report, device_memory_bytes=device_memory_bytes)
+            fact = replace(fact, report=report)
+        if kind == "started":
+            self.worker = processes.Remembered.of(int(frame["worker_pid"]))
+        elif kind == "parked":
+            self._remember_parked()
+        elif kind in _OUTCOMES:
+            if frame.get("error_kind") == RESTORE:
+                await self._refuse(frame)
+            await site.release(self.assignment.launch.devices, self.worker_pids)
+        self.seen = sequence
+        told = site.say(fact) if fact is not None else 0
+        if kind == "started":
+            told = await self._say_restored(frame) or told
+        self._patience.heard(told, sequence)
+        if isinstance(fact, Saved | Left):
+            site.tasks.create_task(self._prune())
+
+    def hear_standing(self, link: HostLink) -> None:
+        """Pass on what a host said once and for all, of the run that it has now."""
+        for kind in _STANDING:
+            if isinstance(said := link.attached.get(kind), dict):
+                fact = self._fact({**said, "kind": kind, "attempt": link.attached["attempt"]})
+                if fact is not None:
+                    self._site.say(fact)
+
+    async def hear_death(self) -> None:
+        """The host is no more: what it wrote down of the end, or else that the run is lost; before
+        that, what it wrote down of the run's reports.
+
+        Raises Nonsense; OSError, with nothing said yet, while it cannot be read.
+        """
+        run = self.assignment.run
+        words = await asyncio.to_thread(self._folder.last_words, run.attempt)
+        has_ended = bool(words) and words[-1]["kind"] in _OUTCOMES
+        newest = None if has_ended else await asyncio.to_thread(self._newest_backed)
+        for frame in words:  # all at once: nothing leaves for the head while a daemon takes over
+            await self._pass_on(frame)
+        if has_ended:
+            return
+        if newest is not None:
+            self._site.say(Saved(run, checkpoint_of(newest.frame, run, self._site.node)))
+        await self._site.release(self.assignment.launch.devices, self.worker_pids)
+        self._site.say(Gone(run, "the trial's host is gone"))
+
+    def _newest_backed(self) -> checkpoints.Found | None:
+        backed = self._folder.backed_checkpoints()
+        found = checkpoints.newest(self._folder.checkpoints)
+        return next((each for each in found if each.path.name in backed), None)
+
+    def _fact(self, frame: Frame) -> HostFact | None:
+        work = self.assignment.work
+        return fact_of(frame, self._folder.trial, work.signal_goal, work.signal, self._site.node)
+
+    async def _refuse(self, frame: Frame) -> None:
+        """The next attempt is not to fail of the same checkpoint for ever. That of a result stays:
+        the program was asked for something else than it came to."""
+        last = bool(self.assignment.kept_parked)
+        name, folder = str(frame.get("restored_from") or ""), self._folder.checkpoints
+        if Path(name).name == self._held:
+            return
+        try:
+            if await asyncio.to_thread(checkpoints.refuse, folder, name, last):
+                log.error("checkpoint set aside", trial=self._folder.trial, checkpoint=name)
+        except OSError as error:
+            log.warning("checkpoint not set aside", trial=self._folder.trial, error=str(error))
+
+    async def _say_restored(self, frame: Frame) -> int:
+        """Where a run has begun, if that is another checkpoint than the one it was to go on from.
+
+        Told after its start, which lets the head forget the one that could not be used.
+        """
+        wanted, name = self.assignment.checkpoint, Path(str(frame.get("restored_from") or "")).name
+        if wanted is None or not name or name == wanted.id.rpartition("@")[2]:
+            return 0
+        try:
+            found = await asyncio.to_thread(checkpoints.verified, self._folder.checkpoints / name)
+        except checkpoints.Damaged as error:
+            log.warning("checkpoint damaged", error=str(error))
+            return 0
+        run = self.assignment.run
+        return self._site.say(Saved(run, checkpoint_of(found.frame, run, self._site.node)))
+
+    def _remember_parked(self) -> None:
+        try:
+            self._folder.parked = True
+        except OSError as error:
+            # Missed only by a later daemon that finds the host dead: the head then hears of the
+            # loss when it wants the trial to go on.
+            log.warning("not written down as parked", trial=self._folder.trial, error=str(error))
+
+    @property
+    def _held(self) -> str:
+        """The directory of the checkpoint that stays whatever comes of the run; or empty."""
+        return self.assignment.result_checkpoint.rpartition("@")[2]
+
+    async def _prune(self) -> None:
+        try:
+            await asyncio.to_thread(checkpoints.prune, self._folder.checkpoints, self._held)
+        except (OSError, ValueError) as error:
+            log.warning("old checkpoints stay", trial=self._folder.trial, error=str(error))

@@ -1,0 +1,265 @@
+"""The start of a trial's host: what must be on disk, the process, and its first request.
+
+Rule: a run is journalled before anything of it is started, once; what is only rebuilt ahead of its
+turn is no run, and only marked, so that whoever comes next knows to end it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import structlog
+
+from hermesd.core.model import Checkpoint, Program
+from hermesd.core.node.actions import Rebuild, Spawn
+from hermesd.core.node.messages import Assignment, Begun
+from hermesd.core.trial import NOT_FETCHED, RESTORE, UNMET
+from hermesd.node.frames import Frame
+from hermesd.node.machine.conda import NoConda
+from hermesd.node.machine.environment import program_environment
+from hermesd.node.machine.requirement_watch import reason_against
+from hermesd.node.machine.venvs import NotMade
+from hermesd.node.reasons import Foreseen
+from hermesd.node.runner import host_link
+from hermesd.node.runner.context import Site
+from hermesd.node.runner.host_link import HostLink
+from hermesd.node.storage import checkpoints, code
+from hermesd.node.storage.fetching import NotFetched
+from hermesd.node.storage.trial_folder import TrialFolder
+from hermesd.study.extension import is_length
+
+# --- Everything that must lie on disk before a run's host is started.
+
+OUTPUT_LIMIT_BYTES = 64 << 20
+ORPHAN_SECONDS = 900
+
+log = structlog.get_logger()
+
+
+class NotStarted(Foreseen):
+    """A run that can't be started here; says why, and what `kind` of failure it is, if known."""
+
+    kind = ""
+
+
+class NotRestored(NotStarted):
+    """Nothing is left of what the run was to go on from, and it may not begin anew."""
+
+    kind = RESTORE
+
+
+class NotGiven(NotStarted):
+    """What the run was to go on from is elsewhere, and could not be had.
+
+    That is held against nobody: of two machines without a way between them, or with a directory
+    that they share and that is away, nothing tells which one is broken.
+    """
+
+    kind = NOT_FETCHED
+
+
+class Unmet(NotStarted):
+    """What the study needs of a node, such as its interpreter, is not there, or not any more."""
+
+    kind = UNMET
+
+
+class Superseded(NotStarted):
+    """The trial has been run here under this number or a later one, `newest`."""
+
+    def __init__(self, newest: int) -> None:
+        super().__init__(f"the head has forgotten attempts of it, up to number {newest}")
+        self.newest = newest
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A run that may be started: what to restore, its environment, what to have imported."""
+
+    restore: Path | None
+    environment: Mapping[str, str]
+    preload: str | None
+
+
+def prepare(
+    site: Site, folder: TrialFolder, order: Spawn | Rebuild, snapshot: Path | None
+) -> Ready:
+    """Make the working copy and spec.json.
+
+    Blocks; raises NotStarted, NotRestored, CodeError or OSError.
+    """
+    assignment = order.assignment
+    for name in assignment.launch.devices:
+        if name not in site.devices:
+            raise NotStarted(f"device {name!r} is not here; there are {', '.join(site.devices)}")
+    program = assignment.work.program
+    restore = _restorable(folder, order.checkpoint)
+    if held := assignment.result_checkpoint:
+        _see_that_it_goes_on(folder, order.checkpoint, restore, held.rpartition("@")[2])
+    if restore is None or not folder.work.is_dir():
+        code.working_copy(snapshot, folder.work, program.submit_directory, program.data)
+    device: dict[str, str] = {}
+    for name in assignment.launch.devices:
+        device.update(site.device_environment(name))
+    cores = cores_of(site, assignment)
+    env = program_environment(site.environ, assignment.work, device, cores, folder.path)
+    folder.write_spec(_spec(site, folder, assignment, env))
+    return Ready(restore, env, code.framework_of(folder.work))
+
+
+def cores_of(site: Site, assignment: Assignment) -> list[int]:
+    """The cores that the devices of a run stand for."""
+    devices = assignment.launch.devices
+    return sorted({core for name in devices for core in site.devices[name].cores})
+
+
+def _restorable(folder: TrialFolder, wanted: Checkpoint | None) -> Path | None:
+    """The directory of the wanted checkpoint, or of the one before it that verifies.
+
+    From a later one the head would not know what was reported up to there.
+    """
+    if wanted is None:
+        return None
+    path = folder.checkpoints / wanted.id.rpartition("@")[2]
+    try:
+        return checkpoints.verified(path).path
+    except checkpoints.Damaged as error:
+        log.warning("checkpoint damaged", error=str(error))
+    for found in checkpoints.newest(folder.checkpoints):
+        if found.step <= wanted.step and found.attempt <= wanted.attempt:
+            return found.path
+    log.error("no checkpoint is left: from the beginning", trial=folder.trial)
+    return None
+
+
+def _see_that_it_goes_on(
+    folder: TrialFolder, wanted: Checkpoint | None, restore: Path | None, held: str
+) -> None:
+    """See that a run from a result begins there or later; raises NotRestored.
+
+    The result's checkpoint need not be here for what goes on from a later one. What lies further
+    than it, when the run begins there, is of a run that came to nothing.
+    """
+    result = folder.checkpoints / held
+    found = wanted is not None and restore == folder.checkpoints / wanted.id.rpartition("@")[2]
+    if restore is None or not (found or checkpoints.is_as_far(restore, result)):
+        raise NotRestored(f"the checkpoint of its result cannot be used: {result}")
+    if restore == result:
+        checkpoints.drop_further(folder.checkpoints, result)
+
+
+def _spec(site: Site, folder: TrialFolder, assignment: Assignment, env: Mapping[str, str]) -> Frame:
+    """What the host is told."""
+    work = assignment.work
+    groups = site.cgroups.create(folder.cgroup)
+    return {
+        "trial": folder.trial,
+        "argv": list(work.program.argv),
+        "cwd": str(folder.work),
+        "env": env,
+        "signal": work.signal,
+        "seed": work.seed,
+        "checkpoints": str(folder.checkpoints),
+        "output": str(folder.output),
+        "output_limit_bytes": OUTPUT_LIMIT_BYTES,
+        "lease_grace_seconds": site.lease_grace(),
+        "orphan_seconds": ORPHAN_SECONDS,
+        "hung_seconds": assignment.hung_seconds,
+        "cgroup_work": str(groups.work) if groups else None,
+        "cgroup_host": str(groups.host) if groups else None,
+        "parameters": dict(work.parameters),
+        "lengths": [name for name, _ in work.parameters if is_length(name)],
+        "socket": str(folder.socket),
+    }
+
+
+async def start(site: Site, folder: TrialFolder, order: Spawn | Rebuild) -> tuple[HostLink, Ready]:
+    """Journal and start; the host waits for its request. Raises NotStarted, CodeError, OSError."""
+    await asyncio.to_thread(_begin, folder, order)
+    order = await _in_its_environment(site, order)
+    program = order.assignment.work.program
+    snapshot = await site.snapshot(program.code_sha256)
+    wanted, assignment = order.checkpoint, order.assignment
+    if wanted is not None and not checkpoints.was_refused(folder.checkpoints, wanted.id):
+        try:
+            await site.bring(wanted, assignment.sources, folder.checkpoints, assignment.identity)
+        except NotFetched as error:
+            raise NotGiven(str(error)) from None
+    ready = await asyncio.to_thread(prepare, site, folder, order, snapshot)
+    if isinstance(order, Rebuild) and ready.restore is None:
+        raise NotStarted("no checkpoint is left to rebuild it from")
+    try:
+        link = await host_link.start(
+            folder, program.python, ready.preload, ready.environment, site.shim, site.zygotes
+        )
+    except OSError:
+        for path in program.interpreter:
+            if reason := await asyncio.to_thread(reason_against, path):
+                raise Unmet(f"{path}: {reason}") from None
+        raise
+    devices = order.assignment.launch.devices if isinstance(order, Spawn) else ()
+    site.quotas.hold(folder.cgroup, devices, {link.host_pid})
+    return link, ready
+
+
+async def _in_its_environment(site: Site, order: Spawn | Rebuild) -> Spawn | Rebuild:
+    """The order with the interpreter that its program's own environment has here."""
+    work = order.assignment.work
+    try:
+        program = await _found(site, work.program)
+    except (NotMade, NoConda) as error:
+        raise Unmet(f"{work.program.environment_need}: {error}") from None
+    return replace(order, assignment=replace(order.assignment, work=replace(work, program=program)))
+
+
+async def _found(site: Site, program: Program) -> Program:
+    """Raises NotMade, NoConda."""
+    if program.conda:
+        prefix = await site.conda(program.conda)
+        # What its activation says; as in other environments, `python` is found on the PATH.
+        says = {"CONDA_PREFIX": str(prefix), "CONDA_DEFAULT_ENV": program.conda}
+        environment = tuple({**dict(program.environment), **says}.items())
+        python = str(prefix / "bin" / "python")
+        return replace(program, python=python, environment=environment, conda="")
+    if program.venv is not None:
+        python = await site.interpreter(program.venv)
+        # `python` of its command line is the environment's, too.
+        argv = tuple(python if word == program.python else word for word in program.argv)
+        return replace(program, argv=argv, python=python, requirements="")
+    return program
+
+
+def request(site: Site, link: HostLink, order: Spawn | Rebuild, ready: Ready) -> None:
+    """Have the host start the program, or put it where it was and hold it there."""
+    link.send("lease", expires_boottime=site.lease(), grace_seconds=site.lease_grace())
+    fields = {
+        "attempt": order.assignment.run.attempt,
+        "restore": str(ready.restore) if ready.restore else None,
+    }
+    match order:
+        case Spawn(assignment, _, limit):
+            link.send("start", **fields, limit_step=limit)
+            site.say(Begun(assignment.run))
+        case Rebuild(_, _, cores):
+            link.send("start", **fields, limit_step=None, cores=cores, hold=True)
+
+
+def _begin(folder: TrialFolder, order: Spawn | Rebuild) -> None:
+    if isinstance(order, Rebuild):
+        folder.settle()
+        folder.rebuilt = True
+    else:
+        _journal(folder, order.assignment)
+
+
+def _journal(folder: TrialFolder, assignment: Assignment) -> None:
+    for damaged in folder.set_aside():
+        log.error("the journal of a run cannot be read", kept=str(damaged))
+    last = folder.last()
+    attempt, identity = assignment.run.attempt, assignment.identity
+    if last and last.identity == identity and last.run.attempt >= attempt:
+        raise Superseded(last.run.attempt)
+    folder.begin(assignment)

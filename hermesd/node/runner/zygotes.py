@@ -1,0 +1,183 @@
+"""Interpreters with the framework imported, kept warm to fork hosts from.
+
+Rule: whether one fits a program's environment is its own to say. When none does, one is started
+in that environment. Whatever goes wrong with one, the answer is a cold start; what hangs in one
+study's environment delays no program of another interpreter, and none for long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
+
+import structlog
+
+from hermesd.node import frames
+from hermesd.node.clock import boottime
+from hermesd.node.machine.environment import OWNER, host_environment
+
+LIMIT = 4
+# To import a framework, from a slow disk too; to read a script and fork.
+IMPORT_SECONDS = 90.0
+FORK_SECONDS = 20.0
+END_SECONDS = 5.0
+# An interpreter of which one was not ready by then is not kept warm for so long.
+COLD_SECONDS = 900.0
+_POLL_SECONDS = 0.02
+
+log = structlog.get_logger()
+
+
+class _Kind(NamedTuple):
+    python: str
+    preload: str
+
+
+@dataclass(slots=True, eq=False)
+class _Zygote:
+    kind: _Kind
+    process: asyncio.subprocess.Process
+    socket: Path
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    asked: bool = False
+
+    async def ask(self, spec: Path) -> dict[str, Any]:
+        """Its answer to a request for a host: spawned, with its process id, refused if the
+        program must start cold, or unfit if it needs an interpreter of another environment."""
+        self.asked = True
+        self.writer.write(frames.encode({"kind": "spawn", "spec": str(spec)}))
+        async with asyncio.timeout(FORK_SECONDS):
+            answer = await frames.read(self.reader)
+        if answer is None:
+            raise ConnectionResetError("the zygote ended")
+        self.asked = False
+        return answer
+
+    async def close(self) -> None:
+        self.writer.close()
+        await _end(self.process)
+        self.socket.unlink(missing_ok=True)
+
+
+class Zygotes:
+    """The warm interpreters of a node; at most four, the one unused for longest goes first."""
+
+    def __init__(self, sockets: Path, shim: Path) -> None:
+        self._sockets = sockets
+        self._shim = shim
+        self._warm: list[_Zygote] = []  # the one used last at the end
+        self._count = itertools.count()
+        self._locks: WeakValueDictionary[_Kind, asyncio.Lock] = WeakValueDictionary()
+        self._cold_until: dict[_Kind, float] = {}
+
+    async def spawn(
+        self, python: str, preload: str, program: Mapping[str, str], spec: Path
+    ) -> int | None:
+        """Fork a host for `spec`; its process id, or None when it must be started cold."""
+        kind = _Kind(python, preload)
+        async with self._locks.setdefault(kind, asyncio.Lock()):
+            if boottime() < self._cold_until.get(kind, 0.0):
+                return None
+            try:
+                answer = await self._asked(kind, spec)
+                if answer is None:
+                    answer = await self._ask(await self._start(kind, program), spec)
+                if answer["kind"] == "spawned":
+                    return int(answer["pid"])
+                log.info("cold start", spec=str(spec), reason=answer.get("reason"))
+            except TimeoutError:
+                self._cold_until[kind] = boottime() + COLD_SECONDS
+                log.warning("no warm starts for now: it hangs", python=python, preload=preload)
+            except (OSError, frames.FrameError, KeyError, ValueError) as error:
+                log.warning("no warm start", python=python, preload=preload, error=str(error))
+            return None
+
+    async def _asked(self, kind: _Kind, spec: Path) -> dict[str, Any] | None:
+        """The answer of the first that fits the program; None if there is none."""
+        for zygote in [one for one in reversed(self._warm) if one.kind == kind]:
+            answer = await self._ask(zygote, spec)
+            if answer["kind"] != "unfit":
+                return answer
+        return None
+
+    async def _ask(self, zygote: _Zygote, spec: Path) -> dict[str, Any]:
+        try:
+            answer = await zygote.ask(spec)
+        except BaseException:
+            self._warm = [one for one in self._warm if one is not zygote]
+            await zygote.close()
+            raise
+        if answer["kind"] != "unfit":
+            self._warm = [*(one for one in self._warm if one is not zygote), zygote]
+        return answer
+
+    async def _start(self, kind: _Kind, program: Mapping[str, str]) -> _Zygote:
+        await self._make_room()
+        socket = self._sockets / f"zygote{next(self._count)}.sock"
+        socket.unlink(missing_ok=True)
+        # Its forks show this environment to the end: they are the node's, not one trial's.
+        ours = {**program, OWNER: str(self._shim.parent.absolute())}
+        process = await asyncio.create_subprocess_exec(
+            kind.python,
+            "-m",
+            "trainer_shim.host.zygote",
+            str(socket),
+            "--preload",
+            kind.preload,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            env=host_environment(ours, self._shim),
+            start_new_session=True,
+        )
+        try:
+            async with asyncio.timeout(IMPORT_SECONDS):
+                reader, writer = await _connected(socket, process)
+        except BaseException:
+            await _end(process)
+            socket.unlink(missing_ok=True)
+            raise
+        zygote = _Zygote(kind, process, socket, reader, writer)
+        self._warm.append(zygote)
+        return zygote
+
+    async def _make_room(self) -> None:
+        """End the one that was not used for longest, but none that is just being asked."""
+        while len(self._warm) >= LIMIT:
+            idle = next((one for one in self._warm if not one.asked), None)
+            if idle is None:
+                return
+            self._warm.remove(idle)
+            await idle.close()
+
+    async def close(self) -> None:
+        """End them all."""
+        while self._warm:
+            await self._warm.pop().close()
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End it, as far as can be: what waits for a disk does not end before that answers."""
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()  # what is stopped ends in no other way
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(END_SECONDS):
+            await process.wait()
+
+
+async def _connected(
+    socket: Path, process: asyncio.subprocess.Process
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection to a zygote, once it has imported what it shall and listens."""
+    while process.returncode is None:
+        try:
+            return await asyncio.open_unix_connection(socket)
+        except (FileNotFoundError, ConnectionRefusedError):
+            await asyncio.sleep(_POLL_SECONDS)
+    raise ConnectionRefusedError(f"the zygote ended with {process.returncode}")

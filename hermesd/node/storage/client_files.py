@@ -1,0 +1,192 @@
+"""Files of a trial that a client asked the head for: its output, followed; a checkpoint's files.
+
+Rule: at most 256 KiB a message; reading is left to threads, so that a slow disk delays nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import structlog
+
+from hermesd.core.model import TrialId
+from hermesd.node.outbox import Outbox
+from hermesd.node.storage.checkpoints import MARKS
+from hermesd.node.storage.trial_folder import BadTrial, TrialFolder
+from hermesd.pb.hermes.v1 import node_pb2 as pb
+
+CHUNK_BYTES = 256 * 1024
+_POLL_SECONDS = 0.2
+
+
+async def chunks(
+    request: pb.SendFile, folder: TrialFolder, ended: Callable[[], bool]
+) -> AsyncIterator[pb.FileChunk]:
+    """What was asked for, piece by piece; the last piece says so, or why there is none.
+
+    A log is followed until `ended` says that the trial has no process any more.
+    """
+    ticket = request.ticket
+    try:
+        if request.WhichOneof("what") == "checkpoint":
+            async for chunk in _checkpoint(folder, request.checkpoint):
+                chunk.ticket = ticket
+                yield chunk
+        else:
+            if not folder.path.is_dir():
+                raise FileNotFoundError(2, "its node has no files of it", folder.trial)
+            async for offset, data in _log(folder.output, request.log, ended):
+                yield pb.FileChunk(ticket=ticket, name=folder.output.name, offset=offset, data=data)
+    except OSError as error:
+        why = _sayable(f"{error.filename}: {error.strerror}")
+        yield pb.FileChunk(ticket=ticket, last=True, error=why)
+        return
+    yield pb.FileChunk(ticket=ticket, last=True)
+
+
+def checkpoint(folder: TrialFolder, wanted: str) -> Path:
+    """The directory of a checkpoint. Raises FileNotFoundError."""
+    directory = wanted.rpartition("@")[2]
+    root = folder.checkpoints / directory
+    if not directory or "/" in directory or directory.startswith(".") or not root.is_dir():
+        raise FileNotFoundError(2, "no such checkpoint", wanted)
+    return root
+
+
+def within(root: Path, name: str) -> Path:
+    """The file of this name below `root`. Raises FileNotFoundError for any other."""
+    path = root / name
+    if not path.resolve().is_relative_to(root.resolve()) or not path.is_file():
+        raise FileNotFoundError(2, "no such file", name)
+    return path
+
+
+async def _checkpoint(folder: TrialFolder, wanted: str) -> AsyncIterator[pb.FileChunk]:
+    root = checkpoint(folder, wanted)
+    marks = [root / mark for mark in MARKS]
+    files = (p for p in root.rglob("*") if p.is_file() and not p.is_symlink() and p not in marks)
+    for path in sorted(files):
+        offset = 0
+        while True:
+            data = await asyncio.to_thread(_read, path, offset)
+            if data or not offset:
+                name = _sayable(str(path.relative_to(root)))
+                yield pb.FileChunk(name=name, offset=offset, data=data)
+            offset += len(data)
+            if len(data) < CHUNK_BYTES:
+                break
+
+
+async def _log(
+    path: Path, wanted: pb.LogRange, ended: Callable[[], bool]
+) -> AsyncIterator[tuple[int, bytes]]:
+    """The output from an offset on. The file and its predecessor, if any, count as one."""
+    before = path.with_name(path.name + ".1")
+    old, new = _size(before), _size(path)
+    start = wanted.offset if wanted.offset >= 0 else max(0, old + new + wanted.offset)
+    position = min(start, old + new)
+    if position < old:
+        async for data in rest(before, position):
+            yield position, data
+            position += len(data)
+    inode, at = _inode(path), max(0, position - old)
+    while True:
+        over = ended()
+        async for data in rest(path if _inode(path) == inode else before, at):
+            yield position, data
+            position, at = position + len(data), at + len(data)
+        if _inode(path) != inode:
+            inode, at = _inode(path), 0
+        elif over or not wanted.follow:
+            return
+        else:
+            await asyncio.sleep(_POLL_SECONDS)
+
+
+async def rest(path: Path, offset: int) -> AsyncIterator[bytes]:
+    """What is in the file from there on, piece by piece."""
+    while data := await asyncio.to_thread(_read, path, offset):
+        yield data
+        offset += len(data)
+
+
+def _read(path: Path, offset: int) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            file.seek(offset)
+            return file.read(CHUNK_BYTES)
+    except FileNotFoundError:
+        return b""  # nothing was printed yet
+
+
+def _sayable(name: str) -> str:
+    """A file's name may hold bytes that are no text, and no message carries them."""
+    return name.encode(errors="backslashreplace").decode()
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _inode(path: Path) -> int:
+    try:
+        return os.stat(path).st_ino
+    except FileNotFoundError:
+        return 0
+
+
+# --- What the head asks for on a client's behalf: files of trials, sent while their stream lasts.
+
+log = structlog.get_logger()
+
+
+class Errands:
+    """Files on their way, by ticket. `ended` says whether a trial has no process here."""
+
+    def __init__(
+        self,
+        tasks: asyncio.TaskGroup,
+        outbox: Outbox,
+        folder: Callable[[TrialId], TrialFolder],
+        ended: Callable[[TrialId], bool],
+    ) -> None:
+        self._tasks = tasks
+        self._outbox = outbox
+        self._folder = folder
+        self._ended = ended
+        self._sending: dict[int, asyncio.Task[None]] = {}
+
+    def take(self, request: pb.SendFile) -> None:
+        """Begin to send what is asked for, or end what is being sent."""
+        if request.cancel:
+            if task := self._sending.get(request.ticket):
+                task.cancel()
+            return
+        task = self._tasks.create_task(self._send(request))
+        self._sending[request.ticket] = task
+        task.add_done_callback(lambda _: self._sending.pop(request.ticket, None))
+
+    def drop(self) -> None:
+        """The stream is over, and nobody knows its tickets any more."""
+        for task in self._sending.values():
+            task.cancel()
+
+    async def _send(self, request: pb.SendFile) -> None:
+        try:
+            folder = self._folder(request.trial)
+        except BadTrial as error:
+            await self._offer(pb.FileChunk(ticket=request.ticket, last=True, error=str(error)))
+            return
+        try:
+            async for chunk in chunks(request, folder, lambda: self._ended(request.trial)):
+                await self._offer(chunk)
+        except Exception as error:  # it costs whoever asked, and nobody else
+            log.error("not sent", trial=request.trial, exc_info=error)
+            why = "the node could not read it; its log says why"
+            await self._offer(pb.FileChunk(ticket=request.ticket, last=True, error=why))
+
+    async def _offer(self, chunk: pb.FileChunk) -> None:
+        await self._outbox.offer(pb.AttachRequest(file_chunk=chunk))

@@ -1,0 +1,167 @@
+"""Code snapshots: fetched once by content, unpacked safely, copied for each trial.
+
+Rule: nothing from an archive lands outside its directory (tarfile's `data` filter), no more of it
+than a client packs, and what was unpacked is complete or not there. Each trial works in its own
+copy; entries that the study names as data are links to the originals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import re
+import shutil
+import tarfile
+import tempfile
+from collections.abc import AsyncIterator, Iterable, Iterator
+from pathlib import Path
+from typing import IO
+
+from hermesd.core.trial import CODE
+from hermesd.node import deep_trees
+from hermesd.node.reasons import Foreseen
+
+# What the packer of a client allows, in bytes and in files.
+SIZE_BYTES_MAX = 256 << 20
+FILES_MAX = 20_000
+# Directories within each other: copying calls itself for each, and has an end there.
+DEPTH_MAX = 200
+# What an archive holds beside: headers and padding of each entry, and its end.
+_ENTRY_BYTES = 4096
+ARCHIVE_BYTES_MAX = SIZE_BYTES_MAX + (FILES_MAX + 1) * _ENTRY_BYTES
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+# What the text of a program must hold for it to be worth a warm interpreter with the framework.
+_FRAMEWORKS = {
+    "keras": re.compile(rb"\bkeras\b"),
+    "tensorflow": re.compile(rb"\btensorflow\b"),
+    # Its frameworks' names are words of English, too.
+    "torch": re.compile(
+        rb"\b(?:torch|(?:import|from) (?:lightning|pytorch_lightning|transformers))\b"
+    ),
+}
+_SCAN_LIMIT_BYTES = 4 << 20
+
+
+class CodeError(Foreseen):
+    """A snapshot that cannot be used; says why."""
+
+
+class BadCode(CodeError):
+    """One that cannot be used on any machine."""
+
+    kind = CODE
+
+
+def is_snapshot(path: Path) -> bool:
+    """Whether it is one that was unpacked, and not one that is being unpacked."""
+    return _SHA256.fullmatch(path.name) is not None
+
+
+async def fetch(sha256: str, parts: AsyncIterator[bytes], folder: Path) -> Path:
+    """The unpacked snapshot `sha256` in `folder`; `parts` are asked for only if it is missing.
+
+    Raises CodeError when the content is not what the name says or does not unpack.
+    """
+    if not _SHA256.fullmatch(sha256):
+        raise CodeError(f"code_sha256: {sha256!r}, expected 64 hexadecimal digits")
+    target = folder / sha256
+    if target.is_dir():
+        return target
+    folder.mkdir(parents=True, exist_ok=True)
+    digest, size = hashlib.sha256(), 0
+    with tempfile.TemporaryFile(dir=folder) as file:
+        async for part in parts:
+            size += len(part)
+            if size > ARCHIVE_BYTES_MAX:
+                raise CodeError(
+                    f"code snapshot {sha256}: more than {ARCHIVE_BYTES_MAX} bytes, expected at most"
+                    f" {FILES_MAX} files of {SIZE_BYTES_MAX} bytes together"
+                )
+            digest.update(part)
+            file.write(part)
+        if digest.hexdigest() != sha256:
+            raise CodeError(f"code snapshot {sha256}: what came is {digest.hexdigest()}")
+        file.seek(0)
+        partial = Path(tempfile.mkdtemp(prefix=deep_trees.PARTIAL, dir=folder))
+        try:
+            await asyncio.to_thread(_unpack, file, partial, sha256)
+            os.chmod(partial, 0o755)
+            os.rename(partial, target)
+        except OSError:
+            if not target.is_dir():  # else another trial of the study was faster
+                raise
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    return target
+
+
+def _unpack(file: IO[bytes], target: Path, sha256: str) -> None:
+    try:
+        # As it is packed, without compression: what comes out is no larger than what went in.
+        with tarfile.open(fileobj=file, mode="r:") as archive:
+            archive.extractall(target, members=_bounded(archive), filter="data")
+    except (tarfile.TarError, EOFError, OverflowError, ValueError) as error:
+        raise BadCode(f"code snapshot {sha256}: {error}") from None
+
+
+def _bounded(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """The members, as long as they are no more than a client packs."""
+    size = 0
+    for count, member in enumerate(archive, 1):
+        size += max(0, member.size)
+        if (depth := member.name.count("/")) > DEPTH_MAX:
+            where = f"{member.name[:40]}..."
+            raise tarfile.TarError(
+                f"{where!r} lies {depth} directories deep, expected at most {DEPTH_MAX}"
+            )
+        if count > FILES_MAX:
+            raise tarfile.TarError(f"more than {FILES_MAX} files")
+        if size > SIZE_BYTES_MAX:
+            raise tarfile.TarError(
+                f"{size} bytes with {member.name!r}, expected at most {SIZE_BYTES_MAX}"
+            )
+        yield member
+
+
+def working_copy(snapshot: Path | None, target: Path, origin: str, data: Iterable[str]) -> None:
+    """A writable copy of a snapshot (None: of nothing) at `target`, made beside it and renamed.
+
+    `data` are paths relative to `origin`, the directory that the snapshot was taken of, or
+    absolute; they become links. Raises CodeError when one of them is not there.
+    """
+    partial = target.with_name(target.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    if snapshot is None:
+        partial.mkdir(parents=True)
+    else:
+        shutil.copytree(snapshot, partial, symlinks=True)
+    for entry in data:
+        source = Path(origin, entry)
+        if not source.exists():
+            raise CodeError(f"data: {entry!r}: {source} is not on this machine")
+        if os.path.isabs(entry):
+            continue
+        link = Path(os.path.normpath(partial / entry))
+        if partial not in link.parents:
+            continue  # it lies beside the working directory: the program is told its own way
+        link.parent.mkdir(parents=True, exist_ok=True)
+        if not link.is_symlink() and not link.exists():
+            link.symlink_to(source)
+    deep_trees.remove(target)
+    os.rename(partial, target)
+
+
+def framework_of(folder: Path) -> str | None:
+    """The framework whose name the Python files of a program mention, `keras` first."""
+    text = b""
+    for path in sorted(
+        entry.path for entry in deep_trees.walk(folder) if entry.name.endswith(".py")
+    ):
+        if len(text) > _SCAN_LIMIT_BYTES:
+            break
+        if os.path.isfile(path):
+            with open(path, "rb") as file:
+                text += file.read(_SCAN_LIMIT_BYTES)
+    return next((name for name, word in _FRAMEWORKS.items() if word.search(text)), None)

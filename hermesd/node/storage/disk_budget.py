@@ -1,0 +1,131 @@
+"""The node's disk: code snapshots, and what is taken away when the budget is used up.
+
+Rule: what goes can be had again: snapshots and virtual environments that no trial here needs, then
+the working copies of completed trials. Checkpoints, output and what a suspended trial works in
+stay; if that is too much, nothing new is started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import grpc
+import structlog
+
+from hermesd.node import deep_trees
+from hermesd.node.clock import boottime
+from hermesd.node.machine import venvs
+from hermesd.node.storage import code
+from hermesd.node.storage.trial_folder import Unreadable, folders
+
+# Adding up what everything takes costs a walk over all files.
+_LOOK_SECONDS = 30.0
+_FETCH_AGAIN_SECONDS = 1.0
+# With these the head may be had again.
+_AWAY = frozenset(
+    {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL, grpc.StatusCode.CANCELLED}
+)
+
+log = structlog.get_logger()
+
+
+class Shelf:
+    """Code snapshots by content under `root`/code, within a budget for all of `root`."""
+
+    def __init__(
+        self,
+        root: Path,
+        sockets: Path,
+        budget_bytes: int,
+        fetch: Callable[[str], AsyncIterator[bytes]],
+    ) -> None:
+        self.code = root / "code"
+        self.trials = root / "trials"
+        self._root = root
+        self._sockets = sockets
+        self._budget = budget_bytes
+        self._fetch = fetch
+        self._fetching: dict[str, asyncio.Lock] = {}
+        self._looked = 0.0
+        for left in self.code.glob(f"{deep_trees.PARTIAL}*"):
+            deep_trees.remove(left)
+
+    async def snapshot(self, sha256: str) -> Path | None:
+        """The unpacked snapshot of this name, None for the empty name; fetched from the head,
+        however long it is away. Raises CodeError."""
+        await self.room()
+        if not sha256:
+            return None
+        while True:
+            try:
+                async with self._fetching.setdefault(sha256, asyncio.Lock()):
+                    return await code.fetch(sha256, self._fetch(sha256), self.code)
+            except grpc.aio.AioRpcError as error:
+                if error.code() not in _AWAY:
+                    raise code.CodeError(f"code snapshot {sha256}: {error.details()}") from None
+            await asyncio.sleep(_FETCH_AGAIN_SECONDS)
+
+    async def room(self) -> None:
+        """See that the budget is kept, as far as files can be had again. Raises CodeError."""
+        if boottime() - self._looked >= _LOOK_SECONDS:
+            await asyncio.to_thread(self._make_room)
+            self._looked = boottime()
+
+    def _make_room(self) -> None:
+        used = _size(self._root)
+        for path in self._dispensable() if used > self._budget else ():
+            used -= _size(path)
+            log.info("removed to make room", path=str(path))
+            _remove(path)
+            if used <= self._budget:
+                return
+        if used > self._budget:
+            raise code.CodeError(
+                f"disk_budget_bytes = {self._budget}: {used} bytes are in use under {self._root};"
+                " remove finished studies or raise the budget"
+            )
+
+    def _dispensable(self) -> list[Path]:
+        needed, finished = set(), []
+        for folder in folders(self.trials, self._sockets):
+            try:
+                last, open_run = folder.last(), folder.journalled()
+            except Unreadable:
+                continue
+            outcome = folder.outcome(last.run.attempt) if last else None
+            if outcome is not None and outcome["kind"] == "completed" and not open_run:
+                finished.append(folder.work)
+            elif last is not None:
+                needed.add(last.work.program.code_sha256)
+                if (venv := last.work.program.venv) is not None:
+                    needed.add(venv.name)
+        made = [*_whole(self.code, is_whole=code.is_snapshot)]
+        made += _whole(self._root / "venvs", is_whole=venvs.is_whole)
+        return [path for path in made if path.name not in needed] + finished
+
+
+def _whole(folder: Path, is_whole: Callable[[Path], bool]) -> Iterator[Path]:
+    """What lies there, but for what is just being made: half of it would be taken for the whole."""
+    if folder.is_dir():
+        yield from (path for path in sorted(folder.iterdir()) if is_whole(path))
+
+
+def _remove(path: Path) -> None:
+    """Under another name, as what is left of it if we are killed is not what the name says."""
+    aside = path.with_name(f"{deep_trees.PARTIAL}{path.name}")
+    deep_trees.remove(aside)
+    with contextlib.suppress(OSError):
+        path.rename(aside)
+    deep_trees.remove(aside)
+
+
+def _size(path: Path) -> int:
+    """Bytes that the files below take on disk."""
+    total = 0
+    for entry in deep_trees.walk(path):
+        with contextlib.suppress(OSError):  # it went meanwhile, or nobody can tell
+            total += entry.stat(follow_symlinks=False).st_blocks * 512
+    return total

@@ -1,0 +1,145 @@
+"""Checkpoints for other nodes: a port of this node's own, that takes the head's tickets alone.
+
+Rule: at most two files at a time, in pieces of a quarter of a MiB; the head is not in between. What
+is not there any more, or not as it was, is looked into at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import structlog
+
+from hermesd.config.schema import NodeConfig
+from hermesd.core.model import CheckpointId, TrialId
+from hermesd.node.storage import checkpoints, client_files
+from hermesd.node.storage.shared_directory import Shared
+from hermesd.node.storage.trial_folder import BadTrial, TrialFolder
+from hermesd.pb.hermes.v1 import transfer_pb2 as pb
+from hermesd.pb.hermes.v1 import transfer_pb2_grpc
+from hermesd.security import ticket
+
+AT_ONCE = 2
+# For a piece to be taken: who asks for a file and does not read it must not keep its turn either.
+PATIENCE_SECONDS = 120.0
+# Each side asks now and then whether anybody is still there: who is gone in the middle of a file
+# must not keep its turn.
+_OPTIONS = [
+    ("grpc.so_reuseport", 0),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+    ("grpc.http2.max_ping_strikes", 0),
+]
+
+log = structlog.get_logger()
+
+
+class Giving(transfer_pb2_grpc.TransferServiceServicer):
+    """The servicer and its server; `address` is where it serves, once started. Who `doubt`s a
+    checkpoint of this node has it looked at."""
+
+    def __init__(
+        self,
+        folder: Callable[[TrialId], TrialFolder],
+        doubt: Callable[[TrialId, CheckpointId], Awaitable[None]],
+        shared: Shared | None = None,
+    ) -> None:
+        self.key = ticket.new_key()
+        self.address = ""
+        self._folder = folder
+        self._shared = shared
+        self._doubt = doubt
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._server: grpc.aio.Server | None = None
+
+    async def start(self, config: NodeConfig) -> None:
+        """Serve where the settings say. Raises RuntimeError if that address is taken."""
+        self._server = server = grpc.aio.server(options=_OPTIONS)
+        transfer_pb2_grpc.add_TransferServiceServicer_to_server(self, server)
+        membership = config.membership
+        if membership is None:
+            if config.transfer:
+                log.warning(
+                    "transfer has no effect before this node has joined its head",
+                    transfer=config.transfer,
+                    expected="`hermesd node join` first; until then a socket for this machine",
+                )
+            path = config.runtime_path / "transfer.sock"
+            path.unlink(missing_ok=True)
+            self.address = f"unix:{path}"
+            server.add_insecure_port(self.address)
+        else:
+            host, _, port = (config.transfer or f"{_own_address(config.head)}:0").rpartition(":")
+            credentials = membership.server_credentials()
+            bound = server.add_secure_port(f"{host}:{port}", credentials)
+            self.address = f"{host}:{bound}"
+        await server.start()
+
+    async def stop(self) -> None:
+        """Serve no more."""
+        if self._server is not None:
+            await self._server.stop(None)
+
+    async def Fetch(  # type: ignore[override]  # a handler may write instead of yielding
+        self, request: pb.FetchRequest, context: Any
+    ) -> None:
+        if not ticket.is_good(request.ticket, self.key, request.trial, request.checkpoint):
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "not a ticket for this")
+        try:
+            file = await asyncio.to_thread(self._lent, request)
+            async with self._turns:
+                async for data in client_files.rest(file, request.offset):
+                    async with asyncio.timeout(PATIENCE_SECONDS):
+                        await context.write(pb.FetchResponse(data=data))
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "nobody reads what was asked")
+        except (OSError, BadTrial) as error:
+            await self._doubt(request.trial, request.checkpoint)
+            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+
+    async def Doubt(self, request: pb.DoubtRequest, context: Any) -> pb.DoubtResponse:
+        if not ticket.is_good(request.ticket, self.key, request.trial, request.checkpoint):
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "not a ticket for this")
+        async with self._turns:
+            await self._doubt(request.trial, request.checkpoint)
+        return pb.DoubtResponse()
+
+    def _lent(self, request: pb.FetchRequest) -> Path:
+        """The file that is asked for, of a checkpoint that stays for now. Blocks, for as long as a
+        server of shared files likes. Raises BadTrial, FileNotFoundError."""
+        directory = self._directory(request)
+        file = client_files.within(directory, request.file)
+        with contextlib.suppress(OSError):  # a full disk gives what it has all the same
+            checkpoints.lend(directory)
+        return file
+
+    def _directory(self, request: pb.FetchRequest) -> Path:
+        """Here, or in the directory that is shared. Raises BadTrial, FileNotFoundError."""
+        folder = self._folder(request.trial)
+        try:
+            return client_files.checkpoint(folder, request.checkpoint)
+        except FileNotFoundError:
+            if self._shared is None:
+                raise
+            return self._shared.where(request.trial, request.identity, request.checkpoint)
+
+
+def _own_address(head: str) -> str:
+    """This machine's address on the way to the head: the one by which its like reach it, too."""
+    host, _, port = head.rpartition(":")
+    family, kind, _, _, address = socket.getaddrinfo(
+        host.strip("[]"), int(port), type=socket.SOCK_DGRAM
+    )[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(address)  # of a datagram socket: nothing is sent
+        own = str(probe.getsockname()[0])
+    return f"[{own}]" if ":" in own else own

@@ -1,0 +1,186 @@
+"""Copies of checkpoints that the head wants for the day when a node is lost: those of other nodes
+here, and this node's own in the directory that it shares.
+
+Rule: one at a time, beside which a launch has a turn; whatever comes of it is told to the head, and
+costs no trial anything. What the head does not want of a trial that is not here is removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Protocol
+
+import structlog
+
+from hermesd.core.bounds import directory_of
+from hermesd.core.events import Copied, CopyEvent, Dropped, NotCopied, Spoilt
+from hermesd.core.model import Checkpoint, CheckpointId, NodeId, TrialId
+from hermesd.core.node.actions import Bring, Clear
+from hermesd.core.node.messages import Fetch
+from hermesd.node.reasons import words_of
+from hermesd.node.storage import checkpoints, client_files
+from hermesd.node.storage.checkpoints import Damaged
+from hermesd.node.storage.code import CodeError
+from hermesd.node.storage.disk_budget import Shelf
+from hermesd.node.storage.fetching import Fetching, NotFetched
+from hermesd.node.storage.shared_directory import Shared, SharedAway
+from hermesd.node.storage.trial_folder import BadTrial, TrialFolder
+
+log = structlog.get_logger()
+
+
+def _names(order: Fetch) -> list[str]:
+    """What lies below a trial's folder of what is to be copied, and of what is to be kept."""
+    return [each.rpartition("@")[2] for each in (order.checkpoint.id, *order.keep)]
+
+
+class _Tell(Protocol):
+    def __call__(self, event: CopyEvent, *, identity: str) -> None: ...
+
+
+class Replicas:
+    """The copies under way. `absent` says whether the machine knows of no run of a trial."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        tasks: asyncio.TaskGroup,
+        fetching: Fetching,
+        shelf: Shelf,
+        folder: Callable[[TrialId], TrialFolder],
+        absent: Callable[[TrialId], bool],
+        tell: _Tell,
+        shared: Shared | None,
+    ) -> None:
+        self._node = node
+        self._tasks = tasks
+        self._fetching = fetching
+        self._shelf = shelf
+        self._folder = folder
+        self._absent = absent
+        self._tell = tell
+        self._shared = shared
+        self._turn = asyncio.Semaphore(1)
+        self._under_way: dict[TrialId, set[asyncio.Task[None]]] = {}
+
+    def carry_out(self, action: Bring | Clear) -> None:
+        """Begin with an action of the machine."""
+        match action:
+            case Bring(order):
+                self._begin(order.checkpoint.trial, self._copy(order))
+            case Clear(trial, identity):
+                self._begin(trial, self._clear(trial, identity))
+
+    def give_up(self, trial: TrialId) -> None:
+        """Nothing of the trial is wanted here any more."""
+        for task in self._under_way.get(trial, ()):
+            task.cancel()
+
+    async def doubt(self, trial: TrialId, name: CheckpointId) -> None:
+        """Another node did not get this checkpoint from here: see whether it is still what it was,
+        and tell the head if it is not."""
+        try:
+            folder = self._folder(trial)
+        except BadTrial:
+            return
+        async with self._fetching.lock(folder.checkpoints):
+            try:
+                await asyncio.to_thread(checkpoints.verified, client_files.checkpoint(folder, name))
+            except (checkpoints.Damaged, OSError) as error:
+                reason = str(error) if isinstance(error, checkpoints.Damaged) else words_of(error)
+            else:
+                return
+            instead = await asyncio.to_thread(self._without, folder, name)
+        log.error("checkpoint set aside", checkpoint=name, reason=reason)
+        event = Spoilt(self._node, trial, name, reason, instead)
+        self._tell(event, identity=folder.identity)
+
+    def _without(self, folder: TrialFolder, name: CheckpointId) -> Checkpoint | None:
+        """Set a checkpoint aside; the furthest of the trial that is left."""
+        checkpoints.set_aside(folder.checkpoints / name.rpartition("@")[2])
+        found = next(checkpoints.newest(folder.checkpoints), None)
+        if found is None:
+            return None
+        there = f"{folder.trial}@{found.path.name}"
+        return Checkpoint(
+            there,
+            folder.trial,
+            found.attempt,
+            found.step,
+            found.sha256,
+            found.size_bytes,
+            (self._node,),
+        )
+
+    def _begin(self, trial: TrialId, deed: Coroutine[None, None, None]) -> None:
+        task = self._tasks.create_task(deed)
+        under_way = self._under_way.setdefault(trial, set())
+        under_way.add(task)
+
+        def over(_: asyncio.Task[None]) -> None:
+            under_way.discard(task)
+            if not under_way:
+                self._under_way.pop(trial, None)
+
+        task.add_done_callback(over)
+
+    async def _copy(self, order: Fetch) -> None:
+        trial, name = order.checkpoint.trial, order.checkpoint.id
+        event: CopyEvent = Copied(order.node, trial, name)
+        try:
+            async with self._turn:
+                await (self._bring(order) if order.sources else self._share(order))
+        except NotFetched as error:
+            event = NotCopied(order.node, trial, name, str(error), error.way)
+        except Damaged as error:
+            event = NotCopied(order.node, trial, name, str(error), way=False)
+        except Exception as error:  # whatever another node sends costs no more than the copy
+            foreseen = isinstance(error, BadTrial | CodeError | OSError)
+            log.error("copy given up", checkpoint=name, exc_info=None if foreseen else error)
+            event = NotCopied(order.node, trial, name, words_of(error), way=True)
+        if isinstance(event, NotCopied):
+            log.warning("not copied", checkpoint=name, reason=event.reason)
+        self._tell(event, identity=order.identity)
+
+    async def _bring(self, order: Fetch) -> None:
+        """Raises NotFetched, BadTrial, CodeError, OSError."""
+        await self._shelf.room()
+        folder = self._folder(order.checkpoint.trial)
+        async with self._fetching.lock(folder.checkpoints):
+            await asyncio.to_thread(folder.belong_to, order.identity)
+            if not await self._fetching.fetch(
+                order.checkpoint, order.sources, folder.checkpoints, order.identity
+            ):
+                raise NotFetched(f"{order.checkpoint.id}: nobody can be asked for it", way=True)
+            await self._retain(folder, _names(order))
+
+    async def _share(self, order: Fetch) -> None:
+        """Raises NotFetched, BadTrial, Damaged, OSError."""
+        folder, names = self._folder(order.checkpoint.trial), _names(order)
+        if self._shared is None or not order.identity or folder.identity != order.identity:
+            raise NotFetched(f"{order.checkpoint.id} is not to be shared by this node", way=True)
+        trial, path = folder.trial, folder.checkpoints / names[0]
+        if directory_of(order.checkpoint.id) is None or not path.is_dir():
+            raise NotFetched(f"{path} is here no more", way=False)
+        checkpoints.lend(path)
+        try:
+            await asyncio.to_thread(self._shared.put, path, trial, order.identity, names)
+        except SharedAway as error:
+            raise NotFetched(str(error), way=True) from None
+
+    async def _clear(self, trial: TrialId, identity: str) -> None:
+        try:
+            folder = self._folder(trial)
+        except BadTrial:
+            return
+        async with self._fetching.lock(folder.checkpoints):
+            if folder.identity == identity:
+                await self._retain(folder, ())
+        if self._absent(trial):
+            self._tell(Dropped(self._node, trial), identity=identity)
+
+    async def _retain(self, folder: TrialFolder, names: Sequence[str]) -> None:
+        """Remove what nothing refers to, unless a run came meanwhile, which would know better."""
+        if self._absent(folder.trial):
+            await asyncio.to_thread(checkpoints.retain, folder.checkpoints, names)

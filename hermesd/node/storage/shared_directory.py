@@ -1,0 +1,141 @@
+"""Copies of checkpoints on a directory that several nodes see, in place of copies on each other.
+
+Rule: a copy is there when all of it is: written beside, verified, renamed. The directory says by a
+file in it which one it is, and is used only while that can be read: where another disk was mounted,
+or none, there is nothing to find and nothing to write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+from collections.abc import Collection
+from pathlib import Path
+
+from hermesd.core.model import Checkpoint, TrialId
+from hermesd.node.storage import checkpoints
+from hermesd.node.storage.checkpoints import Damaged
+
+MARK = "hermes-shared"
+
+
+class SharedAway(Exception):
+    """The shared directory cannot be used now; says why."""
+
+
+class Shared:
+    """The directory at `root`; `name` tells it from all others. Everything here blocks."""
+
+    def __init__(self, root: Path, node: str) -> None:
+        """Raises SharedAway."""
+        self._root = root
+        self._node = node
+        try:
+            self.name = _marked(root)
+        except OSError as error:
+            raise SharedAway(_words(root, error)) from None
+        self.fact = f"copies of checkpoints lie in {root}, for all nodes that have it as shared_dir"
+
+    def see(self) -> None:
+        """See that the directory is there. Raises SharedAway."""
+        try:
+            found = (self._root / MARK).read_text()
+        except OSError as error:
+            raise SharedAway(_words(self._root, error)) from None
+        if found != self.name:
+            raise SharedAway(f"shared_dir = {self._root} is another directory than it was")
+
+    def put(self, path: Path, trial: TrialId, identity: str, keep: Collection[str]) -> None:
+        """Have a copy of the checkpoint at `path` there, and of the trial's others only those that
+        are named. Raises SharedAway, Damaged, OSError."""
+        self.see()
+        folder = self._folder(trial, identity)
+        if not _is_whole(folder / path.name):
+            partial = folder / f"{path.name}.{self._node}.partial"
+            shutil.rmtree(partial, ignore_errors=True)
+            folder.mkdir(parents=True, exist_ok=True)
+            _copied(path, partial)
+            checkpoints.verified(partial)
+            with contextlib.suppress(FileExistsError):
+                os.rename(partial, folder / path.name)
+        checkpoints.retain(folder, {*keep, path.name})
+
+    def take(self, checkpoint: Checkpoint, identity: str, folder: Path) -> bool:
+        """Bring the checkpoint below `folder`; False if it is not there. Raises SharedAway,
+        OSError."""
+        self.see()
+        name = checkpoint.id.rpartition("@")[2]
+        path = self._folder(checkpoint.trial, identity) / name
+        if not identity or not _is_whole(path):
+            return False
+        partial = folder / f"{name}.shared.partial"
+        shutil.rmtree(partial, ignore_errors=True)
+        try:
+            _copied(path, partial)
+            found = checkpoints.verified(partial)
+        except Damaged as error:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise SharedAway(str(error)) from None
+        if checkpoint.sha256 and found.sha256 != checkpoint.sha256:
+            shutil.rmtree(partial)
+            raise SharedAway(f"{path} is {found.sha256}, the head knows {checkpoint.sha256}")
+        os.rename(partial, folder / name)
+        return True
+
+    def where(self, trial: TrialId, identity: str, checkpoint: str) -> Path:
+        """The directory of a checkpoint. Raises FileNotFoundError."""
+        path = self._folder(trial, identity) / checkpoint.rpartition("@")[2]
+        if not identity.isalnum() or not _is_whole(path):
+            raise FileNotFoundError(2, "no such checkpoint", checkpoint)
+        return path
+
+    def forget(self, trial: TrialId, identity: str) -> None:
+        """Remove everything of the trial of this study, if the directory is there."""
+        if identity:
+            folder = self._folder(trial, identity)
+            shutil.rmtree(folder, ignore_errors=True)
+            for empty in (folder.parent, folder.parent.parent):
+                with contextlib.suppress(OSError):
+                    empty.rmdir()
+
+    def _folder(self, trial: TrialId, identity: str) -> Path:
+        return self._root / identity / trial
+
+
+def _is_whole(path: Path) -> bool:
+    return (path / checkpoints.MANIFEST).exists()
+
+
+def _marked(root: Path) -> str:
+    """The name in the directory's mark, which is made by whoever comes first."""
+    mark = root / MARK
+    if not mark.exists():
+        own = root / f".{MARK}.{secrets.token_hex(8)}"
+        own.write_text(secrets.token_hex(16))
+        try:
+            os.link(own, mark)
+        except FileExistsError:
+            pass  # another node was first
+        finally:
+            own.unlink()
+    if not os.access(root, os.W_OK | os.X_OK):
+        raise PermissionError(13, "it may not be written", str(root))
+    return mark.read_text()
+
+
+def _copied(source: Path, target: Path) -> None:
+    """All files, each on the disk when this returns."""
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns(checkpoints.LENT))
+    for folder, _, names in os.walk(target):
+        for name in (".", *names):
+            descriptor = os.open(os.path.join(folder, name), os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+
+def _words(root: Path, error: OSError) -> str:
+    return f"shared_dir = {root}: {error.strerror}"

@@ -1,0 +1,90 @@
+"""Tiresias (NSDI 2019): who has been served least goes first, in steps, so that few are preempted.
+
+Service is counted in two dimensions, devices x seconds; a trial has one device, so it is its
+seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import ClassVar
+
+from hermesd.core.model import Quantum
+from hermesd.core.policy import Facts, Score, require
+from hermesd.core.trial import Trial
+from hermesd.policy.curve import attained_seconds
+
+# A turn that ends at a threshold is no shorter than this, however near the threshold is.
+LEAST_TURN_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tiresias:
+    """Queues by attained service, first in, first out inside a queue; the first queue goes first.
+
+    A trial is in the queue after each of the `thresholds` that its service has reached. A turn
+    ends where the trial leaves its queue, and after `quantum_seconds` at the latest.
+
+    With `durations`, the seconds that trials like these are known to need in all, the Gittins
+    index of the attained service orders them instead: the chance to end within a further service,
+    per second of it, at its best.
+    """
+
+    name: ClassVar[str] = "tiresias"
+    thresholds: tuple[float, ...] = (30.0, 120.0, 480.0)
+    durations: tuple[float, ...] = ()
+    quantum_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        rising = all(a < b for a, b in zip(self.thresholds, self.thresholds[1:], strict=False))
+        for name, values, fits, expected in (
+            ("thresholds", self.thresholds, rising, "rising seconds above 0"),
+            ("durations", self.durations, True, "seconds above 0"),
+        ):
+            above = all(0 < each < math.inf for each in values)
+            require(fits and above, name, values, expected)
+        require(
+            0.1 <= self.quantum_seconds < math.inf,
+            "quantum_seconds",
+            self.quantum_seconds,
+            "0.1 seconds or more",
+        )
+
+    def score(self, trial: Trial) -> Score:
+        service = attained_seconds(trial)
+        if self.durations:
+            return (-gittins(service, self.durations), trial.submitted)
+        return (float(bisect_right(self.thresholds, service)), trial.submitted)
+
+    def quantum(self, trial: Trial, facts: Facts) -> Quantum:
+        service = attained_seconds(trial)
+        left = [each - service for each in self.thresholds if each > service]
+        if self.durations or not left:
+            return Quantum(self.quantum_seconds)
+        least = min(LEAST_TURN_SECONDS, self.quantum_seconds)
+        return Quantum(min(self.quantum_seconds, max(least, left[0])))
+
+    def words(self, trial: Trial) -> str:
+        service = attained_seconds(trial)
+        if self.durations:
+            return f"Gittins index {gittins(service, self.durations):.3g} after {service:.1f} s"
+        queue = bisect_right(self.thresholds, service)
+        return f"queue {queue} of {len(self.thresholds)}, served {service:.1f} s"
+
+
+def gittins(service: float, durations: Sequence[float]) -> float:
+    """max over d of P(S - a <= d | S > a) / E[min(S - a, d) | S > a], for a = `service` seconds.
+
+    S is one of `durations`, each as likely as another. Between two of them a larger d only costs,
+    so the best d ends at one. 0 where every duration is behind.
+    """
+    left = sorted(each - service for each in durations if each > service)
+    ended = zip(left, accumulate(left), strict=True)
+    return max(
+        (count / (total + (len(left) - count) * d) for count, (d, total) in enumerate(ended, 1)),
+        default=0.0,
+    )

@@ -1,0 +1,285 @@
+"""How a machine or a person comes to be known to a head: key, certificate, and where they lie.
+
+Rule: the key never leaves where it was made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+import socket
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from hermesd.pb.hermes.v1 import enrol_pb2 as pb
+from hermesd.pb.hermes.v1 import enrol_pb2_grpc
+from hermesd.security.accounts import account
+from hermesd.security.identity import ROLES, SERVER_NAME, Identity, Invitation, NotEnrolled, Role
+
+CALL_SECONDS = 20.0
+# An answer that is lost is asked for again; then it is for whoever enrols to do so.
+_ASKED = 2
+# After these nobody knows whether the head has said yes.
+_UNANSWERED = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.UNKNOWN,
+    grpc.StatusCode.CANCELLED,
+)
+# A certificate is renewed in the last third of its 90 days. When it begins tells nothing of them.
+_RENEWED_BEFORE_END = datetime.timedelta(days=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """A folder with what an enrolled machine or person has: key, certificate, the head's own."""
+
+    folder: Path
+
+    @property
+    def exists(self) -> bool:
+        """Whether an enrolment came to its end here."""
+        return self._about.exists()
+
+    @property
+    def head(self) -> str:
+        """HOST:PORT of the head."""
+        return str(json.loads(self._about.read_bytes())["head"])
+
+    @property
+    def identity(self) -> Identity:
+        """Who this is to the head."""
+        about = json.loads(self._about.read_bytes())
+        return Identity(Role(about["role"]), about["name"])
+
+    @property
+    def _about(self) -> Path:
+        return self.folder / "membership.json"
+
+    def credentials(self) -> grpc.ChannelCredentials:
+        """For a channel with `channel_options` to the head or a node."""
+        return grpc.ssl_channel_credentials(*self._files())
+
+    def seconds_to_renewal(self, now: datetime.datetime) -> float:
+        """Until the certificate is in the last third of its life; 0 if it is by now."""
+        certificate = x509.load_pem_x509_certificate((self.folder / "member.crt").read_bytes())
+        due = certificate.not_valid_after_utc - _RENEWED_BEFORE_END
+        return max(0.0, (due - now).total_seconds())
+
+    def server_credentials(self) -> grpc.ServerCredentials:
+        """For a port that takes those alone whom the same head knows."""
+        authority, key, certificate = self._files()
+        return grpc.ssl_server_credentials([(key, certificate)], authority, True)
+
+    async def renew(self, channel: grpc.aio.Channel) -> None:
+        """Have a newer certificate given, over a channel that was opened with the present one.
+
+        The key stays. Raises AioRpcError.
+        """
+        stub: Any = enrol_pb2_grpc.EnrolServiceStub(channel)
+        key = _read_key(self.folder / "member.key")
+        request = pb.RenewRequest(signing_request=_signing_request(key))
+        response = await stub.Renew(request, timeout=CALL_SECONDS)
+        write_private(self.folder / "member.crt", response.certificate)
+
+    def _files(self) -> tuple[bytes, bytes, bytes]:
+        """The authority's certificate, key, certificate."""
+        authority, key, certificate = (
+            (self.folder / name).read_bytes()
+            for name in ("authority.crt", "member.key", "member.crt")
+        )
+        return authority, key, certificate
+
+
+def channel_options(name: str = SERVER_NAME) -> list[tuple[str, str]]:
+    """What a channel to a server of the head's authority needs, whatever its address."""
+    return [("grpc.ssl_target_name_override", name)]
+
+
+def enrol(
+    head: str, token: str, name: str, folder: Path, machine: bool | None = None
+) -> Membership:
+    """Redeem an invitation to the head at HOST:PORT `head`; what comes of it lies in `folder`.
+
+    `machine` says whether one for a node or one for a person will do; None: either. Raises
+    NotEnrolled: where the folder cannot be had or `head` is not where the head listens, before the
+    invitation is used up. No file is written before the head has said yes, but the key: where its
+    answer does not come, the same again asks for it by the same key.
+    """
+    invitation = Invitation.of(token)
+    host = head.rpartition(":")[0]
+    if not host:
+        raise NotEnrolled(f"{head}: expected HOST:PORT, for example head.example.org:7411")
+    _make_folder(folder)
+    asking = folder / "asking.key"
+    fresh = not asking.exists()
+    key = _asking_key(asking)
+    authority = _authority_pem(invitation.authority)
+    request = pb.EnrolRequest(
+        secret=invitation.secret, name=name, signing_request=_signing_request(key)
+    )
+    if machine is not None:
+        request.machine = machine
+    try:
+        _find(head, invitation.port, authority)
+        response = _ask(f"{host}:{invitation.port}", authority, request)
+    except NotEnrolled as error:
+        if fresh and not isinstance(error, _Unanswered):
+            with contextlib.suppress(OSError):
+                asking.unlink()
+                folder.rmdir()  # unless there is something of an earlier enrolment in it
+        raise
+    about = {"head": head, "role": ROLES[response.role], "name": response.name}
+    membership = Membership(folder)
+    for file, content in (
+        ("authority.crt", authority),
+        ("member.key", key_pem(key)),
+        ("member.crt", response.certificate),
+        ("membership.json", json.dumps(about).encode()),
+    ):
+        write_private(folder / file, content)
+    asking.unlink()
+    return membership
+
+
+class _Unanswered(NotEnrolled):
+    """The head may have said yes."""
+
+
+def _asking_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    """The key of an enrolment whose answer never came, or a new one, safe before it is used.
+
+    Raises NotEnrolled.
+    """
+    try:
+        if path.exists():
+            return _read_key(path)
+        key = ec.generate_private_key(ec.SECP256R1())
+        write_private(path, key_pem(key))
+    except (OSError, ValueError) as error:
+        raise NotEnrolled(f"{path}: {error}; the token was not used") from None
+    return key
+
+
+def _read_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    """Raises OSError, ValueError."""
+    key = serialization.load_pem_private_key(path.read_bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    return key
+
+
+def _make_folder(folder: Path) -> None:
+    """Raises NotEnrolled where the daemon that it is for could not read what will lie there."""
+    there = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+    if os.geteuid() == 0 and (owner := there.stat().st_uid) != 0:
+        raise NotEnrolled(
+            f"{there} belongs to {account(owner)}, who could not read what root writes: run this as"
+            f" that user (sudo -u {account(owner)})"
+        )
+    try:
+        for path in reversed([folder, *folder.parents]):
+            if not path.is_dir():  # `parents` would leave those above open to everybody
+                path.mkdir(exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise NotEnrolled(
+            f"{folder} cannot be made ({error.strerror}): run this as the user that its daemon runs"
+            " as, or name another folder; the token was not used"
+        ) from None
+
+
+def _find(head: str, reception: int, authority: bytes) -> None:
+    """See that the head of this authority listens at `head`: what joins there finds it again.
+
+    Raises NotEnrolled.
+    """
+    host, _, port = head.rpartition(":")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cadata=authority.decode())
+    try:
+        if int(port) == reception:
+            raise NotEnrolled(
+                f"{head}: that is where tokens are redeemed; expected the address that the head's"
+                " `listen` has, as in the command that was printed; the token was not used"
+            )
+        with (
+            socket.create_connection((host.strip("[]"), int(port)), CALL_SECONDS) as plain,
+            context.wrap_socket(plain, server_hostname=SERVER_NAME),
+        ):
+            pass  # it has shown its certificate; ours is still to come
+    except (OSError, ValueError, OverflowError) as error:
+        raise NotEnrolled(
+            f"{head}: no head answers there, or not the one that the token is from: {error};"
+            " expected the address that its `listen` has; the token was not used"
+        ) from None
+
+
+def _ask(address: str, authority: bytes, request: pb.EnrolRequest) -> pb.EnrolResponse:
+    """Raises NotEnrolled, _Unanswered."""
+    credentials = grpc.ssl_channel_credentials(authority)
+    options = [*channel_options(), ("grpc.enable_http_proxy", 0)]
+    with grpc.secure_channel(address, credentials, options=options) as channel:
+        stub = enrol_pb2_grpc.EnrolServiceStub(channel)
+        left = _ASKED
+        while True:
+            try:
+                return stub.Enrol(request, timeout=CALL_SECONDS)
+            except grpc.RpcError as failed:
+                error: grpc.Call = failed  # type: ignore[assignment]  # a failed call is both
+                left -= 1
+                if error.code() not in _UNANSWERED:
+                    raise NotEnrolled(f"{address}: {error.details()}") from None
+                if not left:
+                    raise _Unanswered(
+                        f"{address}: no answer, or not of the head that the token is from:"
+                        f" {error.details()}; the same command asks again: if the head has said"
+                        " yes, the token is good for it"
+                    ) from None
+
+
+def _authority_pem(der: bytes) -> bytes:
+    try:
+        certificate = x509.load_der_x509_certificate(der)
+    except ValueError:
+        raise NotEnrolled("the token holds no certificate of a head") from None
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _signing_request(key: ec.EllipticCurvePrivateKey) -> bytes:
+    builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """A key as a file has it."""
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Replace a file whole, safe on the disk, readable by its owner alone."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.unlink(missing_ok=True)
+    descriptor = os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.rename(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,199 @@
+"""What is asked of the simulator on a command line: `hermesd simulate`, for people; `replay` and
+`forecast`, which `hermesctl` asks of an exported study, as JSON.
+
+Rule: a key once there keeps its name and meaning under the same `version`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from hermesd.sim.contenders import Contender
+
+
+VERSION = 1
+REFUSED, INTERRUPTED = 2, 130
+
+Export = Annotated[
+    Path, typer.Argument(metavar="EXPORT", help="What `hermesctl study export` wrote.")
+]
+Policy = Annotated[str, typer.Option(help="Policies, with settings, as of `hermesd simulate`.")]
+
+
+def simulate(
+    curves: Annotated[
+        list[Path] | None, typer.Option(help="Recorded curves; more files may follow.")
+    ] = None,
+    more: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="FILE", help="More of them.", show_default=False),
+    ] = None,
+    policy: Annotated[
+        str,
+        typer.Option(
+            help="Policies, with settings, such as asha:eta=2. Default: fifo, round_robin, slaq,"
+            " hermes, hermes with homes and a G_thres of 4, asha, best_first.",
+            show_default=False,
+        ),
+    ] = "fifo,round_robin,slaq,hermes,hermes:placement=homes,g_thres=4,asha,best_first",
+    devices: Annotated[
+        str,
+        typer.Option(help="How many devices, with commas; 100:70:50 are three of unequal speeds."),
+    ] = "1,4",
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            help="Trials in an order. Default: 16; an exported study is run whole.",
+            show_default=False,
+        ),
+    ] = None,
+    bins: Annotated[
+        str | None,
+        typer.Option(
+            "--bin",
+            help="1: a quarter of the trials is good; 2: three quarters; all: the file as it is."
+            " Default: 1,2; all for an exported study.",
+            show_default=False,
+        ),
+    ] = None,
+    orders: Annotated[int, typer.Option(help="Random orders, the same for every policy.")] = 200,
+    switch_cost: Annotated[
+        str, typer.Option(help="paper, or the seconds of a suspend and a resume.")
+    ] = "paper",
+    metric_loss: Annotated[
+        str, typer.Option(help="What policies see and figures mean: base or total.")
+    ] = "base",
+    good: Annotated[
+        str,
+        typer.Option(help="Good: way, 90 % of the way from start to best; optimum, best / 0.9."),
+    ] = "way",
+    seed: Annotated[int, typer.Option(help="Decides the orders.")] = 0,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Default: the cores.", show_default=False)
+    ] = None,
+    output: Annotated[str, typer.Option("--output", "-o", help="table or json.")] = "table",
+    charts: Annotated[
+        Path | None, typer.Option(help="Draw charts into this folder.", show_default=False)
+    ] = None,
+) -> None:
+    """Compare policies on recorded curves, in virtual time."""
+    from hermesd.sim import comparison
+
+    files = [*(curves or ()), *(more or ())]
+    cores = processes or len(os.sched_getaffinity(0))
+    words = comparison.Words(
+        files, policy, devices, bins, trials, orders, switch_cost, metric_loss, good, seed,
+        cores, output, charts,
+    )  # fmt: skip
+    with _refusing(comparison.OPTIONS):
+        comparison.simulate(words)
+
+
+def replay(
+    export: Export,
+    policy: Policy = "asha",
+    devices: Annotated[
+        int | None,
+        typer.Option(min=1, help="Default: as many as it ran on.", show_default=False),
+    ] = None,
+) -> None:
+    """Say what became of an exported study, and what would have under other policies: as JSON.
+
+    People use `hermesctl study replay`.
+    """
+
+    def answer(chosen: tuple[Contender, ...]) -> Any:
+        from hermesd.sim.replay import replay
+
+        return replay(export, chosen, devices)
+
+    _print(policy, answer)
+
+
+def forecast(
+    export: Export,
+    trials: Annotated[int, typer.Option(min=1, help="Trials of the study to come.")],
+    policy: Policy = "best_first",
+    devices: Annotated[int, typer.Option(min=1, help="Devices that it will have.")] = 1,
+    draws: Annotated[int, typer.Option(min=1, help="How often trials are drawn.")] = 10,
+) -> None:
+    """Say when a study to come has something, by the curves of an exported one: as JSON.
+
+    People use `hermesctl preview`.
+    """
+
+    def answer(chosen: tuple[Contender, ...]) -> Any:
+        from hermesd.sim.forecast import forecast
+
+        return forecast(export, chosen, devices, trials, draws)
+
+    _print(policy, answer)
+
+
+def _print(policy: str, answer: Callable[[tuple[Contender, ...]], Any]) -> None:
+    """What is answered for these policies, as JSON; a refusal on standard error."""
+    from hermesd.sim.contenders import contenders
+
+    with _refusing(("policy", "draws")):
+        answered = answer(contenders(policy))
+    print(json.dumps({"version": VERSION, **asdict(answered)}, indent=1))
+
+
+@contextmanager
+def _refusing(options: Sequence[str]) -> Iterator[None]:
+    """Tell what is wrong with the words of these options, and leave; as when interrupted."""
+    from hermesd.refusal import Refused, as_options
+    from hermesd.sim.drive import Stalled
+
+    try:
+        yield
+    except (Refused, Stalled) as error:
+        told = as_options(error, options) if isinstance(error, Refused) else str(error)
+        for line in told.splitlines():
+            typer.echo(f"hermesd: {line}", err=True)
+        raise typer.Exit(REFUSED) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+
+
+# --- `hermesd policy check`: whether a policy, with settings, keeps what every policy promises.
+
+Written = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME[:SETTING=VALUE,...]",
+        help="A policy, with settings, as of `hermesd simulate`; several have commas between.",
+        show_default=False,
+    ),
+]
+
+
+def check(policy: Written) -> None:
+    """Try a policy out, with its defaults or these settings: all it promises, and a small study."""
+    from hermesd.policy import make_policy
+    from hermesd.policy.check import faults
+    from hermesd.refusal import Refused
+    from hermesd.sim.contenders import contenders
+
+    found: list[str] = []
+    try:
+        for each in contenders(policy):
+            mine = faults(make_policy(each.policy))
+            found += [f"{each.label}: {fault}" for fault in mine]
+            if not mine:
+                typer.echo(f"{each.label} keeps the contract of a policy")
+    except Refused as error:
+        found = str(error).splitlines()
+    for line in found:
+        typer.echo(f"hermesd: {line}", err=True)
+    if found:
+        raise typer.Exit(REFUSED)

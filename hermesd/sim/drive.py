@@ -1,0 +1,334 @@
+"""One order of jobs under the production scheduler, in virtual time.
+
+The node's part is played here. It says what a node says (started, a report after a new trial's
+first second, one at each end of a quantum and wherever a milestone is passed, suspended,
+completed), and does what it is told at the next iteration boundary. Suspending, resuming and
+starting a trial take their seconds; there is no other delay.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+from hermesd.config.policy_line import label_of
+from hermesd.core.commands import (
+    Bind,
+    Command,
+    Copy,
+    Drop,
+    Kill,
+    Launch,
+    Look,
+    Quarantine,
+    Release,
+    Renew,
+    Stop,
+    Suspend,
+    Trust,
+    WriteDown,
+)
+from hermesd.core.decide.scheduler import Scheduler
+from hermesd.core.events import (
+    Event,
+    MilestonePassed,
+    NodeJoined,
+    QuantumEnded,
+    Reported,
+    RunCompleted,
+    RunStarted,
+    RunSuspended,
+    Submitted,
+)
+from hermesd.core.model import (
+    Device,
+    DeviceId,
+    Goal,
+    MetricMode,
+    Plugin,
+    Program,
+    Stage,
+    StopRule,
+    Study,
+    Tier,
+    Time,
+    TrialId,
+    TrialSpec,
+)
+from hermesd.core.placement import make_placement
+from hermesd.core.policy import Policy
+from hermesd.core.state import State
+from hermesd.core.trial import Trial
+from hermesd.policy import make_policy
+from hermesd.sim.cluster.agenda import Agenda
+from hermesd.sim.curves import Job
+from hermesd.sim.orders import Order
+from hermesd.sim.stay import Live, Stay
+
+# --- What a simulated head is told first: a study of recorded jobs, and a node with devices.
+
+STUDY, NODE = "study", "node"
+
+
+def submitted(jobs: Sequence[Job], policy: Plugin, placement: Plugin) -> Submitted:
+    """A study of one trial a job, in this order, submitted at time 0."""
+    study = Study(
+        id=STUDY,
+        owner="simulate",
+        pool="default",
+        metric="loss",
+        goal=Goal.MINIMIZE,
+        mode=MetricMode.LAST,
+        signal="loss",
+        signal_goal=Goal.MINIMIZE,
+        policy=policy,
+        placement=placement,
+        program=Program((), "", "", ""),
+        stop=StopRule(),
+        submitted=0.0,
+        fingerprint="",
+        source=b"",
+    )
+    specs = tuple(
+        TrialSpec(_id(STUDY, place), STUDY, place, (Stage(None, job.parameters),), (), place)
+        for place, job in enumerate(jobs)
+    )
+    return Submitted(study, specs, "submit")
+
+
+def joined(devices: int, speeds: Sequence[float] = ()) -> NodeJoined:
+    """A node with so many devices: equal ones, or one kind for each relative speed."""
+    kinds = [f"{speed:.0%}" for speed in speeds] or ["simulated"] * devices
+    named = tuple(Device(_id(NODE, place), NODE, k, 1 << 34) for place, k in enumerate(kinds))
+    return NodeJoined(NODE, "boot", named, ())
+
+
+def place_of(name: TrialId | DeviceId) -> int:
+    """Which trial of the study, or device of the node, an id means."""
+    return int(name.rpartition("/")[2])
+
+
+def _id(owner: str, place: int) -> str:
+    return f"{owner}/{place}"
+
+
+class Stalled(Exception):
+    """A simulation that came to no end, or whose policy raised."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of an order: its stays as they ended, and when each trial was finished.
+
+    `overhead_seconds` went into suspending and resuming; first starts are not among them.
+    """
+
+    stays: tuple[Stay, ...]
+    finished: tuple[Time, ...]
+    switches: int
+    overhead_seconds: float
+    decisions: int
+    decision_seconds: float
+
+
+class Drive:
+    """One simulation; `run` carries it through to the end of every job.
+
+    The devices are equal, or one for each of `speeds`, beside the one that was recorded on. `stays`
+    are those that have ended.
+    """
+
+    def __init__(
+        self,
+        order: Order,
+        devices: int,
+        policy: Plugin,
+        placement: Plugin,
+        speeds: Sequence[float] = (),
+        make: Callable[[Plugin], Policy] = make_policy,
+    ) -> None:
+        self._jobs = order.jobs
+        self._policy = label_of(policy, placement)
+        self._speeds = speeds or (1.0,) * devices
+        self._switch = order.switch
+        self._opening = (submitted(order.jobs, policy, placement), joined(devices, speeds))
+        self._agenda = Agenda()
+        self._scheduler = Scheduler(State(), make, make_placement)
+        self._live: dict[int, Live] = {}
+        self._steps = [0] * len(order.jobs)
+        self.stays: list[Stay] = []
+        self._finished: dict[int, Time] = {}
+        self._switches = 0
+        self._overhead = 0.0
+        self._decisions = 0
+        self._seconds = 0.0
+
+    def run(self) -> Outcome:
+        """The whole simulation.
+
+        Raises:
+            Stalled: the policy raised, or left trials unfinished for ever.
+        """
+        self.play()
+        left = [place for place in range(len(self._jobs)) if place not in self._finished]
+        if left:
+            raise Stalled(
+                f"policy {self._policy} claims none of the trials that are left"
+                f" ({len(left)} of {len(self._jobs)}), though no device is in use"
+            )
+        return Outcome(
+            tuple(self.stays),
+            tuple(self._finished[place] for place in range(len(self._jobs))),
+            self._switches,
+            self._overhead,
+            self._decisions,
+            self._seconds,
+        )
+
+    def play(self) -> tuple[Trial, ...]:
+        """Go on until nothing is left to happen; the trials as they are then.
+
+        Raises:
+            Stalled: the policy raised.
+        """
+        self._tell(*self._opening)
+        while self._agenda.step():
+            pass
+        state = self._scheduler.state
+        state.check()
+        return tuple(state.trials.values())
+
+    def _tell(self, *events: Event) -> None:
+        """A batch as the head takes it: every event, one decision, then the commands."""
+        now = self._agenda.now
+        for event in events:
+            self._scheduler.observe(event, now)
+        began = time.perf_counter()
+        commands = self._scheduler.decide(now)
+        self._seconds += time.perf_counter() - began
+        self._decisions += 1
+        for failure in self._scheduler.take_failures():
+            raised = failure.event.detail
+            advice = f"try `hermesd policy check {self._policy}`"
+            raise Stalled(f"policy {self._policy} raised {raised}; {advice}") from failure.error
+        for command in commands:
+            self._carry_out(command)
+
+    def _carry_out(self, command: Command) -> None:
+        match command:
+            case Launch():
+                self._launch(command)
+            case Renew(run, grant, quantum, _, extends):
+                live = self._live[place_of(run.trial)]
+                live.grants(grant, quantum, live.granted if extends else self._agenda.now)
+                self._plan(live, live.next_step())
+            case Suspend(run) | Stop(run):
+                live = self._live[place_of(run.trial)]
+                live.leaving = True
+                self._plan(live, live.boundary(self._agenda.now))
+            case Bind() | WriteDown() | Quarantine() | Trust() | Release() | Kill():
+                pass
+            case Copy() | Drop() | Look():
+                pass
+            case _:
+                assert_never(command)
+
+    # -- a stay ----------------------------------------------------------------------------------
+
+    def _launch(self, command: Launch) -> None:
+        trial, now = place_of(command.run.trial), self._agenda.now
+        device = place_of(command.devices[0])
+        live = Live(
+            command.run,
+            trial,
+            device,
+            self._jobs[trial].at(self._speeds[device]),
+            now,
+            self._steps[trial],
+            command.quantum,
+        )
+        self._live[trial] = live
+        seconds = self._switch.starting if live.fresh else self._switch.resuming
+        self._agenda.after(seconds, lambda: self._started(live, seconds))
+
+    def _started(self, live: Live, seconds: float) -> None:
+        live.begin(self._agenda.now)
+        self._overhead += 0.0 if live.fresh else seconds
+        self._plan(live, live.next_step())
+        self._tell(RunStarted(live.run, live.first, seconds, live.job.announced))
+
+    def _plan(self, live: Live, step: int) -> None:
+        """Put down the step at which the run next has something to say; no plan before holds."""
+        if live.done:
+            return
+        live.plan += 1
+        plan = live.plan
+        self._agenda.at(
+            live.time_of(step), lambda: self._reached(live, step) if live.plan == plan else None
+        )
+
+    def _reached(self, live: Live, step: int) -> None:
+        """A planned step is done: say what it means."""
+        job, now = live.job, self._agenda.now
+        events = self._report(live, step)
+        if step == job.steps and not job.diverges:
+            live.done = True
+            self._agenda.after(self._switch.ending, lambda: self._completed(live, now, events))
+        elif live.leaving:
+            if events:
+                self._tell(*events)
+            self._agenda.after(self._switch.leaving, lambda: self._suspended(live, now))
+        else:
+            plan = live.plan
+            self._tell(*events, *(self._limits_met(live, step) if step < job.steps else ()))
+            if live.plan == plan:
+                self._plan(live, live.next_step())
+
+    def _report(self, live: Live, step: int) -> tuple[Event, ...]:
+        job, before = live.job, live.told
+        if step == before:
+            return ()
+        live.told = step
+        chunks = job.told(before, step)
+        report = Reported(
+            live.run,
+            step,
+            chunks,
+            (("loss", job.losses[step - 1]),) if chunks else (),
+            busy_seconds=job.seconds(before, step) + (0.0 if before else live.opening),
+            not_finite=job.diverges and step == job.steps,
+        )
+        return (report,)
+
+    def _limits_met(self, live: Live, step: int) -> list[Event]:
+        """The milestones that were passed, and the end of the quantum."""
+        loss = live.seen.get(step)
+        said: list[Event] = []
+        for percent in live.pass_milestones(loss):
+            assert loss is not None
+            said.append(MilestonePassed(live.run, percent, loss, step))
+        if live.expires(step, loss):
+            said.append(QuantumEnded(live.run, live.grant, step))
+        return said
+
+    def _completed(self, live: Live, ended: Time, events: tuple[Event, ...]) -> None:
+        self._leave(live, ended)
+        self._finished[live.trial] = self._agenda.now
+        self._tell(*events, RunCompleted(live.run, live.told))
+
+    def _suspended(self, live: Live, ended: Time) -> None:
+        now = self._agenda.now
+        final = live.job.diverges and live.told == live.job.steps
+        self._overhead += self._switch.leaving
+        self._switches += 0 if final else 1
+        self._leave(live, ended)
+        if final:
+            self._finished[live.trial] = now
+        self._tell(RunSuspended(live.run, Tier.PARK, live.told, None, self._switch.leaving))
+
+    def _leave(self, live: Live, ended: Time) -> None:
+        self._steps[live.trial] = live.told
+        self.stays.append(live.stay(ended, self._agenda.now))
+        del self._live[live.trial]

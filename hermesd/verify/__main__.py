@@ -1,0 +1,127 @@
+"""`python -m hermesd.verify FOLDER`: the engine of `hermesctl verify-resume`.
+
+FOLDER holds `request.pb`, a submission, and `code.tar`. On standard output there is one JSON
+object a line: how far each run has come, at last the certificate, or why there is none.
+Rule: it ends with its standard input, and everything that it has started ends with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+from hermesd import logs
+from hermesd.core.model import Goal
+from hermesd.core.node.messages import Work
+from hermesd.node.runner.zygotes import Zygotes
+from hermesd.node.storage import code
+from hermesd.node.storage.trial_folder import TrialFolder
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.refusal import FieldError, Refused
+from hermesd.study.submission import Draft, Submission, draft, trial_seed
+from hermesd.verify.arm import Bench, RunFailed
+from hermesd.verify.certificate import Certificate, certify
+
+_TRIAL = "verify/1"
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Read the request, run, and tell."""
+    parser = argparse.ArgumentParser(prog="hermesd.verify")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--trial", type=int, required=True)
+    parser.add_argument("--suspend-at", type=lambda text: [int(one) for one in text.split(",")])
+    given = parser.parse_args(arguments)
+    logs.configure()
+    try:
+        asyncio.run(_serve(given.folder, given.steps, given.trial, given.suspend_at))
+    except Refused as refused:
+        errors = [dataclasses.asdict(error) for error in refused.errors]
+        _tell("refused", errors=errors)
+    except (RunFailed, code.CodeError) as error:
+        _tell("failed", reason=str(error))
+
+
+async def _serve(folder: Path, steps: int | None, trial: int, suspend_at: list[int] | None) -> None:
+    """Certify until done, or until whoever started this is gone or wants no more of it."""
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+
+    def closed() -> None:
+        if not os.read(0, 4096):
+            loop.remove_reader(0)
+            task.cancel()
+
+    loop.add_reader(0, closed)
+    try:
+        await _certify(folder, steps, trial, suspend_at)
+    except asyncio.CancelledError:
+        _tell("failed", reason="it was interrupted")
+
+
+async def _certify(
+    folder: Path, steps: int | None, trial: int, suspend_at: list[int] | None
+) -> None:
+    request = pb.SubmitStudyRequest.FromString((folder / "request.pb").read_bytes())
+    study = draft(_submission(request))
+    snapshot = await code.fetch(request.code_sha256, _parts(folder / "code.tar"), folder / "code")
+    shim = folder / "shim"
+    shim.mkdir()
+    (shim / "trainer_shim").symlink_to(Path(code.__file__).resolve().parents[2] / "trainer_shim")
+    zygotes = Zygotes(folder, shim)
+    place = TrialFolder(folder / "trials", folder, _TRIAL)
+    work = _work(study, trial)
+    try:
+        found = await certify(
+            Bench(place, snapshot, shim, zygotes, work, os.environ),
+            steps,
+            suspend_at,
+            lambda run, step, of: _tell("progress", run=run, step=step, steps=of),
+        )
+    finally:
+        await zygotes.close()
+    _tell_certificate(found, work, trial)
+
+
+def _submission(request: pb.SubmitStudyRequest) -> Submission:
+    environment = tuple((one.name, one.value.string_value) for one in request.environment)
+    directory = request.submit_directory
+    return Submission(request.spec, request.code_sha256, directory, environment)
+
+
+def _work(study: Draft, number: int) -> Work:
+    if not 1 <= number <= len(study.points):
+        raise Refused(FieldError("trial", str(number), f"from 1 to {len(study.points)}"))
+    argv = study.argvs[number - 1]
+    program = dataclasses.replace(study.study.program, argv=argv)
+    point, seed = study.points[number - 1], trial_seed(study.seed, number)
+    return Work(program, point, study.study.signal, Goal.MINIMIZE, seed)
+
+
+async def _parts(path: Path) -> AsyncIterator[bytes]:
+    yield path.read_bytes()
+
+
+def _tell_certificate(found: Certificate, work: Work, trial: int) -> None:
+    said = dataclasses.asdict(found)
+    _tell(
+        "certificate", trial=trial, parameters=dict(work.parameters), equal=found.is_equal, **said
+    )
+
+
+def _tell(kind: str, **fields: object) -> None:
+    print(json.dumps({"kind": kind, **fields}), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,1 @@
+"""Keras 3's `fit` on TensorFlow, PyTorch or JAX, script unchanged."""

@@ -1,0 +1,376 @@
+"""Training loops of a program's own whose step is a `tf.function`: suspended and resumed.
+
+Rule: a program that seeds itself computes, bit for bit, what it computes without Hermes.
+Restored, it runs from its first line: its own code, its data pipelines and its operations run
+again, but what its traced functions did to its variables is not computed again. Their results
+are told from a journal until the boundary of the checkpoint, where the variables get their
+values back. So a replay takes a time linear in the steps, without their computation.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import threading
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from trainer_shim.adapters.tensorflow import function_graph, private, store
+from trainer_shim.adapters.tensorflow.data import Iterators
+from trainer_shim.adapters.tensorflow.function_graph import Definition
+from trainer_shim.adapters.tensorflow.journal import STEP, Answer, Journal, Scalars
+from trainer_shim.adapters.tensorflow.random import Counters
+from trainer_shim.adapters.tensorflow.replay import Replay
+from trainer_shim.adapters.tensorflow.store import Kind
+from trainer_shim.adapters.tensorflow.traces import Traces
+from trainer_shim.adapters.tensorflow.variables import Variables
+from trainer_shim.agent import Agent
+
+# --- A traced function as the loop that calls it needs to know it.
+#
+# Rule: what is looked up here costs a step as little as it can; it is worked out once, and again
+# only when the function is given other resources, or a variable became stale or fresh.
+
+
+class Plan:
+    """What is known of one traced function."""
+
+    def __init__(
+        self,
+        name: bytes,
+        definition: Definition,
+        optionals: dict[int, Any],
+        given: int | None,
+        scalars: tuple[Kind, ...] | None,
+    ) -> None:
+        self.name = name
+        self.optionals = optionals
+        self.label = _label(name)
+        self._scalars = scalars
+        self.definition = definition
+        self.trains = False
+        self.is_known_as(False)
+        self.is_skipped = False  # run again, the program is only told what it returned
+        self.written: set[int] = set()  # numbers of variables
+        self.taken: list[tuple[Any, int]] = []  # iterators, and how many elements of each
+        self.changes = -1  # of the variables, when this was looked at last
+        self.ran = 0  # how many steps were done when it was called last
+        self.outdated = -1  # and when what it writes was last said to be stale
+        # Resources that may be others the next time: what a trace captures stays.
+        every = definition.resources
+        self.given = [one for one in every if given is None or one < given]
+        self._last: list[Any] = []
+
+    def is_known_as(self, trains: bool) -> None:
+        """It is a training step, or only looks at what those have come to."""
+        self.trains = trains
+        self.asked = STEP + self.label if trains else self.label
+        # What an answer of its is journaled as, and its bytes, where that is always the same.
+        self.answer: str | Scalars = self.asked
+        if self._scalars is not None:
+            self.answer = Scalars(self.asked, self._scalars, store.size_of(self._scalars))
+
+    def tell(self, journal: Journal) -> Answer | None:
+        """What it returned before; None for a look that was not taken then.
+
+        Raises OtherProgram.
+        """
+        return journal.tell_step(self.asked) if self.trains else journal.tell_look(self.asked)
+
+    def is_given_others(self, inputs: Sequence[Any]) -> bool:
+        """Whether these are other resources than the last time."""
+        return any(inputs[at] is not one for at, one in zip(self.given, self._last))
+
+    def remember(self, inputs: Sequence[Any]) -> None:
+        """These are the resources that were looked at."""
+        self._last = [inputs[at] for at in self.given]
+
+    def size(self, values: Sequence[Any]) -> int:
+        """About how many bytes it returned."""
+        return sum(value.shape.num_elements() * value.dtype.size for value in values)
+
+    def examples(self, inputs: Sequence[Any]) -> int:
+        """The size of the batch, as far as the step is given one."""
+        # Not `shape`, whose objects take as long to make as all else here.
+        shape: Sequence[int] = inputs[0]._shape_tuple() if inputs else ()
+        return shape[0] if shape else 0
+
+    def checksum(self, inputs: Sequence[Any]) -> int:
+        """Of the data that the function was given."""
+        resources, whole = set(self.definition.resources), 0
+        for position, value in enumerate(inputs):
+            if position not in resources and value.dtype.is_numpy_compatible:
+                whole = zlib.crc32(store.to_bytes(store.as_array(value)), whole)
+        return whole
+
+
+def _label(name: bytes) -> str:
+    """A function's name without what differs from one process to the next."""
+    return re.sub(r"^__(inference|forward|backward)_|_\d+$", "", name.decode())
+
+
+# Variables that no step has written for so many steps may go, when another function comes.
+_HELD_STEPS = 1000
+_OFF_BEAT = "when the program looks at its variables differs from run to run"
+_EXACT = "answers of its steps are told again, on the CPU or with deterministic operations"
+
+
+class Loop(Replay):
+    """The steps of this process."""
+
+    def __init__(self, agent: Agent) -> None:
+        super().__init__(agent, "tensorflow", _EXACT)
+        self.variables = Variables(self._reached)
+        self.iterators = Iterators(self.standing)
+        self.traces = Traces(agent.signal, self.variables.peek)
+        self.counters = Counters()
+        self._plans: dict[bytes, Plan] = {}
+        self._held: dict[Plan, list[Any]] = {}  # variables that live to the program's end
+        self._last: tuple[Plan, Sequence[Any]] | None = None
+        self._op_error: Any = None
+        self._call: Any = None  # TensorFlow's own, of a context's function
+
+    def hook(self) -> None:
+        """Watch what the program does from here on."""
+        import tensorflow as tf
+
+        self._op_error = tf.errors.OpError
+        self.variables.hook()
+        self.iterators.hook(self.is_on)
+        self.traces.hook(self.is_on, self._eager_gradient)
+        self.counters.hook(self._is_tracing_a_step)
+        owner = private.find(private.CONTEXT, "Context")
+        self._call = original = owner.call_function
+        # What every call meets is written out here and below: a step may take microseconds.
+        plans, variables = self._plans, self.variables
+
+        @functools.wraps(original)
+        def call_function(context: Any, name: bytes, inputs: Any, count: int) -> Any:
+            if self.is_off or threading.get_ident() != self._thread:
+                return original(context, name, inputs, count)
+            plan = plans.get(name)
+            if plan is None:
+                plan = plans[name] = self._planned(context, name)
+            others = plan.given and plan.is_given_others(inputs)
+            if others or plan.changes != variables.changes:
+                self._look_at(plan, inputs)
+            if not plan.is_skipped:
+                return original(context, name, inputs, count)
+            return self._step(plan, context, inputs, count)
+
+        owner.call_function = call_function
+
+    def is_on(self) -> bool:
+        """Whether what this thread does is to be seen."""
+        return not self.is_off and threading.get_ident() == self._thread
+
+    def _is_tracing_a_step(self) -> bool:
+        is_in_a_step = self.traces.is_in_a_step and not self.iterators.are_being_built
+        return is_in_a_step and self.is_on()
+
+    # -- functions -------------------------------------------------------------------------------
+
+    def _planned(self, context: Any, name: bytes) -> Plan:
+        try:
+            definition = function_graph.study(context, name)
+        except Exception as error:  # whatever the framework raises: the program trains on
+            definition = function_graph.Definition()
+            self.standing.obstacle(f"a function cannot be looked into: {error}")
+        traces = self.traces
+        optionals, scalars = traces.optionals.get(name, {}), traces.scalars.get(name)
+        return Plan(name, definition, optionals, traces.given(name), scalars)
+
+    def _look_at(self, plan: Plan, inputs: Sequence[Any]) -> None:
+        """Find out which variables are meant, and whether the call will be run again."""
+        definition = plan.definition
+        plan.remember(inputs)
+        plan.written.clear()
+        plan.taken.clear()
+        touched, unknown = set(), []
+        for position in definition.resources:
+            resource = inputs[position]
+            number = self.variables.number(resource)
+            if number is not None:
+                touched.add(number)
+                if position in definition.written:
+                    plan.written.add(number)
+            elif position in definition.written:
+                unknown.append(definition.writers[position])
+            elif position in definition.iterated and self.iterators.knows(resource):
+                plan.taken.append((resource, definition.iterated[position]))
+        trains = definition.takes_gradient and any(map(self._is_trainable, plan.written))
+        if trains != plan.trains:
+            plan.is_known_as(trains)
+        plan.is_skipped = plan.trains or not touched.isdisjoint(self.variables.stale)
+        plan.changes = self.variables.changes
+        if not plan.is_skipped:
+            return
+        self._hold(plan)
+        for operation in (*definition.stateful, *unknown):
+            self.standing.obstacle(f"a step runs {operation}, whose state cannot be saved")
+        if definition.reads_datasets:
+            self.standing.obstacle(f"{plan.label} reads a dataset by itself")
+        if definition.opaque - plan.optionals.keys():
+            self.standing.obstacle(f"{plan.label} returns neither numbers nor strings")
+        if any(count == function_graph.UNKNOWN for _, count in plan.taken):
+            self.standing.obstacle("how many elements a step takes from an iterator is not known")
+
+    def _hold(self, plan: Plan) -> None:
+        """Keep what it writes, though the function of the program that made it may return."""
+        if plan not in self._held:
+            recent = self.steps - _HELD_STEPS
+            self._held = {one: held for one, held in self._held.items() if one.ran >= recent}
+        self._held[plan] = [self.variables.get(number) for number in plan.written]
+
+    def _is_trainable(self, number: int) -> bool:
+        variable = self.variables.get(number)
+        return variable is not None and bool(variable.trainable)
+
+    def _step(self, plan: Plan, context: Any, inputs: Sequence[Any], count: int) -> Any:
+        """A call that is not run again: run it now, or tell what it returned."""
+        plan.ran = self.steps
+        if self.journal.is_telling:
+            with self.standing.restoring():
+                answer = plan.tell(self.journal)
+            if answer is None:
+                return self._look_in_vain(plan, context, inputs, count)
+            outputs = self._told(plan, answer)
+        else:
+            if not plan.trains:
+                for number in plan.written:
+                    self.variables.keep(number)
+            elif not self.standing.has_begun:
+                self._begin()
+            try:
+                outputs = self._call(context, plan.name, inputs, count)
+            except self._op_error as error:
+                self.journal.raised(plan.asked, type(error).__name__)
+                self._outdate(plan)
+                raise
+            if not self.standing.is_obstructed:
+                self._journal(plan, outputs or ())
+        if plan.outdated != self.variables.changes:
+            self._outdate(plan)
+        if plan.trains:
+            self._trained(plan, inputs, outputs)
+        if self._position is not None:
+            self.look_whether_all_is_told()
+        return outputs
+
+    def _journal(self, plan: Plan, values: Sequence[Any]) -> None:
+        if plan.answer is not plan.asked:
+            self.journal.answered(plan.answer, values)
+            return
+        if plan.optionals:
+            values = function_graph.take_apart(values, plan.optionals)
+        self.journal.answered(plan.asked, values, plan.size(values))
+
+    def _look_in_vain(self, plan: Plan, context: Any, inputs: Sequence[Any], count: int) -> Any:
+        """A call that there was not before, on the way back: it must change nothing."""
+        found = (self.variables.get(number) for number in plan.written)
+        values = [
+            (one, store.as_array(self.variables.peek(one))) for one in found if one is not None
+        ]
+        try:
+            return self._call(context, plan.name, inputs, count)
+        finally:
+            for variable, value in values:
+                self.variables.write(variable, value)
+
+    def _told(self, plan: Plan, answer: Answer) -> Any:
+        import tensorflow as tf
+
+        for resource, count in plan.taken:
+            self.iterators.drain(resource, count)
+        if answer.error:
+            self._outdate(plan)
+            self.look_whether_all_is_told()
+            raise getattr(tf.errors, answer.error)(None, None, "as before the checkpoint")
+        return function_graph.put_together(iter(answer.values), plan.optionals) or None
+
+    def _outdate(self, plan: Plan) -> None:
+        self.variables.outdate(plan.written)
+        plan.outdated = self.variables.changes
+
+    def _trained(self, plan: Plan, inputs: Sequence[Any], outputs: Any) -> None:
+        self._last = (plan, inputs)
+        self._stepped()
+        self.variables.boundary()
+        if self._position is None:
+            self._boundary(self.traces.loss_of(plan.name, outputs), plan.examples(inputs))
+
+    def _begin(self) -> None:
+        self.steps = self.agent.page.step
+        if self.agent.seed is None and not _is_seeded():
+            self.standing.obstacle("neither the program nor the trial has a seed")
+        self.standing.begin(self.steps)
+
+    def _eager_gradient(self, target: Any, sources: Any) -> None:
+        """A step whose gradient is taken outside of a traced function."""
+        import tensorflow as tf
+
+        if not any(isinstance(one, tf.Variable) or hasattr(one, "assign_sub")
+                   for one in tf.nest.flatten(sources)):  # fmt: skip
+            return
+        self.standing.obstacle(
+            "gradients are taken outside of a tf.function: what a step computes is not seen"
+        )
+        if not self.standing.has_begun:
+            self._begin()
+        self.steps += 1
+        scalar = tf.is_tensor(target) and target.shape.rank == 0
+        self.agent.record(self.steps, {self.agent.signal: target} if scalar else {})
+        self.agent.boundary(self.steps)
+
+    def _reached(self, variable: Any) -> None:
+        """The program looks at a variable that a step has written."""
+        if self.is_off:
+            return
+        if not self.journal.is_telling:
+            self.variables.keep(self.variables.number_of(variable))
+        self.variables.refreshed(variable)
+        asked = self.variables.name(variable)
+        if self.journal.is_telling:
+            # A look that was not taken then sees what was told last.
+            answer = self.journal.tell_look(asked)
+            if answer is not None:
+                with self.standing.restoring():
+                    self.variables.write(variable, answer.values[0])
+            self.look_whether_all_is_told()
+        elif not self.standing.is_obstructed:
+            self.journal.answered(asked, [self.variables.peek(variable)])
+
+    # -- checkpoints -----------------------------------------------------------------------------
+
+    def _last_step(self) -> tuple[str, int | None]:
+        assert self._last is not None
+        plan, inputs = self._last
+        return plan.label, plan.checksum(inputs) if self.standing.repeats else None
+
+    def _copy_variables(self) -> tuple[list[Any], list[Any]]:
+        kinds, arrays = [], []
+        for number, value in self.variables.at_boundary().items():
+            array = store.as_array(value)
+            kinds.append([number, *store.kind_of(array)])
+            arrays.append(store.to_bytes(array))
+        return kinds, arrays
+
+    def _put_back(self, kinds: list[Any], arrays: Iterator[bytes]) -> None:
+        numbers: set[int] = set()
+        for number, name, shape in kinds:
+            value, _ = store.from_bytes((name, tuple(shape)), memoryview(next(arrays)))
+            variable = self.variables.get(number)
+            if variable is not None:
+                self.variables.write(variable, value)
+                numbers.add(number)
+        # Looks at other moments than then may have left others stale.
+        self.variables.outdate(numbers)
+        self.variables.boundary()
+        if self.journal.is_off_beat:
+            self.standing.lower("exact-if-deterministic", _OFF_BEAT)
+
+
+def _is_seeded() -> bool:
+    """Whether the program has given TensorFlow a seed."""
+    return private.find(private.CONTEXT, "global_seed")() is not None

@@ -1,0 +1,25 @@
+"""TensorFlow without Keras' `fit`: everything that is hooked when the program imports it.
+
+Rule: a program trains by one of these; what it does by another one is found out and said.
+"""
+
+from __future__ import annotations
+
+from trainer_shim.adapters.tensorflow import private
+from trainer_shim.adapters.tensorflow.function import Loop
+from trainer_shim.adapters.tensorflow.saves import hook_checkpoints
+from trainer_shim.adapters.tensorflow.tf1 import Sessions
+from trainer_shim.agent import Agent
+
+
+def install(agent: Agent) -> Loop | None:
+    """Hook TensorFlow, which has just been imported; the answer is what looks after loops."""
+    reason = private.missing()
+    if reason is not None:
+        agent.fidelity("park-only", reason)
+        return None
+    loop, sessions = Loop(agent), Sessions(agent)
+    loop.hook()
+    sessions.hook()
+    hook_checkpoints(loop, sessions)
+    return loop

@@ -1,0 +1,126 @@
+"""A PyTorch program as a whole at one moment: copied for a checkpoint, and put back.
+
+Rule: what makes a program another one than that of the checkpoint is found out before anything
+is set; what a class of the program's own raises while it is read never ends its training.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any, Callable
+
+from trainer_shim.adapters.torch.frame_locals import Copies, keep_locals, of_program
+from trainer_shim.adapters.torch.loaders import copy_loader
+from trainer_shim.adapters.torch.objects import ALL, Inventory, Objects
+from trainer_shim.adapters.torch.pack import Packer, TooMuch, Unpacker
+from trainer_shim.adapters.torch.pass_variables import LARGE
+from trainer_shim.adapters.torch.random import copy_random, set_random
+from trainer_shim.adapters.torch.state import OtherProgram, Snapshot, State
+from trainer_shim.agent import CannotCapture
+
+# What is larger is compared with what was there before the first pass, and packed if it is new.
+_VARIABLE_BYTES = 16 << 20
+_VARIABLE_ITEMS = 20_000
+
+Put = Callable[[Unpacker], None]
+
+
+class CannotEver(CannotCapture):
+    """What keeps the program from being copied now will do so from here on."""
+
+
+def note(frame: types.FrameType, objects: Objects, is_outermost: bool = True) -> None:
+    """See how far iterators are as a pass begins; and what is large, if it is the first."""
+    if is_outermost:
+        objects.large.iterators.pass_begins(frame)
+    if not objects.large.noting:
+        return
+    inventory = Inventory(objects)
+    try:
+        copy_variables(frame, Packer(inventory.known, LARGE, _VARIABLE_ITEMS, large=objects.large))
+        inventory.attributes()
+        for loader in inventory.loaders:
+            copy_loader(loader, objects.large)
+    except Exception:  # whatever the program's own classes raise, it will raise when it is copied
+        pass
+    objects.large.noting = False
+
+
+def packer_of(inventory: Inventory) -> Packer:
+    """What packs the program's variables."""
+    large, beside = inventory.large, inventory.beside
+    return Packer(inventory.known, _VARIABLE_BYTES, _VARIABLE_ITEMS, large=large, beside=beside)
+
+
+def copy(
+    frame: types.FrameType,
+    objects: Objects,
+    more: Callable[[Inventory, Packer], State],
+    until: int = ALL,
+) -> Snapshot:
+    """The variables of the functions that `frame` is in, the random numbers, and what `more`
+    copies of the objects up to the `until`-th. Raises CannotCapture."""
+    beside = objects.beside
+    assert beside is not None
+    try:
+        inventory = Inventory(objects, until)
+        packer = packer_of(inventory)
+        beside.begin()
+        state = {"variables": copy_variables(frame, packer), "random": copy_random()}
+        snapshot = Snapshot({**state, **more(inventory, packer)})
+        if lost := beside.lost():
+            raise CannotEver(lost)
+        return snapshot
+    except CannotCapture:
+        raise
+    except TooMuch as error:
+        raise CannotEver(f"the checkpoint would have to hold {error}") from error
+    except Exception as error:  # whatever the program's own classes raise: it trains on
+        raise CannotCapture(f"{type(error).__name__}: {error}") from error
+
+
+def put_back(
+    frame: types.FrameType,
+    objects: Objects,
+    past: State,
+    unpacker_of: Callable[[list[Any]], Unpacker],
+    put: Put | None = None,
+    until: int = ALL,
+) -> None:
+    """Set what `copy` copied, and what `put` does. Raises OtherProgram."""
+    inventory = Inventory(objects, until)
+    inventory.check(past["objects"])
+    if not fit(frame, past["variables"]):
+        raise OtherProgram("other functions are run than at the checkpoint")
+    unpacker = unpacker_of(inventory.tensors)
+    if inventory.beside is not None:
+        inventory.beside.begin()
+    inventory.put_back(past["objects"], unpacker)
+    put_back_variables(frame, past["variables"], unpacker)
+    if put is not None:
+        put(unpacker)
+    inventory.put_back_loaders(past["objects"], unpacker)
+    set_random(past["random"])
+
+
+def copy_variables(frame: types.FrameType, packer: Packer) -> Copies:
+    """Those variables of the program's frames that are plain values."""
+    copies: Copies = []
+    for own in of_program(frame):
+        values = [(name, value) for name, value in own.f_locals.items() if name[:2] != "__"]
+        copies.append({"frame": own.f_code.co_name, "values": packer.pack_some(values)})
+    return copies
+
+
+def fit(frame: types.FrameType, copies: Copies) -> bool:
+    """Whether the same functions are being executed as when the copies were made."""
+    return [own.f_code.co_name for own in of_program(frame)] == [one["frame"] for one in copies]
+
+
+def put_back_variables(frame: types.FrameType, copies: Copies, unpacker: Unpacker) -> None:
+    """Set what `copy_variables` copied, for frames that `fit` it."""
+    for own, copy in zip(of_program(frame), copies):
+        values = own.f_locals
+        unpacker.put_some(copy["values"], values)
+        if values is not own.f_globals:
+            keep_locals(own)

@@ -1,0 +1,38 @@
+"""What the objects of a framework's trainer keep in attributes: callbacks, loops, loggers.
+
+Rule: each is found again by its place in a list and its class; of its attributes those that are
+plain values are copied and put back, the others are the program's, or the framework's, to make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from trainer_shim.adapters.torch.classes import class_name
+from trainer_shim.adapters.torch.pack import Packer, Unpacker
+from trainer_shim.adapters.torch.state import OtherProgram, State
+
+
+def attributes(one: Any, packer: Packer, left_out: Iterable[str] = ()) -> State:
+    """The attributes of an object that are plain values, but for those `left_out`."""
+    return packer.pack_some((k, v) for k, v in vars(one).items() if k not in left_out)
+
+
+def copy_each(kept: Iterable[Any], packer: Packer) -> list[State]:
+    """Class and attributes of each."""
+    return [{"class": class_name(type(one)), "values": attributes(one, packer)} for one in kept]
+
+
+def check_each(kept: Sequence[Any], copies: list[State], what: str) -> None:
+    """Raise OtherProgram if these are not those that were copied."""
+    now, then = [class_name(type(one)) for one in kept], [copy["class"] for copy in copies]
+    if now != then:
+        raise OtherProgram(f"the {what} are {now}, at the checkpoint they were {then}")
+
+
+def put_back_each(kept: Sequence[Any], copies: list[State], unpacker: Unpacker, what: str) -> None:
+    """Set what `copy_each` copied. Raises OtherProgram."""
+    check_each(kept, copies, what)
+    for one, copy in zip(kept, copies):
+        unpacker.put_some(copy["values"], vars(one))

@@ -1,0 +1,130 @@
+"""Into a Python that the trial's program has started by itself: another interpreter, one with
+options, a console script, or the last line of a shell script.
+
+Rule: one process at a time is the trial's, the first that imports a framework; it holds a lock that
+ends with it. Once one has trained, no other is taken for the trial. What only passes by (a wrapper,
+a preparation without a framework) is left alone; files are looked after from that import on.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import json
+import os
+import socket
+import sys
+from collections.abc import Mapping
+
+from trainer_shim import current_agent
+from trainer_shim.adapters import registry
+from trainer_shim.agent import Agent
+from trainer_shim.channel import frames
+from trainer_shim.channel.page import Page
+from trainer_shim.program import command_line, framework_scan
+from trainer_shim.spec import Spec
+from trainer_shim.trainee import Trainee
+
+# On PYTHONPATH, its sitecustomize runs before the first line of any program.
+ENTRY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "entry")
+UNSEEN = "the program uses no framework that Hermes can see into"
+_SECOND = "several programs of the trial train, one after the other"
+_CHANNEL, _PAGE, _SEED = "HERMES_CHANNEL_FD", "HERMES_PAGE_FD", "HERMES_SEED"
+_CHECKPOINTS, _FOLDER = "HERMES_CHECKPOINTS", "HERMES_FOLDER"
+_LENGTHS, _RESTORE = "HERMES_LENGTHS", "HERMES_RESTORE"
+_OURS = (_CHANNEL, _PAGE, _CHECKPOINTS, _FOLDER, "HERMES_SIGNAL", _SEED, _LENGTHS, _RESTORE)
+
+
+def environment(channel: int, page: int, spec: Spec, restore: str | None) -> dict[str, str]:
+    """What a program is given so that a Python below it can be reached; see `_OURS`."""
+    lengths = json.dumps(spec.lengths)
+    values = (channel, page, spec.checkpoints, spec.cwd, spec.signal, spec.seed, lengths, restore)
+    return {name: str(value) for name, value in zip(_OURS, values) if value is not None}
+
+
+def begin() -> None:
+    """Watch this interpreter, which is about to run a program."""
+    if _inherited() is None:
+        return
+    seed = os.environ.get(_SEED)
+    registry.watch(None if seed is None else int(seed), claim)
+    if os.getsid(0) == os.getpid() and _RESTORE not in os.environ:
+        _judge()  # the host has become this very process: nothing else will come
+
+
+def claim() -> Agent | None:
+    """This process's agent; None if another process of the trial has one."""
+    found = current_agent.current()
+    inherited = _inherited()
+    if found is not None or inherited is None:
+        return found
+    channel, page = inherited[0], Page(inherited[1])
+    try:
+        fcntl.lockf(page.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return None
+    agent = _agent(channel, page, os.environ)
+    for fd in inherited:
+        os.set_inheritable(fd, False)
+    _own_environment()
+    if page.step:
+        agent.fidelity("park-only", _SECOND)
+        return None
+    current_agent.install(agent)
+    atexit.register(_close, agent)
+    agent.begin()
+    return agent
+
+
+def _agent(channel: int, page: Page, environ: Mapping[str, str]) -> Trainee:
+    seed = environ.get(_SEED)
+    return Trainee(
+        socket.socket(fileno=channel),
+        page,
+        trial=environ["HERMES_TRIAL"],
+        attempt=int(environ["HERMES_ATTEMPT"]),
+        checkpoints=environ[_CHECKPOINTS],
+        folder=environ[_FOLDER],
+        signal=environ["HERMES_SIGNAL"],
+        parameters=json.loads(environ["HERMES_PARAMETERS"]),
+        lengths=json.loads(environ[_LENGTHS]),
+        seed=None if seed is None else int(seed),
+        restore=environ.get(_RESTORE),
+    )
+
+
+def _inherited() -> tuple[int, int] | None:
+    """The descriptors of channel and page, if those that started this process left them open."""
+    try:
+        channel, page = int(os.environ[_CHANNEL]), int(os.environ[_PAGE])
+        is_channel = os.readlink(f"/proc/self/fd/{channel}").startswith("socket:")
+        is_page = os.readlink(f"/proc/self/fd/{page}").startswith("/memfd:hermes-page")
+    except (KeyError, ValueError, OSError):
+        return None
+    return (channel, page) if is_channel and is_page else None
+
+
+def _own_environment() -> None:
+    """From here on the program's environment is its own."""
+    for name in _OURS:
+        os.environ.pop(name, None)
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path != ENTRY)
+
+
+def _judge() -> None:
+    """Say so if this program will never show an iteration."""
+    with open("/proc/self/cmdline", "rb") as file:
+        words = [os.fsdecode(word) for word in file.read().split(b"\0")[1:-1]]
+    program = command_line.split(words).program
+    inherited = _inherited()
+    if program and inherited is not None and framework_scan.is_blind(program[0]):
+        with socket.socket(fileno=os.dup(inherited[0])) as channel:
+            said = {"level": "park-only", "reason": UNSEEN, "framework": "none"}
+            frames.send(channel, {"kind": "fidelity", **said})
+            frames.send(channel, {"kind": "blind"})
+
+
+def _close(agent: Agent) -> None:
+    """At the exit: an exception that nobody caught has left its mark by then."""
+    agent.closing(well=getattr(sys, "last_type", None) is None)

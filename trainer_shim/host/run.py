@@ -1,0 +1,275 @@
+"""One training process as far as it has told: where it is, what a resume promises, how it ended.
+
+Rule: what it says is passed on once. It counts as started at its first boundary; a program that
+shows none counts as started when that is known, when it has been quiet for long, or at its end,
+and as hung when it then shows no sign of life, also in its first iteration. Once it is over, its
+exit may take as long as it shows one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from trainer_shim.agent import NOT_RETURNED
+from trainer_shim.channel.frames import Message
+from trainer_shim.host.event_log import boottime
+from trainer_shim.host.freeze import WorkGroup
+from trainer_shim.host.liveness import IDLE_CORES, Life
+from trainer_shim.host.output import Output
+from trainer_shim.host.usage import Meter
+from trainer_shim.host.worker import Worker, outcome_of_status
+from trainer_shim.reporting import summarise
+from trainer_shim.spec import HUNG_SECONDS
+
+# A program that has shown no boundary by then may never show one; a framework that it has
+# imported promises one, but not for how long the program prepares before.
+_QUIET_START_SECONDS = 10.0
+_PROMISED_START_SECONDS = 60.0
+# What a program leaves to its exit may take as long as it does something, within reason.
+_EXIT_IDLE_SECONDS = 60.0
+_EXIT_SECONDS = 3600.0
+_BLIND = "the program has shown no iteration boundaries"
+_NO_STEP = "the program's first iteration does not end"
+
+
+class Run:
+    """What a training process has said of itself; `worker` is None before and after it.
+
+    `restore` is the checkpoint that it is to go on from. `emit(kind, **fields)` tells the daemon.
+    Without boundaries it has hung when it has shown no sign of life for `hung_seconds`.
+    """
+
+    def __init__(
+        self,
+        worker: Worker | None,
+        restore: str | None,
+        group: WorkGroup,
+        output: Output,
+        emit: Callable[..., None],
+        hung_seconds: float = HUNG_SECONDS,
+    ) -> None:
+        self.worker = worker
+        self.step = 0
+        self.started = False
+        self.has_boundaries = False
+        self.at_boundary = False
+        self.level = "park-only"
+        self.standing: dict[str, Message | None] = {"fidelity": None, "planned": None}
+        self.last_saved: Message | None = None
+        self._restore = restore
+        self._group = group
+        self._output = output
+        self._emit = emit
+        self._said: Message | None = None
+        self._last_values: dict[str, Any] = {}
+        self._over_at: float | None = None
+        self._resuming_since: float | None = None
+        self._is_restoring = restore is not None
+        self._begun_at: int | None = None
+        self._is_blind = False
+        self._meter = Meter(group)
+        self._told_step = 0
+        self._quiet_since = boottime()
+        self._life = Life(group, output)
+        self._hung_seconds = hung_seconds
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the program has said how it ended."""
+        return self._said is not None
+
+    # -- what the agent says -----------------------------------------------------------------
+
+    def heard(self, message: Message) -> None:
+        """One frame from the agent; unknown kinds are of a newer one."""
+        handler = getattr(self, f"_heard_{message.get('kind')}", None)
+        if handler is not None:
+            handler(message)
+
+    def _heard_hello(self, message: Message) -> None:
+        self.has_boundaries = True
+
+    def _heard_begun(self, message: Message) -> None:
+        self.step = message["step"]
+        self.has_boundaries = True
+        self._is_restoring = False
+        self._begun_at = message["step"]
+        if self.started:
+            self.say_usage()
+        self.say_started()
+        # Until here it has prepared itself.
+        self._meter.forget()
+        self._meter.go(boottime())
+
+    def _heard_blind(self, message: Message) -> None:
+        self._is_blind = True
+        self.say_started()
+
+    def _heard_restored(self, message: Message) -> None:
+        if self.worker is not None:
+            if self.worker.pipe is not None:
+                self._output.pump(self.worker.pipe)
+            self._output.let_through()
+            self.step = self.worker.page.step
+            self._is_restoring = False
+            self._quiet_since = boottime()
+            self.worker.tell("restored")
+
+    def _heard_fidelity(self, message: Message) -> None:
+        self.level = message["level"]
+        self.standing["fidelity"] = {k: v for k, v in message.items() if k != "kind"}
+        self._emit(**message)
+
+    def _heard_planned(self, message: Message) -> None:
+        self.standing["planned"] = {"steps": message["steps"]}
+        self._emit("planned", steps=message["steps"])
+
+    def _heard_reported(self, message: Message) -> None:
+        self.step = self._told_step = message["last_step"]
+        for _, values in message["points"]:
+            self._last_values.update(values)
+        self._emit(**self._meter.rest(message, boottime()))
+
+    def _heard_resumed(self, message: Message) -> None:
+        self.step = message["step"]
+        self.say_resumed()
+
+    def _heard_completed(self, message: Message) -> None:
+        self._said = message
+        self._over_at = boottime()
+        self._life.begin(self._over_at)
+
+    _heard_failed = _heard_completed
+
+    # -- what the daemon is told ---------------------------------------------------------------
+
+    def say_started(self) -> None:
+        """Once; not while it restores: nobody knows yet from where it goes on."""
+        if self.started or self.worker is None or self._is_restoring:
+            return
+        self.started = True
+        self._told_step = self.step
+        if self.standing["fidelity"] is None:
+            said = {"level": self.level, "reason": _BLIND, "framework": ""}
+            self._heard_fidelity({"kind": "fidelity", **said})
+        self._emit(
+            "started",
+            worker_pid=self.worker.pid,
+            step=self.step,
+            restored_from=self._restore,
+            seconds=boottime() - self.worker.started_at,
+            # A slow start ends with the first step; of a program without steps it has ended.
+            awaits_step=not self._is_blind,
+        )
+        self._meter.go(self.worker.started_at)
+        self._life.begin(boottime())
+
+    def holds(self, step: int) -> None:
+        """It waits at a boundary, and has reported what it did until there."""
+        self.step = step
+        self.at_boundary = True
+        self._meter.stop()
+
+    def frozen(self) -> None:
+        """Every thread of it was stopped, wherever it was; it may have told less than it did."""
+        if self.worker is not None:
+            self.step = self._told_step = max(self.step, self.worker.page.step)
+        self.say_started()
+        self.say_usage()
+        self._meter.stop()
+
+    def resuming(self) -> None:
+        """It was told to go on."""
+        self._resuming_since = now = boottime()
+        self._meter.go(now)
+        self._life.begin(now)
+        self.at_boundary = False
+
+    def say_resumed(self) -> None:
+        """It goes on."""
+        if self._resuming_since is not None:
+            self._emit("resumed", step=self.step, seconds=boottime() - self._resuming_since)
+            self._resuming_since = None
+
+    def say_usage(self, cpu_seconds: float | None = None, memory_bytes: int | None = None) -> float:
+        """Tell what it has used since it last told that itself; the CPU seconds of it.
+
+        Both are given at its end, when there is nothing left to look at.
+        """
+        used = self._meter.measure(boottime(), cpu_seconds)
+        if used is None:
+            return 0.0
+        self._emit(
+            "reported",
+            first_step=self._told_step,
+            last_step=self._told_step,
+            count=0,
+            points=[],
+            signal=summarise([]),
+            examples=0,
+            memory_bytes=self._group.memory_bytes() if memory_bytes is None else memory_bytes,
+            **used,
+        )
+        return float(used["cpu_seconds"])
+
+    # -- the clock and the end -------------------------------------------------------------------
+
+    def deadline(self) -> float | None:
+        """When `tick` has something to do, in boot-time seconds; None for nothing."""
+        due = (self._look_at, self._quiet_until, self._meter.due)
+        return min((time for time in due if time is not None), default=None)
+
+    def tick(self, now: float) -> None:
+        """Do what is due."""
+        look_at, quiet_until, usage_due = self._look_at, self._quiet_until, self._meter.due
+        if look_at is not None and now >= look_at:
+            self._look_for_life(now)
+        if quiet_until is not None and now >= quiet_until:
+            self.say_started()
+        if usage_due is not None and now >= usage_due:
+            self.say_usage()
+
+    def _look_for_life(self, now: float) -> None:
+        """End a program without boundaries that has hung, and one that is over but never exits."""
+        idle_seconds = self._life.look(now)
+        if self._over_at is not None:
+            if idle_seconds >= _EXIT_IDLE_SECONDS or now >= self._over_at + _EXIT_SECONDS:
+                self._group.kill()
+        elif idle_seconds >= self._hung_seconds:
+            idle = f"for {self._hung_seconds:g} s (retry.hung_seconds) it has printed nothing"
+            what = _BLIND if self._begun_at is None else _NO_STEP
+            detail = f"{what}, and {idle} and used less than {IDLE_CORES:.0%} of a core"
+            said = {"error_kind": "hung", "detail": detail, "error_signature": detail}
+            self._heard_failed({"kind": "failed", **said})
+            self._group.kill()
+
+    @property
+    def _has_stepped(self) -> bool:
+        """Whether it has ended an iteration: how long one takes is for others to judge then."""
+        begun, worker = self._begun_at, self.worker
+        return begun is not None and worker is not None and worker.page.step > begun
+
+    @property
+    def _look_at(self) -> float | None:
+        is_looked_at = self.is_over or (self.started and not self._has_stepped)
+        return self._life.due if self.worker is not None and is_looked_at else None
+
+    @property
+    def _quiet_until(self) -> float | None:
+        if self.worker is None or self.started or self._is_restoring:
+            return None
+        # Back at its checkpoint, a program may have nothing left to iterate over.
+        promised = self.has_boundaries and self._restore is None
+        return self._quiet_since + (_PROMISED_START_SECONDS if promised else _QUIET_START_SECONDS)
+
+    def ended(self, status: int, killed_for_memory: bool) -> Message:
+        """Kind and fields of the event that tells how it ended, once the process was reaped."""
+        if self._said is None and status == 0 and self._is_restoring:
+            said = {"detail": NOT_RETURNED, "error_signature": NOT_RETURNED}
+            self._said = {"kind": "failed", "error_kind": "restore", **said}
+        elif self._said is None and status == 0:
+            # A program that was exec'd: what it reported before its end is what is known.
+            last = {"checkpoint": self.last_saved, "metrics": self._last_values}
+            self._said = {"kind": "completed", **last}
+        outcome = outcome_of_status(status, killed_for_memory, self._said)
+        return {"step": self.step, "restored_from": self._restore, **outcome}

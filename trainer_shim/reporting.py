@@ -1,0 +1,260 @@
+"""What the iterations computed, kept as it comes and told to the host now and then.
+
+Rule: training is never made to wait for a value: a tensor stays one until a report is due, at
+most once a second and before every hold. Of an iteration nothing is made that Python's collector
+of garbage would look through: in a process with a framework each of its rounds takes long.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable, TypeVar, Union
+
+from trainer_shim.channel import frames
+from trainer_shim.channel.agent_channel import Mailbox
+from trainer_shim.channel.frames import MAX_FRAME_BYTES, Message, number
+
+# --- A report: what happened in the iterations since the one before.
+#
+# Rule: the signal's summary covers every iteration; the points are all of them up to 256, then
+# evenly thinned with the last kept.
+
+_T = TypeVar("_T")
+MAX_POINTS = 256
+Point = list[Any]  # [step, {metric: value}]
+Number = Union[float, str]
+Values = Union[float, dict[str, float]]  # of a step: by name, or the signal alone
+
+
+def thin(points: Sequence[_T]) -> list[_T]:
+    """At most 256 of `points`, evenly spaced, the last kept."""
+    count = len(points)
+    if count <= MAX_POINTS:
+        return list(points)
+    return [points[(i + 1) * count // MAX_POINTS - 1] for i in range(MAX_POINTS)]
+
+
+def thin_keeping_rich(points: Mapping[int, Values]) -> list[int]:
+    """The steps that `thin` keeps, and those with more than the usual values (an epoch's)."""
+    steps = list(points)
+    if len(steps) <= MAX_POINTS:
+        return steps
+    sizes = [len(values) if isinstance(values, dict) else 1 for values in points.values()]
+    usual = min(sizes)
+    rich = [step for step, size in zip(steps, sizes) if size > usual][-MAX_POINTS:]
+    return sorted({*thin(steps), *rich})
+
+
+def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The metrics that are numbers, as floats."""
+    found = {}
+    for name, value in metrics.items():
+        with contextlib.suppress(Exception):  # whatever a program's own kind of value raises
+            found[name] = float(value)
+    return found
+
+
+def summarise(values: Sequence[float]) -> Message:
+    """{count, first, last, min, max} of the signal; NaN spoils neither min nor max."""
+    ordered = [value for value in values if value == value]
+    return {
+        "count": len(values),
+        "first": number(values[0]) if values else None,
+        "last": number(values[-1]) if values else None,
+        "min": number(min(ordered)) if ordered else None,
+        "max": number(max(ordered)) if ordered else None,
+    }
+
+
+def merge(earlier: Message, later: Message) -> Message:
+    """One report for two that follow each other; it has the later one's number."""
+    one, two = earlier["signal"], later["signal"]
+    first = two if one["count"] == 0 else one
+    last = one if two["count"] == 0 else two
+    sums = ("count", "busy_seconds", "examples", "cpu_seconds")
+    return {
+        **later,
+        "first_step": earlier["first_step"],
+        "points": thin(earlier["points"] + later["points"]),
+        "signal": {
+            "count": one["count"] + two["count"],
+            "first": first["first"],
+            "last": last["last"],
+            "min": _extreme(one["min"], two["min"], largest=False),
+            "max": _extreme(one["max"], two["max"], largest=True),
+        },
+        **{name: earlier[name] + later[name] for name in sums},
+    }
+
+
+def _extreme(one: Number | None, two: Number | None, largest: bool) -> Number | None:
+    if one is None or two is None:
+        return two if one is None else one
+    pair: tuple[Number, Number] = (one, two)
+    return max(pair, key=float) if largest else min(pair, key=float)
+
+
+# --- The metrics of a trial: the first that it reports, as many as the head keeps and one frame
+# takes.
+#
+# Rule: a program may name its metrics by its steps; all that is told of one step goes in one
+# frame.
+
+MOST = 1_000  # as many as the head keeps
+_VALUE_BYTES = 32  # the longest number, and what is between two
+_MOST_BYTES = MAX_FRAME_BYTES * 3 // 4  # the rest is for what is told beside them
+
+
+class Names:
+    """The names that are told; `full(why)` is called when there is the first that is not."""
+
+    def __init__(self, signal: str, full: Callable[[str], None]) -> None:
+        self._told = {signal}
+        self._bytes = _bytes_of(signal)
+        self._full = full
+        self._is_full = False
+
+    def told(self, values: dict[str, float]) -> dict[str, float]:
+        """What is told of these values."""
+        if values.keys() <= self._told:
+            return values
+        return {name: value for name, value in values.items() if self._takes(name)}
+
+    def _takes(self, name: str) -> bool:
+        if name in self._told:
+            return True
+        size = self._bytes + _bytes_of(name)
+        if len(self._told) < MOST and size <= _MOST_BYTES:
+            self._told.add(name)
+            self._bytes = size
+            return True
+        if not self._is_full:
+            self._is_full = True
+            told = f"the program reports more metrics than the first {len(self._told)}"
+            self._full(f"{told}, which are all that a trial can have; '{name[:100]}' is left out")
+        return False
+
+
+def _bytes_of(name: str) -> int:
+    return len(json.dumps(name)) + _VALUE_BYTES
+
+
+REPORT_SECONDS = 1.0
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+Metrics = dict[str, Any]
+
+
+class Reporter:
+    """The values since the last report; `due` is when the next one is, by the monotonic clock."""
+
+    def __init__(self, mailbox: Mailbox, signal: str, names: Names) -> None:
+        self.last_values: dict[str, Any] = {}
+        self._names = names
+        self.due = 0.0
+        self._mailbox = mailbox
+        self._signal = signal
+        # Of each record the step, and its metrics by name, or the signal's value alone.
+        self._steps: list[int] = []
+        self._found: list[Any] = []
+        self._examples = 0
+        self._passes: list[int] = []  # how many steps were done when each of them began
+        self._cpu_then = time.process_time()
+
+    def restart(self) -> None:
+        """The program trains from now on: what passed before was not training."""
+        self._cpu_then = time.process_time()
+        self.due = time.monotonic() + REPORT_SECONDS
+
+    def begins_pass(self, step: int) -> None:
+        """Another pass over the data begins after so many steps."""
+        self._passes.append(step)
+
+    def record(self, step: int, metrics: Metrics, examples: int = 0) -> None:
+        """Keep the values of one iteration (or of an epoch, under its last step)."""
+        self._steps.append(step)
+        self._found.append(metrics)
+        self._examples += examples
+
+    def record_signal(self, step: int, value: Any, examples: int = 0) -> None:
+        """Keep the signal of one iteration, which has no other values."""
+        self._steps.append(step)
+        self._found.append(value)
+        self._examples += examples
+
+    def report(self, at: int | None = None) -> None:
+        """Send what has been recorded since the last report; if it is nothing, `at` which step."""
+        steps, self._steps = self._steps, []
+        found, self._found = self._found, []
+        examples, self._examples = self._examples, 0
+        if not steps:
+            if at is None:
+                return
+            steps, found = [at], [{}]
+        cpu = time.process_time() - self._cpu_then
+        self.restart()
+        points, signal = self._points(steps, found)
+        message = {
+            "kind": "reported",
+            "first_step": steps[0],
+            "last_step": steps[-1],
+            "count": len(points),
+            "signal": summarise(signal),
+            "examples": examples,
+            "memory_bytes": _memory_bytes(),
+            "cpu_seconds": cpu,
+        }
+        if self._passes:
+            message["passes"], self._passes = self._passes[-MAX_POINTS:], []
+        listed = [
+            [step, {name: number(value) for name, value in self._named(points[step]).items()}]
+            for step in thin_keeping_rich(points)
+        ]
+        self._send(message, listed)
+
+    def _points(self, steps: list[int], found: list[Any]) -> tuple[dict[int, Values], list[float]]:
+        """What is known of each step, and the signal of every one that has it."""
+        points: dict[int, Values] = {}
+        signal: list[float] = []
+        name, last = self._signal, self.last_values
+        for step, metrics in zip(steps, found):
+            if not isinstance(metrics, dict) and step not in points:
+                try:
+                    points[step] = last[name] = value = float(metrics)
+                    signal.append(value)
+                except Exception:  # whatever a program's own kind of value raises
+                    points[step] = {}
+                continue
+            values = self._names.told(numbers(self._named(metrics)))
+            if name in values:
+                signal.append(values[name])
+            points[step] = {**self._named(points.get(step, {})), **values}
+            last.update(values)
+        return points, signal
+
+    def _named(self, values: Any) -> dict[str, Any]:
+        return values if isinstance(values, dict) else {self._signal: values}
+
+    def _send(self, message: Message, points: list[Any]) -> None:
+        """Send a report, in several frames if its points do not fit one."""
+        whole = {**message, "points": points}
+        if frames.fits(whole):
+            self._mailbox.send(whole)
+        elif len(points) < 2:
+            self._mailbox.send({**message, "points": []})
+        else:
+            half = len(points) // 2
+            nothing = {"examples": 0, "cpu_seconds": 0.0, "count": 0}
+            later = {**message, **nothing, "signal": summarise([])}
+            self._send({**message, "last_step": points[half - 1][0]}, points[:half])
+            later.pop("passes", None)
+            self._send({**later, "first_step": points[half][0]}, points[half:])
+
+
+def _memory_bytes() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * _PAGE_BYTES
