@@ -109,7 +109,13 @@ def test_a_head_that_was_never_joined_is_refused_with_the_way_in(tmp_path: Path)
 )
 def test_whose_the_state_is_is_told_to_another_account(words: str) -> None:
     """A newcomer forgets `sudo -u`."""
-    for late in ("head.backup", "head.repair", "head.server", "joining", "node.daemon"):
+    for late in (
+        "head.journal.backup",
+        "head.journal.repair",
+        "head.server",
+        "commands.join",
+        "node.daemon",
+    ):
         import_module(f"hermesd.{late}")  # the other account may not read this interpreter's files
     with tempfile.TemporaryDirectory() as state:  # where other accounts may enter
         (Path(state) / "membership").mkdir()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,8 @@ SOURCES = sorted(
     for path in (ROOT / folder).rglob("*.py")
     if GENERATED not in path.parents
 )
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+PRODUCT = ("hermesd", "hermesctl", "trainer_shim")
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 
@@ -83,15 +86,26 @@ def document_faults(path: Path) -> Iterator[str]:
 
 
 def test_cited_decisions_exist() -> None:
-    known = set(re.findall(r"^### (D\d+) ", (ROOT / "ARCHITECTURE.md").read_text(), re.MULTILINE))
+    known = {f"D{int(path.name[:4])}" for path in DECISIONS}
     assert known
     for path in SOURCES:
-        for cited in re.findall(r"\bARCHITECTURE\.md (D\d+)\b|`(D\d+)`", path.read_text()):
+        for cited in re.findall(r"\bdecision (D\d+)\b|`(D\d+)`", path.read_text()):
             assert set(cited) - {""} <= known, f"{name(path)} cites {cited}"
 
 
-def test_a_decision_is_short() -> None:
-    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    for decision in re.split(r"^### (?=D\d+ )", text, flags=re.MULTILINE)[1:]:
-        lines = decision.rstrip().splitlines()
-        assert len(lines) <= 15, f"{lines[0]} has {len(lines)} lines"
+def test_every_decision_is_one_page_and_listed() -> None:
+    listed = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    for path in DECISIONS:
+        assert name(path) in listed
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= 60, name(path)
+
+
+def test_the_first_pages_are_short() -> None:
+    for page, most in ("README.md", 150), ("ARCHITECTURE.md", 250):
+        assert len((ROOT / page).read_text(encoding="utf-8").splitlines()) <= most, page
+
+
+def test_a_room_is_seen_at_a_glance() -> None:
+    rooms = Counter(path.parent for path in SOURCES if path.stem != "__init__")
+    product = {room: count for room, count in rooms.items() if name(room).split("/")[0] in PRODUCT}
+    assert {name(room): count for room, count in product.items() if count > 25} == {}

@@ -1,4 +1,4 @@
-"""A policy with its settings and its placement in one line, as `hermesd.config.policy_line` reads it.
+"""A policy with its settings and its placement in one line, as `policy_line` reads it.
 
 Rule: of plain words and values alone, so that the client can share it.
 """

@@ -132,7 +132,7 @@ class HeadConfig(_Daemon, Pools):
     # Uploaded code snapshots: one, and all of them together.
     blob_limit_bytes: Bytes = 2 * GIB
     blobs_limit_bytes: Bytes = 50 * GIB
-    # How long a node's runs go on unheard; after 1.3 of it they may go on elsewhere (head/fleet/sessions).
+    # How long a node's runs go on unheard; after 1.3 of it they may go on elsewhere (head/fleet).
     lease_seconds: Annotated[float, Field(ge=10, le=86_400)] = 600.0
     # A failure on a device weighs half as much after so long: see `hermesctl node show`.
     strike_half_life_seconds: Annotated[float, Field(ge=1, le=30 * 86_400)] = (

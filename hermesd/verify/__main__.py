@@ -77,7 +77,7 @@ async def _certify(
     snapshot = await code.fetch(request.code_sha256, _parts(folder / "code.tar"), folder / "code")
     shim = folder / "shim"
     shim.mkdir()
-    (shim / "trainer_shim").symlink_to(Path(code.__file__).resolve().parents[2] / "trainer_shim")
+    (shim / "trainer_shim").symlink_to(Path(code.__file__).resolve().parents[3] / "trainer_shim")
     zygotes = Zygotes(folder, shim)
     place = TrialFolder(folder / "trials", folder, _TRIAL)
     work = _work(study, trial)

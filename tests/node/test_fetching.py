@@ -85,7 +85,7 @@ async def test_a_checkpoint_stays_for_as_long_as_it_takes_to_bring_it(
     giver: Giver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a trial that has written two more before the second file is asked for."""
-    folder, read = giver.folder.checkpoints, giving.files.rest
+    folder, read = giver.folder.checkpoints, giving.client_files.rest
 
     async def slowly(path: Path, offset: int) -> AsyncIterator[bytes]:
         async for data in read(path, offset):
@@ -95,7 +95,7 @@ async def test_a_checkpoint_stays_for_as_long_as_it_takes_to_bring_it(
                 build(folder, f"s{step}", step)
         checkpoints.prune(folder)
 
-    monkeypatch.setattr(giving.files, "rest", slowly)
+    monkeypatch.setattr(giving.client_files, "rest", slowly)
     await bring(giver, tmp_path / "b")
     assert checkpoints.verified(tmp_path / "b" / "s5").sha256 == giver.checkpoint.sha256
     assert (folder / "s7").exists()
@@ -105,14 +105,14 @@ async def test_a_disk_that_hangs_holds_up_nothing_but_the_file(
     giver: Giver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That of shared files may belong to a machine that is gone."""
-    within = giving.files.within
+    within = giving.client_files.within
     looked: list[threading.Thread] = []
 
     def looking(root: Path, name: str) -> Path:
         looked.append(threading.current_thread())
         return within(root, name)
 
-    monkeypatch.setattr(giving.files, "within", looking)
+    monkeypatch.setattr(giving.client_files, "within", looking)
     await bring(giver, tmp_path / "b")
     assert looked
     assert threading.main_thread() not in looked

@@ -65,7 +65,7 @@ async def test_what_goes_wrong_costs_whoever_asked_alone(
         raise RuntimeError("can't start new thread")
         yield pb.FileChunk()
 
-    monkeypatch.setattr(client_files.files, "chunks", broken)
+    monkeypatch.setattr(client_files, "chunks", broken)
     outbox = Outbox()
 
     def folder(trial: str) -> TrialFolder:

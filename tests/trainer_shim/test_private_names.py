@@ -22,7 +22,7 @@ from tests.trainer_shim.suspending import Runs, fidelity, outcome, warm_zygote
 from trainer_shim.adapters import private_names, seeds_private
 
 SHIM = ROOT / "trainer_shim"
-LISTS = sorted(path for path in SHIM.rglob("*.py") if path.stem.endswith(("_private", "_names")))
+LISTS = sorted(path for path in SHIM.rglob("*.py") if re.search("private(_names)?$", path.stem))
 SOURCES = sorted(path for path in SHIM.rglob("*.py") if path not in LISTS)
 PRIVATE = re.compile(r"_(?!_|hermes_)\w*[a-z0-9]")
 INTERNAL = re.compile(r"(keras\.src|tensorflow\.python|(torch|jax|numpy)\._[a-z]\w*)(\.\w+)*")
@@ -40,7 +40,7 @@ def tree(path: Path) -> ast.Module:
 def listed() -> Iterator[tuple[str, ...]]:
     """Each entry of each list: a module, what is in it, and perhaps an attribute."""
     for path in LISTS:
-        module = importlib.import_module(f"trainer_shim.adapters.{path.stem}")
+        module = importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
         waiting = [value for name, value in vars(module).items() if re.search("NAMES|USES", name)]
         while waiting:
             value = waiting.pop()

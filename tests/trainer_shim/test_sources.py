@@ -71,7 +71,10 @@ def test_which_packages_are_a_program(
 def test_what_is_ours_is_none_of_it_where_it_is_imported_through_a_link(tmp_path: Path) -> None:
     """As a node has its hosts do."""
     (tmp_path / "trainer_shim").symlink_to(ROOT / "trainer_shim")
-    asked = "from trainer_shim import agent; from trainer_shim.program import source_files as sources; print(sources.is_programs_own(agent.__file__))"
+    asked = (
+        "from trainer_shim import agent; from trainer_shim.program.source_files import"
+        " is_programs_own; print(is_programs_own(agent.__file__))"
+    )
     command = [sys.executable, "-c", asked]
     assert subprocess.check_output(command, cwd=tmp_path, env=environment()) == b"False\n"
 

@@ -30,7 +30,7 @@ from trainer_shim.trainee import Trainee
 
 # The variable that names the cores of the slot, with commas between them.
 CORES = "HERMES_CPU_CORES"
-_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 def run_program(launch: Launch) -> None:

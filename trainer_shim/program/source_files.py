@@ -17,7 +17,7 @@ from collections.abc import Collection
 _INSTALLED = ("site-packages", "dist-packages")
 _COMPILED = "torchinductor_"
 # A node has its hosts import it through a link.
-_OURS = os.path.dirname(os.path.realpath(__file__)) + os.sep
+_OURS = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + os.sep
 # They run programs, and are none, whoever starts them.
 _LIBRARIES = {
     *("accelerate", "deepspeed", "jax", "keras", "lightning", "lightning_fabric"),

@@ -22,7 +22,8 @@ Names = dict[str, list[str]]  # of each line, in the order of its turns
 
 MOST = 1_000
 _SEGMENTS = "/dev/shm"
-_ADAPTERS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "adapters") + os.sep
+_SHIM = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_ADAPTERS = os.path.join(_SHIM, "adapters") + os.sep
 
 _told: Names = {}
 _given: Names = {}

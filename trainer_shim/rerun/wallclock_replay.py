@@ -27,7 +27,7 @@ from trainer_shim.program.source_files import is_programs_own
 Readings = dict[str, list[int]]
 
 MOST = 1_000
-_OWN = os.sep + os.path.join("trainer_shim", "clock.py")
+_OWN = os.sep + os.path.join("trainer_shim", "rerun", "wallclock_replay.py")
 _true_time = time.time_ns
 _true_uuid = uuid.uuid4
 

@@ -106,7 +106,7 @@ def foretold(state: State, study: Study, user: UserId) -> list[str]:
 def _other_metric(study: Study, trials: Sequence[Trial], how: str) -> str:
     """That the metric that the study names, or else a validation loss, is reported, while policies
     read the loss that a study without a signal of its own has; else empty. Why they do:
-    ARCHITECTURE.md D39."""
+    decision D39."""
     names = reported(trials)
     if study.signal not in names or _names_a_signal(study.source):
         return ""
